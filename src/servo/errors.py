@@ -1,0 +1,261 @@
+"""Every error that Servo raises on purpose.
+
+    ServoError
+    ├── InvalidInput               exit 2: what was asked for cannot be meant
+    │   ├── InvalidName
+    │   ├── InvalidAssetKey
+    │   ├── InvalidPartitionKey
+    │   ├── InvalidCanonicalValue
+    │   ├── InvalidSettings
+    │   └── InvalidQuery
+    ├── NotFound                   exit 3: it is not there
+    │   ├── LedgerNotFound
+    │   └── EventNotFound
+    ├── Conflict                   exit 4: somebody else was first; look again, decide again
+    │   ├── AppendConflict
+    │   ├── IdempotencyMismatch
+    │   └── FencedOut
+    ├── LedgerError                exit 1, like all below
+    │   ├── AppendOutcomeUnknown
+    │   ├── LedgerUnavailable
+    │   ├── LedgerCorrupt
+    │   ├── SchemaTooNew
+    │   └── StorageFailed
+    ├── EventError
+    │   └── UndecodableEvent
+    ├── ProjectionError
+    │   ├── ProjectionDamaged
+    │   ├── ProjectionMissing
+    │   └── ProjectionLagging
+    └── EnvironmentProblem
+        ├── JavaMissing
+        └── MissingExtra
+
+`code` is stable and meant for programs; `message` says what is wrong and `hint` what to do about it.
+"""
+# ruff: noqa: N818 (a name says what happened, and the tree says that it is an error)
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class ServoError(Exception):
+    """The root: catch this to catch everything that Servo raises on purpose."""
+
+    code: ClassVar[str] = "servo-error"
+    exit_code: ClassVar[int] = 1
+
+    def __init__(self, message: str, *, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.message} ({self.hint})" if self.hint else self.message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The default would call the class with the message alone, which fails where more is required.
+        return _revive, (type(self), self.args), self.__dict__
+
+
+def _revive(kind: type[ServoError], args: tuple[Any, ...]) -> ServoError:
+    return kind.__new__(kind, *args)
+
+
+class InvalidInput(ServoError):
+    """What was asked for cannot be meant."""
+
+    code = "invalid-input"
+    exit_code = 2
+
+
+class InvalidName(InvalidInput):
+    """Not a name of a tenant, a workspace or a dimension, or not a well-formed id."""
+
+    code = "invalid-name"
+
+
+class InvalidAssetKey(InvalidInput):
+    """Not `namespace/name`."""
+
+    code = "invalid-asset-key"
+
+
+class InvalidPartitionKey(InvalidInput):
+    """Not the canonical text of a partition key, or a value that no partition key can hold."""
+
+    code = "invalid-partition-key"
+
+
+class InvalidCanonicalValue(InvalidInput):
+    """A value that canonical JSON cannot hold, or text that is not canonical JSON."""
+
+    code = "invalid-canonical-value"
+
+
+class InvalidSettings(InvalidInput):
+    """A setting is missing, unknown or out of bounds."""
+
+    code = "invalid-settings"
+
+
+class InvalidQuery(InvalidInput):
+    """A filter, selection or SQL text that cannot be answered."""
+
+    code = "invalid-query"
+
+
+class NotFound(ServoError):
+    """It is not there, or not visible to whoever asks."""
+
+    code = "not-found"
+    exit_code = 3
+
+
+class LedgerNotFound(NotFound):
+    """There is no ledger at that address."""
+
+    code = "ledger-not-found"
+
+
+class EventNotFound(NotFound):
+    """No event has that id or position."""
+
+    code = "event-not-found"
+
+
+class Conflict(ServoError):
+    """Somebody else was first: look again, decide again."""
+
+    code = "conflict"
+    exit_code = 4
+
+
+class AppendConflict(Conflict):
+    """The append's condition did not hold, so nothing of it was written."""
+
+    code = "append-conflict"
+
+    def __init__(self, message: str, *, expected: int, actual: int, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.expected = expected
+        self.actual = actual
+
+
+class IdempotencyMismatch(Conflict):
+    """The idempotency key is already in the ledger with another payload."""
+
+    code = "idempotency-mismatch"
+
+    def __init__(self, message: str, *, idempotency_key: str, hint: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.idempotency_key = idempotency_key
+
+
+class FencedOut(Conflict):
+    """A newer compactor or worker holds the epoch, so this one must stop."""
+
+    code = "fenced-out"
+
+
+class LedgerError(ServoError):
+    """The ledger could not do what it was asked."""
+
+    code = "ledger-error"
+
+
+class AppendOutcomeUnknown(LedgerError):
+    """The connection was lost at commit; repeating the same append is safe."""
+
+    code = "append-outcome-unknown"
+
+
+class LedgerUnavailable(LedgerError):
+    """The ledger cannot be reached or stays locked; nothing was written."""
+
+    code = "ledger-unavailable"
+
+
+class LedgerCorrupt(LedgerError):
+    """What is stored contradicts itself: a broken chain, a gap or a damaged file."""
+
+    code = "ledger-corrupt"
+
+
+class SchemaTooNew(LedgerError):
+    """The ledger was written by a newer Servo than this one."""
+
+    code = "schema-too-new"
+
+
+class StorageFailed(LedgerError):
+    """The disk is full, read-only or failing."""
+
+    code = "storage-failed"
+
+
+class EventError(ServoError):
+    """An event is not what its type promises."""
+
+    code = "event-error"
+
+
+class UndecodableEvent(EventError):
+    """The stored bytes of a known event type do not decode."""
+
+    code = "undecodable-event"
+
+
+class ProjectionError(ServoError):
+    """The projections cannot give the answer that was asked for."""
+
+    code = "projection-error"
+
+
+class ProjectionDamaged(ProjectionError):
+    """A file of the projection is missing, cut short or changed; a replay rebuilds it."""
+
+    code = "projection-damaged"
+
+
+class ProjectionMissing(ProjectionError):
+    """Nothing has been projected yet."""
+
+    code = "projection-missing"
+
+
+class ProjectionLagging(ProjectionError):
+    """The projection did not catch up in time; over HTTP this is a 503."""
+
+    code = "projection-lagging"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        behind_events: int,
+        behind_seconds: float | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.behind_events = behind_events
+        self.behind_seconds = behind_seconds
+
+
+class EnvironmentProblem(ServoError):
+    """Something that Servo needs is not on this machine."""
+
+    code = "environment-problem"
+
+
+class JavaMissing(EnvironmentProblem):
+    """Spark needs Java 17 or newer and none was found."""
+
+    code = "java-missing"
+
+
+class MissingExtra(EnvironmentProblem):
+    """An optional part of Servo is not installed."""
+
+    code = "missing-extra"

@@ -1,0 +1,224 @@
+"""Facts of what starts work by itself: schedules, sensors and backfills."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, ClassVar
+
+from servo.events.definitions import ScheduleDefinition, SensorDefinition, Upstream
+from servo.events.fact import Fact
+
+Selector = dict[str, Any]
+
+# ── schedules ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _ScheduleDefined(Fact, frozen=True, kw_only=True):
+    """A schedule as it is from this version on."""
+
+    key: ClassVar[str] = "sched_def:{self.definition.schedule_id}:{self.definition.version}"
+    subject: ClassVar[str] = "definition.schedule_id"
+    free_form: ClassVar[bool] = True
+
+    definition: ScheduleDefinition
+
+
+class ScheduleCreated(_ScheduleDefined, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "ScheduleCreated"
+
+
+class ScheduleUpdated(_ScheduleDefined, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "ScheduleUpdated"
+
+
+class _ScheduleSwitched(Fact, frozen=True, kw_only=True):
+    """A schedule was switched on, off or away, without a change of what it says."""
+
+    key: ClassVar[str] = "sched_def:{self.schedule_id}:{self.version}"
+    subject: ClassVar[str] = "schedule_id"
+    schedule_id: str
+    version: int
+    reason: str | None = None
+
+
+class SchedulePaused(_ScheduleSwitched, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "SchedulePaused"
+
+
+class ScheduleResumed(_ScheduleSwitched, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "ScheduleResumed"
+
+
+class ScheduleDeleted(_ScheduleSwitched, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "ScheduleDeleted"
+
+
+class ScheduleTicked(Fact, frozen=True, kw_only=True):
+    """A schedule was due, or a person triggered it. Snapshots the definition it was decided on."""
+
+    event_type: ClassVar[str] = "ScheduleTicked"
+    key: ClassVar[str] = "sched_tick:{self.tick_id}"
+    subject: ClassVar[str] = "schedule_id"
+
+    tick_id: str
+    schedule_id: str
+    scheduled_for: datetime
+    definition_version: int
+    status: str  # TRIGGERED, SKIPPED, FAILED
+    manual: bool = False
+    asset_selection: list[str] = []
+    partition_selection: list[str] | None = None
+    run_key: str | None = None
+    run_id: str | None = None
+    request_fingerprint: str | None = None
+    reason: str | None = None
+
+
+# ── sensors ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _SensorDefined(Fact, frozen=True, kw_only=True):
+    """A sensor as it is from this version on."""
+
+    key: ClassVar[str] = "sensor_def:{self.definition.sensor_id}:{self.definition.version}"
+    subject: ClassVar[str] = "definition.sensor_id"
+    free_form: ClassVar[bool] = True
+
+    definition: SensorDefinition
+
+
+class SensorCreated(_SensorDefined, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "SensorCreated"
+
+
+class SensorUpdated(_SensorDefined, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "SensorUpdated"
+
+
+class _SensorSwitched(Fact, frozen=True, kw_only=True):
+    """A sensor was switched on, off or away, without a change of what it says."""
+
+    key: ClassVar[str] = "sensor_def:{self.sensor_id}:{self.version}"
+    subject: ClassVar[str] = "sensor_id"
+    sensor_id: str
+    version: int
+    reason: str | None = None
+
+
+class SensorPaused(_SensorSwitched, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "SensorPaused"
+
+
+class SensorResumed(_SensorSwitched, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "SensorResumed"
+
+
+class SensorDeleted(_SensorSwitched, frozen=True, kw_only=True):
+    event_type: ClassVar[str] = "SensorDeleted"
+
+
+class SensorCursorReset(Fact, frozen=True, kw_only=True):
+    """A person set the cursor of a poll sensor."""
+
+    event_type: ClassVar[str] = "SensorCursorReset"
+    key: ClassVar[str] = "sensor_cursor:{self.sensor_id}:{self.state_version}"
+    subject: ClassVar[str] = "sensor_id"
+
+    sensor_id: str
+    state_version: int
+    cursor: str | None = None
+    reason: str | None = None
+
+
+class SensorEvaluated(Fact, frozen=True, kw_only=True):
+    """A sensor looked at a message (push), at the world (poll), or at a sample that a person gave it (manual)."""
+
+    event_type: ClassVar[str] = "SensorEvaluated"
+    subject: ClassVar[str] = "sensor_id"
+
+    eval_id: str
+    sensor_id: str
+    trigger: str  # push, poll, manual
+    status: str  # TRIGGERED, NO_DATA, SKIPPED, SKIPPED_STALE_CURSOR, FAILED
+    message_id: str | None = None
+    poll_epoch: int | None = None
+    request_id: str | None = None
+    expected_state_version: int | None = None
+    cursor_before: str | None = None
+    cursor_after: str | None = None
+    run_keys: list[str] = []
+    reason: str | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        if self.trigger == "push":
+            return f"sensor_eval:{self.sensor_id}:msg:{self.message_id}"
+        if self.trigger == "poll":
+            cursor = "none" if self.cursor_before is None else sha256(self.cursor_before.encode()).hexdigest()
+            return f"sensor_eval:{self.sensor_id}:poll:{self.poll_epoch}:{cursor}"
+        return f"sensor_eval:{self.sensor_id}:manual:{self.request_id}"
+
+
+# ── backfills ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+class BackfillCreated(Fact, frozen=True, kw_only=True):
+    """Somebody asked for a slice of history. Carries a selector, never the expanded list."""
+
+    event_type: ClassVar[str] = "BackfillCreated"
+    subject: ClassVar[str] = "backfill_id"
+    free_form: ClassVar[bool] = True
+
+    backfill_id: str
+    name: str
+    asset_selection: list[str]
+    selector: Selector
+    total_partitions: int
+    client_request_id: str | None = None
+    retry_request_id: str | None = None
+    parent_backfill_id: str | None = None
+    root_backfill_id: str | None = None
+    upstreams: list[Upstream] = []
+    chunk_size: int = 10
+    max_concurrent_runs: int = 2
+    priority: int = 0
+    newest_first: bool = False
+    state: str = "PENDING"
+    warnings: list[str] = []
+
+    @property
+    def idempotency_key(self) -> str:
+        if self.retry_request_id is not None:
+            return f"backfill_retry:{self.parent_backfill_id}:{self.retry_request_id}"
+        return f"backfill_create:{self.client_request_id}"
+
+
+class BackfillChunkPlanned(Fact, frozen=True, kw_only=True):
+    """One chunk of a backfill became a run request. Snapshots its partitions."""
+
+    event_type: ClassVar[str] = "BackfillChunkPlanned"
+    key: ClassVar[str] = "backfill_chunk:{self.backfill_id}:{self.chunk_index}"
+    subject: ClassVar[str] = "backfill_id"
+    free_form: ClassVar[bool] = True
+
+    backfill_id: str
+    chunk_index: int
+    partitions: Selector
+    partition_count: int
+    run_key: str
+    run_id: str
+    request_fingerprint: str
+
+
+class BackfillStateChanged(Fact, frozen=True, kw_only=True):
+    """A backfill moved to another state; each change is one version further."""
+
+    event_type: ClassVar[str] = "BackfillStateChanged"
+    key: ClassVar[str] = "backfill_state:{self.backfill_id}:{self.state_version}"
+    subject: ClassVar[str] = "backfill_id"
+
+    backfill_id: str
+    state: str
+    state_version: int
+    reason: str | None = None

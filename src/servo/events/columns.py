@@ -1,0 +1,140 @@
+"""Sets of partitions inside one fact, column by column.
+
+A run over 12,000 partitions is a few events, never 12,000. A column is either one value that holds for every
+partition, or a list with one value per key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from enum import StrEnum
+from typing import TypeVar
+
+from servo.errors import InvalidInput
+from servo.events.fact import Value
+from servo.ids import ulid_range
+
+T = TypeVar("T")
+
+
+class Outcome(StrEnum):
+    """How a task, or a partition of it, ended."""
+
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+    SKIPPED = "SKIPPED"
+    STAGED = "STAGED"  # written and checked, waiting for an approval: an attempt, not yet a materialization
+
+
+def spread(column: T | list[T], count: int) -> Sequence[T]:
+    """Give a column as one value per key."""
+    return column if isinstance(column, list) else [column] * count
+
+
+class PartitionOutcomes(Value, frozen=True, kw_only=True):
+    """What became of each partition of a task.
+
+    Materialization ids are consecutive ULIDs from `first_materialization_id`, in the order of `keys`: a million
+    random ids would be most of the ledger.
+    """
+
+    keys: list[str]
+    outcome: Outcome | list[Outcome] = Outcome.SUCCEEDED
+    first_materialization_id: str | None = None
+    rows: int | list[int | None] | None = None
+    bytes: int | list[int | None] | None = None
+    files: int | list[int | None] | None = None
+    content_hash: str | list[str | None] | None = None
+    error: str | list[str | None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("outcome", "rows", "bytes", "files", "content_hash", "error"):
+            _require_length(self, name, len(self.keys))
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    def outcomes(self) -> Sequence[Outcome]:
+        return spread(self.outcome, len(self.keys))
+
+    def materialization_ids(self) -> list[str] | list[None]:
+        if self.first_materialization_id is None:
+            return [None] * len(self.keys)
+        return ulid_range(self.first_materialization_id, len(self.keys))
+
+
+class InputPartitions(Value, frozen=True, kw_only=True):
+    """Partitions of one upstream asset that a task read, and which of its outputs each went into.
+
+    `edges[i]` lists, for output i of the task, indexes into `keys`. Without `edges` output i read exactly input i.
+    """
+
+    asset_id: str
+    asset_key: str
+    keys: list[str]
+    materialization_ids: list[str]
+    edges: list[list[int]] | None = None
+
+    def __post_init__(self) -> None:
+        if len(self.materialization_ids) != len(self.keys):
+            raise InvalidInput(
+                f"input {self.asset_key} names {len(self.keys)} partitions but {len(self.materialization_ids)}"
+                " materializations",
+                hint="give exactly one materialization id per key",
+            )
+
+    def pairs(self, outputs: int) -> Iterator[tuple[int, int]]:
+        """Every (output index, input index) of a task with that many outputs."""
+        if self.edges is None:
+            yield from ((i, i) for i in range(min(outputs, len(self.keys))))
+        else:
+            for output, sources in enumerate(self.edges[:outputs]):
+                yield from ((output, source) for source in sources)
+
+
+class CheckOutcomes(Value, frozen=True, kw_only=True):
+    """Results of one check over the partitions of a task."""
+
+    name: str
+    keys: list[str]
+    passed: bool | list[bool] = True
+    blocking: bool = False
+    observed: str | list[str | None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("passed", "observed"):
+            _require_length(self, name, len(self.keys))
+
+
+class PartitionSet(Value, frozen=True, kw_only=True):
+    """Partitions of one asset."""
+
+    asset_id: str
+    asset_key: str
+    keys: list[str]
+
+
+class EarlierMaterializations(Value, frozen=True, kw_only=True):
+    """What each partition goes back to: a snapshot, so that the fold needs no history."""
+
+    keys: list[str]
+    materialization_ids: list[str]
+    run_ids: list[str | None]
+    materialized_at: list[datetime]
+    code_version: str | list[str | None] | None = None
+    content_hash: str | list[str | None] | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("materialization_ids", "run_ids", "materialized_at", "code_version", "content_hash"):
+            _require_length(self, name, len(self.keys))
+
+
+def _require_length(value: Value, name: str, count: int) -> None:
+    column = getattr(value, name)
+    if isinstance(column, list) and len(column) != count:
+        raise InvalidInput(
+            f"column {name!r} has {len(column)} values for {count} partition keys",
+            hint="give one value per key, or one value for all",
+        )

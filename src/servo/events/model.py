@@ -1,0 +1,376 @@
+"""What can happen: one frozen class per fact, one closed union.
+
+A fact says what happened, never what to do. It carries a snapshot of what was decided on, so that folding it needs
+nothing but the fact itself. New optional fields may be added to a version; anything else is a new version with an
+upcast (`upcast.py`) and a new golden file.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from hashlib import sha256
+from typing import ClassVar, get_args
+
+from servo.events.automation import (
+    BackfillChunkPlanned,
+    BackfillCreated,
+    BackfillStateChanged,
+    ScheduleCreated,
+    ScheduleDeleted,
+    SchedulePaused,
+    ScheduleResumed,
+    ScheduleTicked,
+    ScheduleUpdated,
+    Selector,
+    SensorCreated,
+    SensorCursorReset,
+    SensorDeleted,
+    SensorEvaluated,
+    SensorPaused,
+    SensorResumed,
+    SensorUpdated,
+)
+from servo.events.columns import (
+    CheckOutcomes,
+    EarlierMaterializations,
+    InputPartitions,
+    Outcome,
+    PartitionOutcomes,
+    PartitionSet,
+)
+from servo.events.definitions import AssetDefinition, PlannedTask, ScheduleDefinition, SensorDefinition, Source
+from servo.events.fact import Fact
+
+# ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
+    """A project's assets, schedules and sensors took effect, replacing deployment number - 1."""
+
+    event_type: ClassVar[str] = "DefinitionsDeployed"
+    subject: ClassVar[str] = "deployment_id"
+    free_form: ClassVar[bool] = True
+
+    deployment_id: str
+    number: int
+    definitions_hash: str
+    previous_deployment_id: str | None = None
+    assets: list[AssetDefinition] = []
+    schedules: list[ScheduleDefinition] = []
+    sensors: list[SensorDefinition] = []
+    removed_asset_ids: list[str] = []
+    removed_schedule_ids: list[str] = []
+    removed_sensor_ids: list[str] = []
+
+    @property
+    def idempotency_key(self) -> str:
+        return f"deploy:{self.definitions_hash}:{self.previous_deployment_id or 'none'}"
+
+
+class DynamicPartitionsChanged(Fact, frozen=True, kw_only=True):
+    """Values were added to, or taken from, a dynamic partition dimension."""
+
+    event_type: ClassVar[str] = "DynamicPartitionsChanged"
+    key: ClassVar[str] = "dynamic_partitions:{self.change_id}"
+    subject: ClassVar[str] = "change_id"
+
+    change_id: str
+    dimension: str
+    added: list[str] = []
+    removed: list[str] = []
+
+
+# ── runs ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class RunRequested(Fact, frozen=True, kw_only=True):
+    """Somebody or something asked for a run. The same run key gives the same run, whoever repeats it."""
+
+    event_type: ClassVar[str] = "RunRequested"
+    subject: ClassVar[str] = "run_id"
+    free_form: ClassVar[bool] = True
+
+    run_id: str
+    run_key: str
+    request_fingerprint: str
+    asset_selection: list[str]
+    source: Source
+    partitions: Selector | None = None
+    priority: int = 0
+    tags: dict[str, str] = {}
+
+    @property
+    def idempotency_key(self) -> str:
+        fingerprint = sha256(self.request_fingerprint.encode()).hexdigest()
+        return f"runreq:{self.run_key}:{fingerprint}"
+
+
+class RunPlanned(Fact, frozen=True, kw_only=True):
+    """The request was turned into tasks."""
+
+    event_type: ClassVar[str] = "RunPlanned"
+    key: ClassVar[str] = "run_plan:{self.run_id}"
+    subject: ClassVar[str] = "run_id"
+    free_form: ClassVar[bool] = True
+
+    run_id: str
+    tasks: list[PlannedTask]
+    deployment_id: str | None = None
+
+
+class RunStarted(Fact, frozen=True, kw_only=True):
+    """The first task of a run went to a worker."""
+
+    event_type: ClassVar[str] = "RunStarted"
+    key: ClassVar[str] = "run_start:{self.run_id}"
+    subject: ClassVar[str] = "run_id"
+
+    run_id: str
+    source: Source
+
+
+class RunFinished(Fact, frozen=True, kw_only=True):
+    """Every task of a run is terminal."""
+
+    event_type: ClassVar[str] = "RunFinished"
+    key: ClassVar[str] = "run_end:{self.run_id}"
+    subject: ClassVar[str] = "run_id"
+
+    run_id: str
+    outcome: Outcome
+    source: Source
+    tasks_succeeded: int = 0
+    tasks_failed: int = 0
+    tasks_skipped: int = 0
+    tasks_cancelled: int = 0
+    reason: str | None = None
+
+
+class RunCancelRequested(Fact, frozen=True, kw_only=True):
+    """Somebody asked for a run to stop."""
+
+    event_type: ClassVar[str] = "RunCancelRequested"
+    key: ClassVar[str] = "run_cancel:{self.run_id}"
+    subject: ClassVar[str] = "run_id"
+
+    run_id: str
+    reason: str | None = None
+
+
+# ── tasks ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class TaskStarted(Fact, frozen=True, kw_only=True):
+    """A worker took an attempt at a task."""
+
+    event_type: ClassVar[str] = "TaskStarted"
+    key: ClassVar[str] = "task_start:{self.run_id}:{self.task_key}:{self.attempt}"
+    subject: ClassVar[str] = "run_id"
+
+    run_id: str
+    task_key: str
+    attempt: int
+    asset_id: str
+    asset_key: str
+    partition_count: int
+    worker: str | None = None
+    spark_application_id: str | None = None
+
+
+class TaskRetryScheduled(Fact, frozen=True, kw_only=True):
+    """An attempt failed in a way that deserves another."""
+
+    event_type: ClassVar[str] = "TaskRetryScheduled"
+    key: ClassVar[str] = "task_retry:{self.run_id}:{self.task_key}:{self.attempt}"
+    subject: ClassVar[str] = "run_id"
+
+    run_id: str
+    task_key: str
+    attempt: int
+    retry_at: datetime
+    reason: str | None = None
+
+
+class TaskFinished(Fact, frozen=True, kw_only=True):
+    """An attempt ended, or a part of it was committed. Partitions that SUCCEEDED are current from here on.
+
+    The counts are totals of the attempt so far, so that repeating a part adds nothing.
+    """
+
+    event_type: ClassVar[str] = "TaskFinished"
+    subject: ClassVar[str] = "run_id"
+
+    run_id: str
+    task_key: str
+    attempt: int
+    asset_id: str
+    asset_key: str
+    outcome: Outcome
+    partitions: PartitionOutcomes
+    part: int | None = None
+    final: bool = True
+    code_version: str | None = None
+    inputs: list[InputPartitions] = []
+    checks: list[CheckOutcomes] = []
+    succeeded_so_far: int | None = None
+    failed_so_far: int | None = None
+    worker: str | None = None
+    spark_application_id: str | None = None
+    error: str | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        part = "" if self.part is None else f":{self.part}"
+        return f"task_end:{self.run_id}:{self.task_key}:{self.attempt}{part}"
+
+
+# ── checkpoints ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CheckpointRequested(Fact, frozen=True, kw_only=True):
+    """Staged output waits for a person. Bound to exactly these partitions and content hashes."""
+
+    event_type: ClassVar[str] = "CheckpointRequested"
+    key: ClassVar[str] = "checkpoint:{self.checkpoint_id}:requested"
+    subject: ClassVar[str] = "checkpoint_id"
+
+    checkpoint_id: str
+    name: str
+    run_id: str
+    task_key: str
+    asset_id: str
+    asset_key: str
+    partitions: PartitionOutcomes
+    approvers: str | None = None
+    four_eyes: bool = False
+    deadline: datetime | None = None
+    on_deadline: str = "expire"
+
+
+class CheckpointDecided(Fact, frozen=True, kw_only=True):
+    """Somebody approved or rejected. The event's actor is who; it is decided once."""
+
+    event_type: ClassVar[str] = "CheckpointDecided"
+    key: ClassVar[str] = "checkpoint:{self.checkpoint_id}:decided"
+    subject: ClassVar[str] = "checkpoint_id"
+
+    checkpoint_id: str
+    decision: str  # APPROVED, REJECTED
+    reason: str | None = None
+
+
+class CheckpointExpired(Fact, frozen=True, kw_only=True):
+    """Nobody decided before the deadline."""
+
+    event_type: ClassVar[str] = "CheckpointExpired"
+    key: ClassVar[str] = "checkpoint:{self.checkpoint_id}:expired"
+    subject: ClassVar[str] = "checkpoint_id"
+
+    checkpoint_id: str
+    escalated_to: str | None = None
+
+
+# ── partitions ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+class MaterializationPublished(Fact, frozen=True, kw_only=True):
+    """Data that was staged earlier became current, by an approval or by hand."""
+
+    event_type: ClassVar[str] = "MaterializationPublished"
+    key: ClassVar[str] = "publish:{self.publication_id}"
+
+    publication_id: str
+    asset_id: str
+    asset_key: str
+    partitions: PartitionOutcomes
+    run_id: str | None = None
+    task_key: str | None = None
+    checkpoint_id: str | None = None
+    code_version: str | None = None
+    inputs: list[InputPartitions] = []
+
+    @property
+    def correlation(self) -> str:
+        return self.run_id or self.publication_id
+
+
+class PartitionsInvalidated(Fact, frozen=True, kw_only=True):
+    """Somebody declared partitions stale."""
+
+    event_type: ClassVar[str] = "PartitionsInvalidated"
+    key: ClassVar[str] = "invalidate:{self.invalidation_id}"
+    subject: ClassVar[str] = "invalidation_id"
+
+    invalidation_id: str
+    sets: list[PartitionSet]
+    reason: str
+
+
+class RolledBack(Fact, frozen=True, kw_only=True):
+    """Earlier materializations became current again."""
+
+    event_type: ClassVar[str] = "RolledBack"
+    key: ClassVar[str] = "rollback:{self.rollback_id}"
+    subject: ClassVar[str] = "rollback_id"
+
+    rollback_id: str
+    asset_id: str
+    asset_key: str
+    partitions: EarlierMaterializations
+    reason: str
+
+
+class PartitionsMarked(Fact, frozen=True, kw_only=True):
+    """A person stated something about partitions that no run shows: made elsewhere, frozen, thawed."""
+
+    event_type: ClassVar[str] = "PartitionsMarked"
+    key: ClassVar[str] = "mark:{self.mark_id}"
+    subject: ClassVar[str] = "mark_id"
+
+    mark_id: str
+    asset_id: str
+    asset_key: str
+    mark: str  # MATERIALIZED, FROZEN, THAWED
+    partitions: PartitionOutcomes
+    reason: str | None = None
+
+
+# ── the union ──────────────────────────────────────────────────────────────────────────────────────────
+
+Event = (
+    DefinitionsDeployed
+    | DynamicPartitionsChanged
+    | ScheduleCreated
+    | ScheduleUpdated
+    | SchedulePaused
+    | ScheduleResumed
+    | ScheduleDeleted
+    | ScheduleTicked
+    | SensorCreated
+    | SensorUpdated
+    | SensorPaused
+    | SensorResumed
+    | SensorDeleted
+    | SensorCursorReset
+    | SensorEvaluated
+    | RunRequested
+    | RunPlanned
+    | RunStarted
+    | RunFinished
+    | RunCancelRequested
+    | TaskStarted
+    | TaskRetryScheduled
+    | TaskFinished
+    | BackfillCreated
+    | BackfillChunkPlanned
+    | BackfillStateChanged
+    | CheckpointRequested
+    | CheckpointDecided
+    | CheckpointExpired
+    | MaterializationPublished
+    | PartitionsInvalidated
+    | RolledBack
+    | PartitionsMarked
+)
+
+EVENT_CLASSES: tuple[type[Fact], ...] = get_args(Event)

@@ -1,0 +1,308 @@
+"""What facts about definitions, schedules, sensors and backfills mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from servo.events import RecordedEvent
+from servo.events.automation import (
+    BackfillChunkPlanned,
+    BackfillCreated,
+    BackfillStateChanged,
+    ScheduleDeleted,
+    SchedulePaused,
+    ScheduleResumed,
+    ScheduleTicked,
+    SensorDeleted,
+    SensorEvaluated,
+    SensorPaused,
+    SensorResumed,
+)
+from servo.events.definitions import AssetDefinition, ScheduleDefinition, SensorDefinition, Source
+from servo.events.model import (
+    DefinitionsDeployed,
+    DynamicPartitionsChanged,
+)
+from servo.fold.automation_rows import (
+    BackfillChunkRow,
+    BackfillRow,
+    ScheduleDefinitionRow,
+    ScheduleStateRow,
+    ScheduleTickRow,
+    SensorDefinitionRow,
+    SensorEvalRow,
+    SensorStateRow,
+)
+from servo.fold.partition_rows import (
+    AssetDefinitionRow,
+    DynamicPartitionRow,
+)
+from servo.fold.rows import Row
+from servo.fold.said import as_json, scope
+from servo.fold.versions import by_moment, by_number, by_time
+
+
+def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
+    version = by_number(fact.number, event)
+    for asset in fact.assets:
+        yield _asset(event, fact, asset, version)
+    for asset_id in fact.removed_asset_ids:
+        yield AssetDefinitionRow(
+            **scope(event), asset_id=asset_id, removed_at=event.occurred_at, presence_version=version
+        )
+    for schedule in fact.schedules:
+        yield from schedule_defined(event, schedule)
+    for sensor in fact.sensors:
+        yield sensor_defined(event, sensor)
+
+
+def _asset(event: RecordedEvent, fact: DefinitionsDeployed, asset: AssetDefinition, version: str) -> AssetDefinitionRow:
+    return AssetDefinitionRow(
+        **scope(event),
+        asset_id=asset.asset_id,
+        asset_key=asset.asset_key,
+        code_version=asset.code_version,
+        partitions=as_json(asset.partitions),
+        dependencies=as_json(asset.dependencies),
+        asset_group=asset.group,
+        owners=asset.owners,
+        tags=asset.tags,
+        description=asset.description,
+        freshness_seconds=asset.freshness_seconds,
+        settings=as_json(asset.settings),
+        renamed_from=asset.renamed_from,
+        deployment_id=fact.deployment_id,
+        deployed_at=event.occurred_at,
+        definition_version=version,
+        presence_version=version,
+    )
+
+
+def dynamic_partitions(event: RecordedEvent, fact: DynamicPartitionsChanged) -> Iterator[Row]:
+    # Removed first: a value in both lists ends up present, as in a set that is updated in this order.
+    for present, values in ((False, set(fact.removed) - set(fact.added)), (True, set(fact.added))):
+        for value in sorted(values):
+            yield DynamicPartitionRow(
+                **scope(event),
+                dimension=fact.dimension,
+                value=value,
+                present=present,
+                changed_at=event.occurred_at,
+                changed_by=event.actor,
+                change_version=by_moment(event),
+            )
+
+
+def schedule_defined(event: RecordedEvent, schedule: ScheduleDefinition) -> Iterator[Row]:
+    version = by_number(schedule.version, event)
+    yield ScheduleDefinitionRow(
+        **scope(event),
+        schedule_id=schedule.schedule_id,
+        name=schedule.name,
+        cron=schedule.cron,
+        timezone=schedule.timezone,
+        asset_selection=schedule.asset_selection,
+        catchup_window_minutes=schedule.catchup_window_minutes,
+        max_catchup_ticks=schedule.max_catchup_ticks,
+        overlap=schedule.overlap,
+        settings=as_json(schedule.settings),
+        version=schedule.version,
+        enabled=schedule.enabled,
+        created_at=event.occurred_at,
+        created_by=event.actor,
+        updated_at=event.occurred_at,
+        definition_version=version,
+        switch_version=version,
+        created_version=event.event_id,
+    )
+    yield _schedule_version(event, schedule.schedule_id, schedule.version)
+
+
+def schedule_switched(event: RecordedEvent, fact: SchedulePaused | ScheduleResumed | ScheduleDeleted) -> Iterator[Row]:
+    yield ScheduleDefinitionRow(
+        **scope(event),
+        schedule_id=fact.schedule_id,
+        enabled=isinstance(fact, ScheduleResumed),
+        deleted_at=event.occurred_at if isinstance(fact, ScheduleDeleted) else None,
+        switch_version=by_number(fact.version, event),
+    )
+    yield _schedule_version(event, fact.schedule_id, fact.version)
+
+
+def _schedule_version(event: RecordedEvent, schedule_id: str, version: int) -> ScheduleStateRow:
+    return ScheduleStateRow(
+        **scope(event),
+        schedule_id=schedule_id,
+        version=version,
+        definition_version=by_number(version, event),
+    )
+
+
+def ticked(event: RecordedEvent, fact: ScheduleTicked) -> Iterator[Row]:
+    yield ScheduleTickRow(
+        **scope(event),
+        tick_id=fact.tick_id,
+        schedule_id=fact.schedule_id,
+        scheduled_for=fact.scheduled_for,
+        manual=fact.manual,
+        definition_version=fact.definition_version,
+        asset_selection=fact.asset_selection,
+        partition_selection=fact.partition_selection,
+        status=fact.status,
+        reason=fact.reason,
+        run_key=fact.run_key,
+        run_id=fact.run_id,
+        request_fingerprint=fact.request_fingerprint,
+        ticked_at=event.occurred_at,
+        tick_version=event.event_id,
+    )
+    if not fact.manual:  # a person's tick never moves the schedule's clock
+        yield ScheduleStateRow(
+            **scope(event),
+            schedule_id=fact.schedule_id,
+            last_scheduled_for=fact.scheduled_for,
+            last_tick_id=fact.tick_id,
+            last_run_key=fact.run_key,
+            scheduled_version=by_time(fact.scheduled_for, event),
+        )
+
+
+def sensor_defined(event: RecordedEvent, sensor: SensorDefinition) -> SensorDefinitionRow:
+    version = by_number(sensor.version, event)
+    return SensorDefinitionRow(
+        **scope(event),
+        sensor_id=sensor.sensor_id,
+        name=sensor.name,
+        kind=sensor.kind,
+        min_interval_seconds=sensor.min_interval_seconds,
+        settings=as_json(sensor.settings),
+        version=sensor.version,
+        enabled=sensor.enabled,
+        created_at=event.occurred_at,
+        created_by=event.actor,
+        updated_at=event.occurred_at,
+        definition_version=version,
+        switch_version=version,
+        created_version=event.event_id,
+    )
+
+
+def sensor_switched(event: RecordedEvent, fact: SensorPaused | SensorResumed | SensorDeleted) -> SensorDefinitionRow:
+    return SensorDefinitionRow(
+        **scope(event),
+        sensor_id=fact.sensor_id,
+        enabled=isinstance(fact, SensorResumed),
+        deleted_at=event.occurred_at if isinstance(fact, SensorDeleted) else None,
+        switch_version=by_number(fact.version, event),
+    )
+
+
+def cursor(event: RecordedEvent, sensor_id: str, cursor: str | None, state_version: int) -> SensorStateRow:
+    return SensorStateRow(
+        **scope(event),
+        sensor_id=sensor_id,
+        cursor=cursor,
+        state_version=state_version,
+        cursor_version=by_number(state_version, event),
+    )
+
+
+def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
+    yield SensorEvalRow(
+        **scope(event),
+        eval_id=fact.eval_id,
+        sensor_id=fact.sensor_id,
+        trigger=fact.trigger,
+        status=fact.status,
+        reason=fact.reason,
+        message_id=fact.message_id,
+        poll_epoch=fact.poll_epoch,
+        expected_state_version=fact.expected_state_version,
+        cursor_before=fact.cursor_before,
+        cursor_after=fact.cursor_after,
+        run_keys=fact.run_keys,
+        evaluated_at=event.occurred_at,
+        eval_version=event.event_id,
+    )
+    yield SensorStateRow(
+        **scope(event),
+        sensor_id=fact.sensor_id,
+        last_evaluation_at=event.occurred_at,
+        last_eval_id=fact.eval_id,
+        last_status=fact.status,
+        last_reason=fact.reason,
+        evaluation_version=by_moment(event),
+    )
+    # Only a poll that did its work moves the cursor: not a person's trial, not a failure, not one that came too late.
+    if fact.trigger == "poll" and fact.status in ("TRIGGERED", "NO_DATA"):
+        yield cursor(event, fact.sensor_id, fact.cursor_after, (fact.expected_state_version or 0) + 1)
+
+
+def backfill_created(event: RecordedEvent, fact: BackfillCreated) -> BackfillRow:
+    return BackfillRow(
+        **scope(event),
+        backfill_id=fact.backfill_id,
+        state=fact.state,
+        state_version=1,
+        state_at=event.occurred_at,
+        name=fact.name,
+        asset_selection=fact.asset_selection,
+        selector=as_json(fact.selector),
+        total_partitions=fact.total_partitions,
+        chunk_size=fact.chunk_size,
+        max_concurrent_runs=fact.max_concurrent_runs,
+        priority=fact.priority,
+        newest_first=fact.newest_first,
+        client_request_id=fact.client_request_id,
+        parent_backfill_id=fact.parent_backfill_id,
+        root_backfill_id=fact.root_backfill_id,
+        upstreams=as_json(fact.upstreams),
+        warnings=fact.warnings,
+        created_at=event.occurred_at,
+        created_by=event.actor,
+        state_order=by_number(1, event),
+        created_version=event.event_id,
+    )
+
+
+def chunk_planned(event: RecordedEvent, fact: BackfillChunkPlanned) -> BackfillChunkRow:
+    return BackfillChunkRow(
+        **scope(event),
+        backfill_id=fact.backfill_id,
+        chunk_index=fact.chunk_index,
+        state="PLANNED",
+        state_at=event.occurred_at,
+        partitions=as_json(fact.partitions),
+        partition_count=fact.partition_count,
+        run_key=fact.run_key,
+        run_id=fact.run_id,
+        request_fingerprint=fact.request_fingerprint,
+        planned_at=event.occurred_at,
+        state_order=by_number(1, event),
+        planned_version=event.event_id,
+    )
+
+
+def backfill_changed(event: RecordedEvent, fact: BackfillStateChanged) -> BackfillRow:
+    return BackfillRow(
+        **scope(event),
+        backfill_id=fact.backfill_id,
+        state=fact.state,
+        state_version=fact.state_version,
+        state_at=event.occurred_at,
+        state_reason=fact.reason,
+        state_order=by_number(fact.state_version, event),
+    )
+
+
+def chunk_state(event: RecordedEvent, source: Source, state: str, rank: int) -> Iterator[BackfillChunkRow]:
+    """A run that a backfill's chunk asked for tells how that chunk is doing."""
+    if source.kind == "backfill" and source.detail is not None:
+        yield BackfillChunkRow(
+            **scope(event),
+            backfill_id=source.id,
+            chunk_index=int(source.detail),
+            state=state,
+            state_at=event.occurred_at,
+            state_order=by_number(rank, event),
+        )

@@ -1,0 +1,257 @@
+"""What facts about runs, tasks and approvals mean."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from servo.events import RecordedEvent
+from servo.events.columns import Outcome, spread
+from servo.events.model import (
+    CheckpointDecided,
+    CheckpointExpired,
+    CheckpointRequested,
+    RunCancelRequested,
+    RunFinished,
+    RunPlanned,
+    RunRequested,
+    RunStarted,
+    TaskFinished,
+    TaskRetryScheduled,
+    TaskStarted,
+)
+from servo.fold.evolve_automation import chunk_state
+from servo.fold.rows import Row
+from servo.fold.run_rows import (
+    CheckpointRow,
+    RunKeyRow,
+    RunRow,
+    TaskRow,
+)
+from servo.fold.said import as_json, scope
+from servo.fold.versions import by_attempt, by_number
+
+# A run's status never goes back, whatever order its events come in.
+RUN_STATUS_RANK = {"REQUESTED": 1, "PLANNED": 2, "RUNNING": 3, "CANCELLING": 4}
+RUN_ENDED = 9
+TASK_RUNNING, TASK_WAITING, TASK_ENDED, TASK_RETRYING = 1, 2, 3, 4
+
+
+def run_requested(event: RecordedEvent, fact: RunRequested) -> Iterator[Row]:
+    yield RunKeyRow(
+        **scope(event),
+        run_key=fact.run_key,
+        run_id=fact.run_id,
+        request_fingerprint=fact.request_fingerprint,
+        event_id=event.event_id,
+        created_at=event.occurred_at,
+        first_version=event.event_id,
+    )
+    yield RunRow(
+        **scope(event),
+        run_id=fact.run_id,
+        status="REQUESTED",
+        run_key=fact.run_key,
+        request_fingerprint=fact.request_fingerprint,
+        asset_selection=fact.asset_selection,
+        partitions=as_json(fact.partitions),
+        source_kind=fact.source.kind,
+        source_id=fact.source.id,
+        source_detail=fact.source.detail,
+        priority=fact.priority,
+        tags=fact.tags,
+        requested_at=event.occurred_at,
+        requested_by=event.actor,
+        status_version=by_number(RUN_STATUS_RANK["REQUESTED"], event),
+        requested_version=event.event_id,
+    )
+
+
+def run_planned(event: RecordedEvent, fact: RunPlanned) -> Iterator[Row]:
+    yield RunRow(
+        **scope(event),
+        run_id=fact.run_id,
+        status="PLANNED",
+        planned_at=event.occurred_at,
+        task_count=len(fact.tasks),
+        deployment_id=fact.deployment_id,
+        status_version=by_number(RUN_STATUS_RANK["PLANNED"], event),
+        planned_version=event.event_id,
+    )
+    for task in fact.tasks:
+        yield TaskRow(
+            **scope(event),
+            run_id=fact.run_id,
+            task_key=task.task_key,
+            asset_id=task.asset_id,
+            asset_key=task.asset_key,
+            state="PLANNED",
+            attempt=0,
+            state_at=event.occurred_at,
+            partitions=as_json(task.partitions),
+            partition_count=task.partition_count,
+            upstream=task.upstream,
+            code_version=task.code_version,
+            planned_version=event.event_id,
+            state_version=by_attempt(0, 0, event),
+            asset_version=event.event_id,
+        )
+
+
+def run_started(event: RecordedEvent, fact: RunStarted) -> Iterator[Row]:
+    yield RunRow(
+        **scope(event),
+        run_id=fact.run_id,
+        status="RUNNING",
+        started_at=event.occurred_at,
+        status_version=by_number(RUN_STATUS_RANK["RUNNING"], event),
+        started_version=event.event_id,
+    )
+    yield from chunk_state(event, fact.source, "RUNNING", 2)
+
+
+def run_finished(event: RecordedEvent, fact: RunFinished) -> Iterator[Row]:
+    yield RunRow(
+        **scope(event),
+        run_id=fact.run_id,
+        status=fact.outcome,
+        finished_at=event.occurred_at,
+        tasks_succeeded=fact.tasks_succeeded,
+        tasks_failed=fact.tasks_failed,
+        tasks_skipped=fact.tasks_skipped,
+        tasks_cancelled=fact.tasks_cancelled,
+        reason=fact.reason,
+        status_version=by_number(RUN_ENDED, event),
+        finished_version=event.event_id,
+    )
+    yield from chunk_state(event, fact.source, fact.outcome, 3)
+
+
+def run_cancelled(event: RecordedEvent, fact: RunCancelRequested) -> RunRow:
+    return RunRow(
+        **scope(event),
+        run_id=fact.run_id,
+        status="CANCELLING",
+        cancel_requested_at=event.occurred_at,
+        cancel_requested_by=event.actor,
+        cancel_reason=fact.reason,
+        status_version=by_number(RUN_STATUS_RANK["CANCELLING"], event),
+        cancel_version=event.event_id,
+    )
+
+
+def task_started(event: RecordedEvent, fact: TaskStarted) -> TaskRow:
+    version = by_attempt(fact.attempt, TASK_RUNNING, event)
+    return TaskRow(
+        **scope(event),
+        run_id=fact.run_id,
+        task_key=fact.task_key,
+        asset_id=fact.asset_id,
+        asset_key=fact.asset_key,
+        state="RUNNING",
+        attempt=fact.attempt,
+        state_at=event.occurred_at,
+        started_at=event.occurred_at,
+        worker=fact.worker,
+        spark_application_id=fact.spark_application_id,
+        state_version=version,
+        started_version=version,
+        asset_version=event.event_id,
+    )
+
+
+def task_retry(event: RecordedEvent, fact: TaskRetryScheduled) -> TaskRow:
+    return TaskRow(
+        **scope(event),
+        run_id=fact.run_id,
+        task_key=fact.task_key,
+        state="RETRY_WAIT",
+        attempt=fact.attempt,
+        state_at=event.occurred_at,
+        retry_at=fact.retry_at,
+        reason=fact.reason,
+        state_version=by_attempt(fact.attempt, TASK_RETRYING, event),
+    )
+
+
+def task_finished(event: RecordedEvent, fact: TaskFinished) -> TaskRow:
+    """The task's own row; its partitions are `_partitions_finished` here and columns in `batch.py`."""
+    if not fact.final:
+        state, step = "RUNNING", TASK_RUNNING
+    elif fact.outcome is Outcome.STAGED:
+        state, step = "WAITING_APPROVAL", TASK_WAITING
+    else:
+        state, step = fact.outcome.value, TASK_ENDED
+    version = by_attempt(fact.attempt, step, event)
+    outcomes = fact.partitions.outcomes()
+    succeeded, failed = outcomes.count(Outcome.SUCCEEDED), outcomes.count(Outcome.FAILED)
+    return TaskRow(
+        **scope(event),
+        run_id=fact.run_id,
+        task_key=fact.task_key,
+        asset_id=fact.asset_id,
+        asset_key=fact.asset_key,
+        state=state,
+        attempt=fact.attempt,
+        state_at=event.occurred_at,
+        reason=fact.error,
+        finished_at=event.occurred_at if fact.final else None,
+        partitions_succeeded=succeeded if fact.succeeded_so_far is None else fact.succeeded_so_far,
+        partitions_failed=failed if fact.failed_so_far is None else fact.failed_so_far,
+        state_version=version,
+        finished_version=version,
+        asset_version=event.event_id,
+    )
+
+
+def checkpoint_requested(event: RecordedEvent, fact: CheckpointRequested) -> CheckpointRow:
+    hashes = spread(fact.partitions.content_hash, len(fact.partitions))
+    return CheckpointRow(
+        **scope(event),
+        checkpoint_id=fact.checkpoint_id,
+        name=fact.name,
+        run_id=fact.run_id,
+        task_key=fact.task_key,
+        asset_id=fact.asset_id,
+        asset_key=fact.asset_key,
+        partition_keys=fact.partitions.keys,
+        content_hashes=[text or "" for text in hashes],
+        first_materialization_id=fact.partitions.first_materialization_id,
+        approvers=fact.approvers,
+        four_eyes=fact.four_eyes,
+        deadline=fact.deadline,
+        on_deadline=fact.on_deadline,
+        requested_at=event.occurred_at,
+        requested_by=event.actor,
+        requested_version=event.event_id,
+    )
+
+
+def checkpoint_decided(event: RecordedEvent, fact: CheckpointDecided) -> CheckpointRow:
+    return CheckpointRow(
+        **scope(event),
+        checkpoint_id=fact.checkpoint_id,
+        decision=fact.decision,
+        decided_at=event.occurred_at,
+        decided_by=event.actor,
+        decision_reason=fact.reason,
+        decided_version=event.event_id,
+    )
+
+
+def checkpoint_expired(event: RecordedEvent, fact: CheckpointExpired) -> CheckpointRow:
+    if fact.escalated_to is not None:
+        return CheckpointRow(
+            **scope(event),
+            checkpoint_id=fact.checkpoint_id,
+            escalated_at=event.occurred_at,
+            escalated_to=fact.escalated_to,
+            escalated_version=event.event_id,
+        )
+    return CheckpointRow(
+        **scope(event),
+        checkpoint_id=fact.checkpoint_id,
+        decision="EXPIRED",
+        decided_at=event.occurred_at,
+        decided_by=event.actor,
+        decided_version=event.event_id,
+    )

@@ -1,0 +1,155 @@
+"""Assets, their partitions and what they were made from, as rows."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import ClassVar
+
+from servo.fold.rows import Group, Row, first, newest
+
+
+class AssetDefinitionRow(Row, frozen=True, kw_only=True):
+    table: ClassVar[str] = "asset_definitions"
+    key: ClassVar[tuple[str, ...]] = ("asset_id",)
+    groups: ClassVar[tuple[Group, ...]] = (
+        newest(
+            "definition_version",
+            "asset_key code_version partitions dependencies asset_group owners tags description "
+            "freshness_seconds settings renamed_from deployment_id deployed_at",
+        ),
+        newest("presence_version", "removed_at"),
+    )
+
+    asset_id: str
+    asset_key: str | None = None
+    code_version: str | None = None
+    partitions: str | None = None
+    dependencies: str | None = None
+    asset_group: str | None = None
+    owners: list[str] | None = None
+    tags: dict[str, str] | None = None
+    description: str | None = None
+    freshness_seconds: int | None = None
+    settings: str | None = None
+    renamed_from: str | None = None
+    deployment_id: str | None = None
+    deployed_at: datetime | None = None
+    removed_at: datetime | None = None
+    row_version: str
+    definition_version: str | None = None
+    presence_version: str | None = None
+
+
+class DynamicPartitionRow(Row, frozen=True, kw_only=True):
+    table: ClassVar[str] = "dynamic_partitions"
+    key: ClassVar[tuple[str, ...]] = ("dimension", "value")
+    groups: ClassVar[tuple[Group, ...]] = (newest("change_version", "present changed_at changed_by"),)
+
+    dimension: str
+    value: str
+    present: bool | None = None
+    changed_at: datetime | None = None
+    changed_by: str | None = None
+    row_version: str
+    change_version: str | None = None
+
+
+class PartitionStatusRow(Row, frozen=True, kw_only=True):
+    """Two halves, two versions: an attempt never touches `last_materialization_*`, nor the other way round."""
+
+    table: ClassVar[str] = "partition_status"
+    key: ClassVar[tuple[str, ...]] = ("asset_id", "partition_key")
+    groups: ClassVar[tuple[Group, ...]] = (
+        newest(
+            "materialization_version",
+            "last_materialization_run_id last_materialization_at last_materialization_code_version "
+            "materialization_id content_hash",
+        ),
+        newest("attempt_version", "last_attempt_run_id last_attempt_at last_attempt_outcome"),
+        newest("sweep_version", "stale_since stale_reason_code"),
+        newest("invalidation_version", "invalidated_at invalidated_by invalidation_reason"),
+        newest("freeze_version", "frozen"),
+    )
+
+    asset_key: str | None = None
+    partition_key: str
+    last_materialization_run_id: str | None = None
+    last_materialization_at: datetime | None = None
+    last_materialization_code_version: str | None = None
+    last_attempt_run_id: str | None = None
+    last_attempt_at: datetime | None = None
+    last_attempt_outcome: str | None = None
+    stale_since: datetime | None = None
+    stale_reason_code: str | None = None
+    partition_values: dict[str, str] | None = None
+    row_version: str
+    asset_id: str
+    materialization_id: str | None = None
+    content_hash: str | None = None
+    invalidated_at: datetime | None = None
+    invalidated_by: str | None = None
+    invalidation_reason: str | None = None
+    frozen: bool | None = None
+    materialization_version: str | None = None
+    attempt_version: str | None = None
+    sweep_version: str | None = None
+    invalidation_version: str | None = None
+    freeze_version: str | None = None
+
+
+class MaterializationRow(Row, frozen=True, kw_only=True):
+    table: ClassVar[str] = "materializations"
+    key: ClassVar[tuple[str, ...]] = ("materialization_id",)
+    groups: ClassVar[tuple[Group, ...]] = (
+        first(
+            "made_version",
+            "run_id task_key attempt code_version rows bytes files content_hash made_at made_by",
+        ),
+        first("published_version", "published_at"),
+        first("place_version", "asset_id asset_key partition_key"),
+    )
+
+    asset_key: str | None = None
+    partition_key: str | None = None
+    materialization_id: str
+    run_id: str | None = None
+    task_key: str | None = None
+    attempt: int | None = None
+    code_version: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+    content_hash: str | None = None
+    made_at: datetime | None = None
+    made_by: str | None = None
+    published_at: datetime | None = None
+    row_version: str
+    asset_id: str | None = None
+    made_version: str | None = None
+    published_version: str | None = None
+    place_version: str | None = None
+
+
+class LineageRow(Row, frozen=True, kw_only=True):
+    table: ClassVar[str] = "lineage"
+    key: ClassVar[tuple[str, ...]] = ("materialization_id", "upstream_materialization_id")
+    groups: ClassVar[tuple[Group, ...]] = (
+        first(
+            "read_version",
+            "asset_id asset_key partition_key upstream_asset_id upstream_asset_key "
+            "upstream_partition_key run_id consumed_at",
+        ),
+    )
+
+    asset_key: str | None = None
+    partition_key: str | None = None
+    materialization_id: str
+    upstream_asset_key: str | None = None
+    upstream_partition_key: str | None = None
+    upstream_materialization_id: str
+    run_id: str | None = None
+    consumed_at: datetime | None = None
+    row_version: str
+    asset_id: str | None = None
+    upstream_asset_id: str | None = None
+    read_version: str | None = None

@@ -1,0 +1,53 @@
+"""All tables, by name."""
+
+from __future__ import annotations
+
+from servo.fold.automation_rows import (
+    BackfillChunkRow,
+    BackfillRow,
+    ScheduleDefinitionRow,
+    ScheduleStateRow,
+    ScheduleTickRow,
+    SensorDefinitionRow,
+    SensorEvalRow,
+    SensorStateRow,
+)
+from servo.fold.partition_rows import (
+    AssetDefinitionRow,
+    DynamicPartitionRow,
+    LineageRow,
+    MaterializationRow,
+    PartitionStatusRow,
+)
+from servo.fold.rows import Row
+from servo.fold.run_rows import (
+    CheckpointRow,
+    CheckResultRow,
+    RunKeyConflictRow,
+    RunKeyRow,
+    RunRow,
+    TaskRow,
+)
+
+TABLES: tuple[type[Row], ...] = (
+    AssetDefinitionRow,
+    BackfillChunkRow,
+    BackfillRow,
+    CheckResultRow,
+    CheckpointRow,
+    DynamicPartitionRow,
+    LineageRow,
+    MaterializationRow,
+    PartitionStatusRow,
+    RunKeyConflictRow,
+    RunKeyRow,
+    RunRow,
+    ScheduleDefinitionRow,
+    ScheduleStateRow,
+    ScheduleTickRow,
+    SensorDefinitionRow,
+    SensorEvalRow,
+    SensorStateRow,
+    TaskRow,
+)
+TABLES_BY_NAME = {table.table: table for table in TABLES}

@@ -1,0 +1,98 @@
+"""The whole sequence of events of a workspace: the archived part and the live part as one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from servo.errors import EventNotFound, LedgerCorrupt
+from servo.events import RecordedEvent
+from servo.ledger.archive import Archive, batches, last_id_at, missing_from_archive
+from servo.ledger.protocol import Head, Ledger
+
+
+class History:
+    """Reads across archive and ledger, without a gap or a repeat, also while events move from one to the other.
+
+    Events are in the archive's index before they leave the ledger. So whoever misses an event in the ledger looks
+    into the index *again*, and finds it there.
+    """
+
+    def __init__(self, ledger: Ledger, archive: Archive | None) -> None:
+        self.ledger = ledger
+        self.archive = archive
+
+    def head(self, beyond: int | None = None, timeout: float = 0.0) -> Head:
+        """The newest event; with `beyond`, wait up to `timeout` seconds until there is one after that position."""
+        return self.ledger.head(beyond, timeout)
+
+    def read(self, after: int, limit: int = 1000) -> list[RecordedEvent]:
+        """The next events after a position, oldest first; fewer than `limit` only at the end."""
+        events = self._archived(after, limit)
+        if len(events) < limit:
+            events += self._unarchived(after + len(events), limit - len(events))
+        if events and (events[0].position, events[-1].position) != (after + 1, after + len(events)):
+            raise LedgerCorrupt(
+                f"positions {after + 1}–{events[-1].position} have a gap or a repeat",
+                hint="run `servo ledger verify`",
+            )
+        return events
+
+    def events(self, after: int = 0, until: int | None = None) -> Iterator[RecordedEvent]:
+        """Every event after a position, up to and including `until` or to the end as it is when it is reached."""
+        for events in self.batches(after, until):
+            yield from events
+
+    def batches(self, after: int = 0, until: int | None = None) -> Iterator[list[RecordedEvent]]:
+        """The same in lists, bounded in number and bytes."""
+        return batches(self.read, after, until)
+
+    def position_at(self, event_id: str) -> int:
+        """The position of the newest event whose id is not greater than `event_id`; 0 if there is none."""
+        position = self.ledger.position_at(event_id)
+        # The archive is asked second: what left the ledger before the first question is in the index by now.
+        last_id = None if self.archive is None else self.archive.last_event_id
+        if self.archive is not None and last_id is not None and event_id < last_id:
+            return self.archive.position_at(event_id)
+        trimmed = self.ledger.head().trimmed_position
+        archived = 0 if self.archive is None else self.archive.last_position
+        if position <= trimmed and archived < trimmed:
+            raise missing_from_archive(archived + 1, trimmed)
+        return position
+
+    def position_at_time(self, moment: datetime) -> int:
+        """The position of the newest event recorded at or before a moment; 0 if there is none."""
+        return self.position_at(last_id_at(moment))
+
+    def find(self, event_id: str) -> int:
+        """The position of exactly this event."""
+        position = self.position_at(event_id)
+        nearest = self.read(position - 1, 1)[0].event_id if position else None
+        if nearest == event_id:
+            return position
+        hint = "the ledger has no event that old" if nearest is None else f"the one before it would be {nearest}"
+        raise EventNotFound(f"no event has the id {event_id!r:.200}", hint=hint)
+
+    def _archived(self, after: int, limit: int) -> list[RecordedEvent]:
+        return [] if self.archive is None else self.archive.read(after, limit)
+
+    def _unarchived(self, after: int, limit: int) -> list[RecordedEvent]:
+        for _ in range(2):
+            live = self.ledger.read(after, limit)
+            if live and live[0].position == after + 1:
+                return live
+            moved = self._archived(after, limit)
+            if moved:
+                return moved + self._more(moved, limit)
+            head = self.ledger.head()
+            if head.position <= after:
+                return []
+            if live:
+                break
+            # Nothing was there a moment ago and now there is: it was appended since, so look once more.
+        if head.trimmed_position > after:
+            raise missing_from_archive(after + 1, head.trimmed_position)
+        raise LedgerCorrupt(f"the ledger has no event at position {after + 1}", hint="run `servo ledger verify`")
+
+    def _more(self, events: list[RecordedEvent], limit: int) -> list[RecordedEvent]:
+        return self._unarchived(events[-1].position, limit - len(events)) if len(events) < limit else []

@@ -1,0 +1,170 @@
+"""A PostgreSQL database: its address, the connections to it, and its errors in one clear line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from select import POLLIN, poll
+from threading import Lock
+from typing import Any, cast
+from urllib.parse import urlsplit
+
+import psycopg
+from psycopg import errors as pg
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
+from psycopg.pq import TransactionStatus
+
+from servo.errors import (
+    InvalidSettings,
+    LedgerCorrupt,
+    LedgerNotFound,
+    LedgerUnavailable,
+    ServoError,
+    StorageFailed,
+)
+from servo.ledger.sql import queries
+
+Connection = psycopg.Connection[tuple[Any, ...]]
+
+_CONNECT_SECONDS = 10  # unless the address says otherwise
+_LOCK_SECONDS = 30
+_IDLE_SECONDS = 60  # a process that hangs in the middle of an append loses the lock
+# The driver wants literal text as a query, so that nobody builds one from input; ours come from files.
+SQL = {name: sql.SQL(cast(Any, text)) for name, text in queries("postgres").items()}
+
+
+class Server:
+    """Lends each connection to one caller at a time, and keeps it for the next."""
+
+    def __init__(self, url: str) -> None:
+        self._conninfo, self._database, self._name = _address(url)
+        self._idle: list[Connection] = []
+        self._lock = Lock()
+        self._closed = False
+
+    def __str__(self) -> str:
+        return self._name
+
+    @contextmanager
+    def connection(self) -> Iterator[Connection]:
+        """A connection that is in no transaction, for as long as the block lasts."""
+        connection = self._take()
+        try:
+            yield connection
+        except psycopg.Error as problem:
+            raise self._explained(problem) from problem
+        finally:
+            self._give_back(connection)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _take(self) -> Connection:
+        while True:
+            with self._lock:
+                connection = self._idle.pop() if self._idle else None
+            if connection is None:
+                return self._open()
+            if not _has_news(connection):
+                return connection
+            connection.close()  # an unasked word from the server is a farewell
+
+    def _give_back(self, connection: Connection) -> None:
+        with self._lock:
+            if not self._closed and connection.info.transaction_status == TransactionStatus.IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def _open(self) -> Connection:
+        try:
+            connection = psycopg.connect(self._conninfo, autocommit=True)
+        except psycopg.Error as problem:
+            raise self._unreachable(problem) from problem
+        try:
+            limits = {"lock_timeout": f"{_LOCK_SECONDS}s", "idle_timeout": f"{_IDLE_SECONDS}s"}
+            connection.execute(SQL["session"], limits)
+        except psycopg.Error as problem:
+            connection.close()
+            raise self._unreachable(problem) from problem
+        return connection
+
+    def _unreachable(self, problem: psycopg.Error) -> ServoError:
+        # The driver gives no code for a failed connection, only words: the last cause is the one that matters.
+        what = _first_line(str(problem).rpartition("failed: ")[2])
+        if f'database "{self._database}" does not exist' in what:
+            return LedgerNotFound(
+                f"{self}: the server has no database {self._database}", hint="create it with `createdb`"
+            )
+        return LedgerUnavailable(
+            f"{self} cannot be reached: {what}",
+            hint="check its address, that it runs and that it lets you in",
+        )
+
+    def _explained(self, problem: psycopg.Error) -> ServoError:
+        what = _first_line(str(problem))
+        match problem:
+            case pg.InsufficientPrivilege():
+                return LedgerUnavailable(
+                    f"{self}: {what}", hint="grant the user CREATE on the database, or the schema servo"
+                )
+            case pg.LockNotAvailable():
+                return LedgerUnavailable(
+                    f"{self} was locked for {_LOCK_SECONDS} seconds",
+                    hint="see which process holds it, and repeat",
+                )
+            case pg.DiskFull():
+                return StorageFailed(
+                    f"{self}: the server's disk is full",
+                    hint="free some space and repeat; nothing was recorded",
+                )
+            case pg.ReadOnlySqlTransaction() | pg.IoError():
+                return StorageFailed(f"{self} cannot be written: {what}", hint="nothing was recorded")
+            case pg.DataCorrupted() | pg.IndexCorrupted():
+                return LedgerCorrupt(f"{self} is damaged: {what}", hint="restore it from a copy")
+            case psycopg.OperationalError():
+                return LedgerUnavailable(
+                    f"{self}: the connection was lost: {what}",
+                    hint="check that the server runs, and repeat; nothing was recorded",
+                )
+            case _:
+                return LedgerUnavailable(f"{self}: {what}", hint="run `servo doctor`")
+
+
+def _first_line(text: str) -> str:
+    return (text.strip().splitlines() or ["no answer"])[0].removeprefix("FATAL:").strip()
+
+
+def _has_news(connection: Connection) -> bool:
+    """Whether the server said something to a connection that lies idle. Asks the socket, not the server."""
+    if connection.closed:
+        return True
+    socket = poll()
+    socket.register(connection.fileno(), POLLIN)
+    return bool(socket.poll(0))
+
+
+def _address(url: str) -> tuple[str, str, str]:
+    """What the driver needs, the database, and a name for messages that holds no password."""
+    hint = "write postgresql://user:password@host:port/database; in a password, @ is %40, : is %3A, / is %2F"
+    # The driver's own complaints quote what they do not understand, which may be a part of the password.
+    if urlsplit(url).netloc.count("@") > 1:
+        raise InvalidSettings("the address of the ledger has more than one @ before the host", hint=hint)
+    try:
+        known = conninfo_to_dict(url)
+        conninfo = make_conninfo(url, connect_timeout=known.get("connect_timeout", _CONNECT_SECONDS))
+    except psycopg.Error:
+        raise InvalidSettings("the address of the ledger cannot be understood", hint=hint) from None
+    user, port = known.get("user"), known.get("port")
+    host = known.get("host") or known.get("hostaddr") or ""
+    database = str(known.get("dbname") or user or "")
+    return (
+        conninfo,
+        database,
+        f"postgresql://{f'{user}@' if user else ''}{host}{f':{port}' if port else ''}/{database}",
+    )

@@ -1,0 +1,163 @@
+"""From proposals to recorded events: the part of `append` that every backend shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC
+
+import msgspec
+
+from servo.errors import AppendConflict, IdempotencyMismatch, InvalidInput
+from servo.events import Proposal, RecordedEvent, encode
+from servo.events.envelope import chained
+from servo.ledger.protocol import Condition, Head, Receipt, Workspace
+
+# Longer texts do not fit into PostgreSQL's indexes; one rule for all keeps a ledger movable between backends.
+_MAX_INDEXED_BYTES = 2000
+
+Mint = Callable[[str | None], str]  # the next event id after a given one
+
+
+class Known(msgspec.Struct, frozen=True):
+    """An event that already holds an idempotency key."""
+
+    event_id: str
+    position: int
+    event_type: str
+    payload: bytes
+
+
+class Draft(msgspec.Struct, frozen=True):
+    """A proposal with its payload encoded, before the ledger is locked."""
+
+    proposal: Proposal
+    idempotency_key: str
+    correlation_id: str
+    payload: bytes
+
+
+def draft(proposals: Sequence[Proposal]) -> list[Draft]:
+    """Encode outside the transaction: other appenders wait for nothing that can be done before."""
+    return [_draft(proposal) for proposal in proposals]
+
+
+def _draft(proposal: Proposal) -> Draft:
+    fact = proposal.fact
+    if proposal.occurred_at.tzinfo is None:
+        raise InvalidInput(
+            f"{fact.event_type} has a time without a timezone: {proposal.occurred_at.isoformat()}",
+            hint="give an aware datetime, such as datetime.now(UTC)",
+        )
+    key, correlation_id = fact.idempotency_key, proposal.correlation_id or fact.correlation
+    _require_text(key, f"the idempotency key of {fact.event_type}", indexed=True)
+    _require_text(correlation_id, f"the correlation id of {fact.event_type}", indexed=True)
+    _require_text(proposal.actor, f"the actor of {fact.event_type}")
+    _require_text(proposal.causation_id or "", f"the causation id of {fact.event_type}")
+    try:
+        payload = encode(fact)
+    except UnicodeEncodeError as problem:
+        raise InvalidInput(
+            f"{fact.event_type} holds text that is not Unicode: {problem.reason}", hint="decode it as UTF-8"
+        ) from problem
+    return Draft(proposal, key, correlation_id, payload)
+
+
+def _require_text(text: str, what: str, *, indexed: bool = False) -> None:
+    """Refuse, before anything is written, what some backend could not hold."""
+    if "\0" in text:
+        raise InvalidInput(f"{what} holds a NUL character: {text!r:.200}", hint="leave it out")
+    try:
+        size = len(text) if text.isascii() else len(text.encode())
+    except UnicodeEncodeError:
+        raise InvalidInput(
+            f"{what} holds a lone surrogate: {text!r:.200}", hint="decode it as UTF-8"
+        ) from None
+    if indexed and size > _MAX_INDEXED_BYTES:
+        raise InvalidInput(
+            f"{what} has {size} bytes: {text!r:.60}…",
+            hint=f"use at most {_MAX_INDEXED_BYTES}, or a hash of it",
+        )
+
+
+class Recording(msgspec.Struct, frozen=True):
+    """What an append will do: what to insert, what to answer."""
+
+    events: list[RecordedEvent]
+    receipts: list[Receipt]
+
+
+def record(
+    drafts: Sequence[Draft], head: Head, known: Mapping[str, Known], workspace: Workspace, mint: Mint
+) -> Recording:
+    """Number, chain and answer the drafts, given the head and the events that hold some of their keys."""
+    events: list[RecordedEvent] = []
+    receipts: list[Receipt] = []
+    by_key: dict[str, RecordedEvent] = {}
+    event_id, position, chain_hash = head.event_id, head.position, head.chain_hash
+    for item in drafts:
+        key = item.idempotency_key
+        holder = known.get(key) or by_key.get(key)
+        if holder is not None:
+            _require_same(item, holder)
+            receipts.append(Receipt(event_id=holder.event_id, position=holder.position, duplicate=True))
+            continue
+        proposal = item.proposal
+        # Only the first id must look at the ledger: the mint itself never goes back.
+        event_id = mint(None if events else event_id)
+        position += 1
+        event = chained(
+            chain_hash,
+            RecordedEvent(
+                event_id=event_id,
+                position=position,
+                event_type=proposal.fact.event_type,
+                event_version=proposal.fact.event_version,
+                occurred_at=proposal.occurred_at.astimezone(UTC),
+                tenant_id=workspace.tenant,
+                workspace_id=workspace.name,
+                actor=proposal.actor,
+                idempotency_key=key,
+                correlation_id=item.correlation_id,
+                causation_id=proposal.causation_id,
+                payload=item.payload,
+                chain_hash="",
+            ),
+        )
+        chain_hash = event.chain_hash
+        by_key[key] = event
+        events.append(event)
+        receipts.append(Receipt(event_id=event_id, position=position))
+    return Recording(events, receipts)
+
+
+def _require_same(item: Draft, holder: Known | RecordedEvent) -> None:
+    if item.payload != holder.payload or item.proposal.fact.event_type != holder.event_type:
+        raise IdempotencyMismatch(
+            f"idempotency key {item.idempotency_key!r} already belongs to {holder.event_type} {holder.event_id}"
+            " with another payload",
+            hint="use a new key for a new fact; repeat the same payload to repeat the old one",
+            idempotency_key=item.idempotency_key,
+        )
+
+
+def advanced(head: Head, events: Sequence[RecordedEvent]) -> Head:
+    """The head after these events."""
+    last = events[-1]
+    return msgspec.structs.replace(
+        head,
+        position=last.position,
+        event_id=last.event_id,
+        chain_hash=last.chain_hash,
+        occurred_at=last.occurred_at,
+    )
+
+
+def conflict(condition: Condition, newest: int) -> AppendConflict:
+    """The error for a condition that an event at position `newest` breaks."""
+    what = "the ledger" if condition.subjects is None else ", ".join(sorted(condition.subjects))
+    return AppendConflict(
+        f"{what} changed: decided at position {condition.position}, but there is an event at {newest}",
+        hint="look again and decide again",
+        expected=condition.position,
+        actual=newest,
+    )

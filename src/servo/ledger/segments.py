@@ -1,0 +1,154 @@
+"""One archived stretch of the ledger: a Parquet file that DuckDB, pandas and Spark open plainly.
+
+The payload is canonical JSON as text and the chain hash is hex, so that SQL reads them as they are.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servo.errors import LedgerCorrupt
+from servo.events import RecordedEvent
+from servo.events.envelope import from_micros, to_micros
+
+_TEXT = pa.string()
+SCHEMA = pa.schema(
+    [
+        pa.field("position", pa.int64(), nullable=False),
+        pa.field("event_id", _TEXT, nullable=False),
+        pa.field("event_type", _TEXT, nullable=False),
+        pa.field("event_version", pa.int32(), nullable=False),
+        pa.field("occurred_at", pa.timestamp("us", tz="UTC"), nullable=False),
+        pa.field("tenant_id", _TEXT, nullable=False),
+        pa.field("workspace_id", _TEXT, nullable=False),
+        pa.field("actor", _TEXT, nullable=False),
+        pa.field("idempotency_key", _TEXT, nullable=False),
+        pa.field("correlation_id", _TEXT, nullable=False),
+        pa.field("causation_id", _TEXT),
+        pa.field("payload", _TEXT, nullable=False),
+        pa.field("chain_hash", _TEXT, nullable=False),
+    ]
+)
+_REPEATING = ["event_type", "tenant_id", "workspace_id", "actor", "correlation_id", "causation_id"]
+_SEARCHED = ["position", "event_id", "event_type", "occurred_at", "correlation_id"]
+_DAMAGE = (pa.ArrowException, OSError, ValueError, OverflowError)
+
+
+def _table(path: Path, events: Sequence[RecordedEvent]) -> pa.Table:
+    columns: dict[str, list[Any]] = {
+        field.name: [getattr(event, field.name) for event in events] for field in SCHEMA
+    }
+    # Arrow takes integers much faster than datetimes.
+    columns["occurred_at"] = [to_micros(moment) for moment in columns["occurred_at"]]
+    try:
+        return pa.table([pa.array(columns[field.name], field.type) for field in SCHEMA], schema=SCHEMA)
+    except _DAMAGE as problem:
+        raise LedgerCorrupt(
+            f"events {events[0].position}–{events[-1].position} cannot be written to {path}: {problem}",
+            hint="run `servo ledger verify`; nothing was removed from the ledger",
+        ) from problem
+
+
+class SegmentFile:
+    """An archived file: written in one go, read by row number."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = pq.ParquetFile(path)
+        except _DAMAGE as problem:
+            raise self._damaged(problem) from problem
+        found = self._file.schema_arrow
+        if (found.names, found.types) != (SCHEMA.names, SCHEMA.types):
+            raise self._damaged("it has other columns than an archived segment")
+        metadata = self._file.metadata
+        sizes = [metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)]
+        self._starts = [0, *accumulate(sizes)]
+        self._decoded: tuple[int, pa.Table] | None = None
+
+    @staticmethod
+    def write(path: Path, batches: Iterable[Sequence[RecordedEvent]]) -> None:
+        """Write a file and force it to disk. Each batch becomes a row group, so whoever reads pays for one at a time."""
+        with path.open("wb") as file:
+            with pq.ParquetWriter(
+                file, SCHEMA, compression="zstd", use_dictionary=_REPEATING, write_statistics=_SEARCHED
+            ) as writer:
+                for events in batches:
+                    writer.write_table(_table(path, events), row_group_size=len(events))
+            file.flush()
+            os.fsync(file.fileno())
+
+    def read(self, row: int, limit: int) -> list[RecordedEvent]:
+        """At most `limit` events from a row on, across row groups."""
+        events: list[RecordedEvent] = []
+        for group, (start, end) in enumerate(zip(self._starts, self._starts[1:], strict=False)):
+            if end > row and len(events) < limit:
+                begin = max(row - start, 0)
+                events += self._events(self._group(group).slice(begin, limit - len(events)))
+        return events
+
+    def batches(self) -> Iterator[list[RecordedEvent]]:
+        """Everything, row group by row group."""
+        for group in range(len(self._starts) - 1):
+            yield self._events(self._group(group))
+
+    def event_ids(self) -> list[str]:
+        try:
+            ids: list[str] = self._file.read(columns=["event_id"]).column(0).to_pylist()
+        except _DAMAGE as problem:
+            raise self._damaged(problem) from problem
+        return ids
+
+    def _group(self, group: int) -> pa.Table:
+        # Readers take a row group in several bites; it is decompressed once for all of them.
+        if self._decoded is None or self._decoded[0] != group:
+            try:
+                table = self._file.read_row_group(group)
+                table.validate(full=True)
+            except _DAMAGE as problem:
+                raise self._damaged(problem) from problem
+            if any(table.column(field.name).null_count for field in SCHEMA if not field.nullable):
+                raise self._damaged("a value is missing where there must be one")
+            self._decoded = (group, table)
+        return self._decoded[1]
+
+    def _events(self, table: pa.Table) -> list[RecordedEvent]:
+        columns = {name: table.column(name) for name in SCHEMA.names}
+        columns["occurred_at"] = columns["occurred_at"].cast(pa.int64())
+        columns["payload"] = columns["payload"].cast(pa.binary())
+        rows = zip(*(columns[name].to_pylist() for name in SCHEMA.names), strict=True)
+        try:
+            return [_event(row) for row in rows]
+        except _DAMAGE as problem:
+            raise self._damaged(problem) from problem
+
+    def _damaged(self, problem: object) -> LedgerCorrupt:
+        return LedgerCorrupt(
+            f"the archived segment {self._path} is damaged: {problem}",
+            hint="restore this file from a copy of the archive folder",
+        )
+
+
+def _event(row: tuple[Any, ...]) -> RecordedEvent:
+    return RecordedEvent(
+        position=row[0],
+        event_id=row[1],
+        event_type=row[2],
+        event_version=row[3],
+        occurred_at=from_micros(row[4]),
+        tenant_id=row[5],
+        workspace_id=row[6],
+        actor=row[7],
+        idempotency_key=row[8],
+        correlation_id=row[9],
+        causation_id=row[10],
+        payload=row[11],
+        chain_hash=row[12],
+    )

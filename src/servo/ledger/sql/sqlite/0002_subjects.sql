@@ -1,0 +1,2 @@
+-- Conditions ask whether anything happened to a run, a schedule, a backfill since a position.
+CREATE INDEX events_by_subject ON events (workspace_no, correlation_id, position);

@@ -1,0 +1,326 @@
+"""The embedded ledger: one SQLite file, write-ahead log, every commit on disk before `append` returns."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from servo.errors import (
+    AppendOutcomeUnknown,
+    InvalidInput,
+    LedgerCorrupt,
+    LedgerNotFound,
+    LedgerUnavailable,
+    SchemaTooNew,
+    ServoError,
+    StorageFailed,
+)
+from servo.events import GENESIS, Proposal, RecordedEvent
+from servo.events.envelope import from_micros, to_micros
+from servo.faults import reach
+from servo.ledger.packing import pack, unpack
+from servo.ledger.protocol import Condition, Head, Receipt, Workspace
+from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record
+from servo.ledger.sql import migrations, queries
+from servo.ledger.wakeup import Wakeup
+
+_BUSY_SECONDS = 30.0
+_SQL = queries("sqlite")
+
+
+class SqliteLedger:
+    """A workspace in a SQLite file. Safe to use from several threads and several processes."""
+
+    def __init__(self, path: Path, workspace: Workspace, mint: Mint, *, create: bool = True) -> None:
+        self._path = path
+        self._workspace = workspace
+        self._mint = mint
+        self._local = threading.local()
+        self._connections: list[sqlite3.Connection] = []
+        self._appending = threading.Lock()
+        self._wakeup = Wakeup.of(path)
+        try:
+            with _explained(path):
+                if create:
+                    path.parent.mkdir(parents=True, exist_ok=True)
+                elif not path.exists():
+                    raise self._not_found()
+                self._migrate(create=create)
+                self._workspace_no = self._find_workspace(create=create)
+        except BaseException:
+            self.close()
+            raise
+
+    # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def append(self, proposals: Sequence[Proposal], condition: Condition | None = None) -> list[Receipt]:
+        drafts = draft(proposals)
+        keys = json.dumps([item.idempotency_key for item in drafts])
+        with self._appending, _explained(self._path), self._transaction() as connection:
+            reach("append.begin")
+            head = self._head(connection)
+            known = {
+                key: Known(event_id, position, event_type, unpack(payload))
+                for key, event_id, position, event_type, payload in connection.execute(
+                    _SQL["known"], (keys, self._workspace_no)
+                )
+            }
+            recording = record(drafts, head, known, self._workspace, self._mint)
+            if not recording.events:
+                return recording.receipts
+            if condition is not None:
+                self._require(connection, condition, head)
+            self._insert(connection, recording.events, advanced(head, recording.events))
+            reach("append.before_commit")
+        reach("append.after_commit")
+        self._wakeup.announce()
+        return recording.receipts
+
+    def read(self, after: int, limit: int = 1000) -> list[RecordedEvent]:
+        with _explained(self._path):
+            rows = self._connection().execute(_SQL["read"], (self._workspace_no, after, limit)).fetchall()
+        return [self._event(row) for row in rows]
+
+    def head(self, beyond: int | None = None, timeout: float = 0.0) -> Head:
+        with _explained(self._path):
+            head = self._head(self._connection())
+            deadline = time.monotonic() + timeout
+            while beyond is not None and head.position <= beyond and time.monotonic() < deadline:
+                self._wakeup.wait(deadline - time.monotonic())
+                head = self._head(self._connection())
+            return head
+
+    def position_at(self, event_id: str) -> int:
+        with _explained(self._path):
+            wanted = {"workspace_no": self._workspace_no, "event_id": event_id}
+            low, high = self._connection().execute(_SQL["position_at"], wanted).fetchone()
+        if low < high:
+            raise LedgerCorrupt(
+                f"{self._path} has no event at position {(low + high + 1) // 2}",
+                hint="run `servo ledger verify`",
+            )
+        return int(low)
+
+    def trim(self, position: int) -> None:
+        with self._appending, _explained(self._path), self._transaction() as connection:
+            head = self._head(connection)
+            if position <= head.trimmed_position:
+                return
+            if position > head.position:
+                raise InvalidInput(f"cannot trim to {position}: the ledger ends at {head.position}")
+            chain_hash = connection.execute(_SQL["chain_hash"], (self._workspace_no, position)).fetchone()[0]
+            connection.execute(_SQL["mark_trimmed"], (position, chain_hash.hex(), self._workspace_no))
+            connection.execute(_SQL["trim"], (self._workspace_no, position))
+
+    def close(self) -> None:
+        for connection in self._connections:
+            connection.close()
+        self._connections.clear()
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _connection(self) -> sqlite3.Connection:
+        """This thread's connection: SQLite has its transactions per connection."""
+        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
+        if connection is None:
+            # Closed from the thread that closes the ledger, hence without the same-thread check.
+            connection = sqlite3.connect(
+                self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
+            )
+            self._connections.append(connection)
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA foreign_keys = ON")
+            self._local.connection = connection
+        return connection
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        connection = self._connection()
+        connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield connection
+        except BaseException:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            raise
+        try:
+            connection.execute("COMMIT")
+        except sqlite3.Error as problem:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+            if _is(problem, sqlite3.SQLITE_FULL, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_READONLY):
+                raise  # SQLite rolls back on these: the outcome is known
+            raise AppendOutcomeUnknown(
+                f"{self._path}: the commit failed half-way: {problem}",
+                hint="repeat the same append; what was recorded is not recorded twice",
+            ) from problem
+
+    def _migrate(self, *, create: bool) -> None:
+        steps = migrations("sqlite")
+        connection = self._connection()
+        version = self._version(connection)
+        if version == 0 and not create:
+            raise self._not_found()
+        if version == len(steps):
+            return
+        self._require_known_version(version, len(steps))
+        with self._transaction():
+            version = self._version(connection)  # again: another process may have been first
+            self._require_known_version(version, len(steps))
+            for step in steps[version:]:
+                for statement in filter(str.strip, step.split(";")):
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA user_version = {len(steps)}")
+
+    def _not_found(self) -> LedgerNotFound:
+        return LedgerNotFound(
+            f"there is no ledger at {self._path}",
+            hint="run the command in the project's folder, set SERVO_LEDGER, or record something first",
+        )
+
+    def _require_known_version(self, version: int, newest: int) -> None:
+        if version > newest:
+            raise SchemaTooNew(
+                f"{self._path} has schema version {version}, this Servo knows {newest}",
+                hint="upgrade Servo; nothing was changed",
+            )
+
+    @staticmethod
+    def _version(connection: sqlite3.Connection) -> int:
+        return int(connection.execute("PRAGMA user_version").fetchone()[0])
+
+    def _find_workspace(self, *, create: bool) -> int:
+        connection = self._connection()
+        scope = (self._workspace.tenant, self._workspace.name)
+        row = connection.execute(_SQL["find_workspace"], scope).fetchone()
+        if row is None and create:
+            with self._transaction():
+                connection.execute(_SQL["add_workspace"], (*scope, GENESIS, GENESIS))
+            row = connection.execute(_SQL["find_workspace"], scope).fetchone()
+        if row is None:
+            raise LedgerNotFound(
+                f"{self._path} has no workspace {self._workspace.tenant}/{self._workspace.name}",
+                hint="check SERVO_TENANT and SERVO_WORKSPACE",
+            )
+        return int(row[0])
+
+    def _head(self, connection: sqlite3.Connection) -> Head:
+        row = connection.execute(_SQL["head"], (self._workspace_no,)).fetchone()
+        return Head(
+            position=row[0],
+            event_id=row[1],
+            chain_hash=row[2],
+            occurred_at=None if row[3] is None else from_micros(row[3]),
+            trimmed_position=row[4],
+            trimmed_chain_hash=row[5],
+        )
+
+    def _require(self, connection: sqlite3.Connection, condition: Condition, head: Head) -> None:
+        if condition.subjects is None:
+            newest = head.position
+        else:
+            subjects = json.dumps(sorted(condition.subjects))
+            row = connection.execute(
+                _SQL["newest_of_subjects"], (subjects, self._workspace_no, condition.position)
+            ).fetchone()
+            newest = row[0] or 0
+        if newest > condition.position:
+            raise conflict(condition, newest)
+
+    def _insert(self, connection: sqlite3.Connection, events: list[RecordedEvent], head: Head) -> None:
+        connection.executemany(
+            _SQL["insert"],
+            [
+                (
+                    self._workspace_no,
+                    event.position,
+                    event.event_id,
+                    event.event_type,
+                    event.event_version,
+                    to_micros(event.occurred_at),
+                    event.actor,
+                    event.idempotency_key,
+                    event.correlation_id,
+                    event.causation_id,
+                    pack(event.payload),
+                    bytes.fromhex(event.chain_hash),
+                )
+                for event in events
+            ],
+        )
+        reach("append.after_insert")
+        occurred_at = None if head.occurred_at is None else to_micros(head.occurred_at)
+        connection.execute(
+            _SQL["advance"], (head.position, head.event_id, head.chain_hash, occurred_at, self._workspace_no)
+        )
+
+    def _event(self, row: tuple[Any, ...]) -> RecordedEvent:
+        return RecordedEvent(
+            position=row[0],
+            event_id=row[1],
+            event_type=row[2],
+            event_version=row[3],
+            occurred_at=from_micros(row[4]),
+            tenant_id=self._workspace.tenant,
+            workspace_id=self._workspace.name,
+            actor=row[5],
+            idempotency_key=row[6],
+            correlation_id=row[7],
+            causation_id=row[8],
+            payload=unpack(row[9]),
+            chain_hash=row[10].hex(),
+        )
+
+
+def _is(problem: sqlite3.Error, *primary: int) -> bool:
+    code: int = getattr(problem, "sqlite_errorcode", 0)
+    return code & 0xFF in primary  # the low byte is the primary code of an extended one
+
+
+@contextmanager
+def _explained(path: Path) -> Iterator[None]:
+    """Turn SQLite's and the disk's own errors into one clear line each."""
+    try:
+        yield
+    except ServoError:
+        raise
+    except sqlite3.Error as problem:
+        raise _explain(path, problem) from problem
+    except OSError as problem:
+        raise StorageFailed(f"{path}: {problem.strerror}", hint="nothing was recorded") from problem
+
+
+def _explain(path: Path, problem: sqlite3.Error) -> ServoError:
+    if _is(problem, sqlite3.SQLITE_FULL):
+        return StorageFailed(
+            f"{path}: the disk is full", hint="free some space and repeat; nothing was recorded"
+        )
+    if _is(problem, sqlite3.SQLITE_READONLY):
+        return StorageFailed(
+            f"{path} cannot be written", hint="make its folder writable; nothing was recorded"
+        )
+    if _is(problem, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
+        return StorageFailed(
+            f"{path} cannot be opened: {problem}", hint="check that its folder is there and writable"
+        )
+    if _is(problem, sqlite3.SQLITE_IOERR):
+        return StorageFailed(
+            f"{path}: the disk failed: {problem}", hint="check the disk; nothing was recorded"
+        )
+    if _is(problem, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return LedgerUnavailable(
+            f"{path} was locked for {_BUSY_SECONDS:.0f} seconds",
+            hint="see which process holds it, and repeat",
+        )
+    if _is(problem, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return LedgerCorrupt(
+            f"{path} is not a ledger or is damaged: {problem}", hint="restore it from a copy"
+        )
+    return LedgerUnavailable(f"{path}: {problem}", hint="run `servo doctor`")

@@ -1,0 +1,1 @@
+"""Parquet tables that can be thrown away and rebuilt, and the reader over them."""

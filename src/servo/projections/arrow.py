@@ -1,0 +1,96 @@
+"""Chunks of columns into Arrow tables, a column at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from servo.fold.batch import Batch, Chunk, Each
+from servo.fold.rows import Kind, Row, columns
+from servo.partitions import PartitionKey
+
+_TYPES = {
+    Kind.TEXT: pa.string(),
+    Kind.INTEGER: pa.int64(),
+    Kind.BOOLEAN: pa.bool_(),
+    Kind.TIME: pa.timestamp("us", tz="UTC"),
+    Kind.TEXTS: pa.list_(pa.string()),
+    Kind.TEXT_MAP: pa.map_(pa.string(), pa.string()),
+}
+
+
+def schema(table: type[Row]) -> pa.Schema:
+    """The exact columns of a projection, in the order of its files."""
+    return pa.schema([pa.field(name, _TYPES[kind]) for name, kind in columns(table).items()])
+
+
+def tables(batch: Batch) -> dict[str, pa.Table]:
+    """The rows of a batch by table; keys may repeat, for the merge to settle."""
+    by_table: dict[type[Row], list[Chunk]] = {}
+    for chunk in batch.chunks:
+        by_table.setdefault(chunk.table, []).append(chunk)
+    return {table.table: rows(table, chunks) for table, chunks in by_table.items()}
+
+
+def rows(table: type[Row], chunks: Sequence[Chunk]) -> pa.Table:
+    """All rows of the chunks as one Arrow table with the table's schema."""
+    counts = [chunk.count for chunk in chunks]
+    # For each row the number of its chunk, by which constants are spread over the rows.
+    origin = None if max(counts, default=0) <= 1 else _origins(counts)
+    target = schema(table)
+    arrays: dict[str, pa.Array] = {}
+    for field in target:
+        if field.name == "partition_values":
+            continue
+        arrays[field.name] = _array(field, chunks, counts, origin)
+    if "partition_values" in target.names:
+        arrays["partition_values"] = partition_values(arrays["partition_key"])
+    return pa.table([arrays[name] for name in target.names], schema=target)
+
+
+def _origins(counts: list[int]) -> pa.Array:
+    return pa.array(chain.from_iterable([number] * count for number, count in enumerate(counts)), pa.int32())
+
+
+def _array(field: pa.Field, chunks: Sequence[Chunk], counts: list[int], origin: pa.Array | None) -> pa.Array:
+    values = [chunk.columns.get(field.name) for chunk in chunks]
+    if any(isinstance(value, Each) for value in values):
+        flat = chain.from_iterable(
+            value.values if isinstance(value, Each) else [value] * count
+            for value, count in zip(values, counts, strict=True)
+        )
+        return pa.array(list(flat), field.type)
+    if field.type == _TYPES[Kind.TEXT_MAP]:
+        values = [None if value is None else list(value.items()) for value in values]
+    constants = pa.array(values, field.type)
+    return constants if origin is None else constants.take(origin)
+
+
+def partition_values(keys: pa.Array) -> pa.Array:
+    """The map from dimension to plain text for each key; only distinct dimensions are looked at one by one."""
+    dimensions = pc.split_pattern(keys, ",")
+    encoded = dimensions.flatten().dictionary_encode()
+    parsed = [_dimension(text) for text in encoded.dictionary.to_pylist()]
+    names = pa.array([name for name, _ in parsed], pa.string()).take(encoded.indices)
+    texts = pa.array([text for _, text in parsed], pa.string()).take(encoded.indices)
+    offsets = dimensions.offsets
+    if (empty := pc.equal(keys, "")) and pc.any(empty).as_py():
+        return _with_empty(keys)
+    return pa.MapArray.from_arrays(offsets, names, texts)
+
+
+def _dimension(text: str) -> tuple[str, str]:
+    if not text:
+        return "", ""
+    [(name, value)] = PartitionKey.parse(text).texts().items()
+    return name, value
+
+
+def _with_empty(keys: pa.Array) -> pa.Array:
+    """Unpartitioned assets have the empty key, whose map is empty; splitting would give it one nameless dimension."""
+    values: list[Any] = [list(PartitionKey.parse(key).texts().items()) for key in keys.to_pylist()]
+    return pa.array(values, _TYPES[Kind.TEXT_MAP])

@@ -1,0 +1,124 @@
+"""DuckDB, as Servo uses it: in memory, in UTC, without reaching out for anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import duckdb
+
+from servo.errors import InvalidQuery, ProjectionDamaged, StorageFailed
+from servo.fold.rows import Kind, Row, columns
+from servo.projections.manifest import REBUILD
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TYPES = {
+    Kind.TEXT: "VARCHAR",
+    Kind.INTEGER: "BIGINT",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.TIME: "TIMESTAMPTZ",
+    Kind.TEXTS: "VARCHAR[]",
+    Kind.TEXT_MAP: "MAP(VARCHAR, VARCHAR)",
+}
+# Small row groups: one partition is found by reading thirty thousand rows instead of a hundred thousand.
+_ROW_GROUP = 32_768
+
+Connection = duckdb.DuckDBPyConnection
+
+
+def connect() -> Connection:
+    connection = duckdb.connect(
+        ":memory:",
+        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
+    )
+    connection.execute("SET TimeZone = 'UTC'")
+    connection.execute("SET preserve_insertion_order = false")
+    return connection
+
+
+def identifier(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+def parquet(paths: Sequence[Path]) -> str:
+    """A relation over Parquet files."""
+    return f"read_parquet([{', '.join(literal(str(path)) for path in paths)}])"
+
+
+def empty(table: type[Row]) -> str:
+    """A relation with the columns of a table and no rows."""
+    names = ", ".join(f"NULL::{_TYPES[kind]} AS {name}" for name, kind in columns(table).items())
+    return f"(SELECT {names} WHERE false)"
+
+
+def write(connection: Connection, select: str, path: Path) -> int:
+    """Write a query's rows to a new Parquet file; how many."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        # The preserved order is the one thing that makes the file sorted, so it is switched on just for this.
+        connection.execute("SET preserve_insertion_order = true")
+        row = connection.execute(
+            f"COPY ({select}) TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
+        ).fetchone()
+    except duckdb.Error as problem:
+        path.unlink(missing_ok=True)
+        raise explain(problem) from problem
+    finally:
+        connection.execute("SET preserve_insertion_order = false")
+    return int(row[0]) if row else 0
+
+
+def run(connection: Connection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Connection:
+    """Execute, with DuckDB's errors explained."""
+    try:
+        return connection.execute(sql, parameters)
+    except duckdb.Error as problem:
+        raise explain(problem) from problem
+
+
+def require_select(sql: str) -> None:
+    """Refuse anything but one query."""
+    try:
+        statements = duckdb.extract_statements(sql)
+    except duckdb.Error as problem:
+        raise InvalidQuery(_first_line(problem), hint="give one SELECT statement") from problem
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise InvalidQuery("only one SELECT statement can be run", hint="projections are changed by events alone")
+
+
+def referenced(connection: Connection, sql: str) -> set[str]:
+    """The names of the tables that a query speaks of."""
+    try:
+        return set(connection.get_table_names(sql))
+    except duckdb.Error as problem:
+        raise InvalidQuery(_first_line(problem), hint="see `servo query --tables` for what there is") from problem
+
+
+def fetch_arrow(connection: Connection, sql: str) -> pa.Table:
+    return run(connection, sql).to_arrow_table()
+
+
+def explain(problem: duckdb.Error) -> Exception:
+    """DuckDB's error as one of ours, in one line."""
+    text = _first_line(problem)
+    if isinstance(problem, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
+        return InvalidQuery(text, hint="see `servo query --tables` for what there is")
+    if isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException) and "arquet" not in text:
+        return InvalidQuery(text, hint="check the values in the query")
+    lowered = text.lower()
+    if "no space left" in lowered or "file too large" in lowered or "could not write" in lowered:
+        return StorageFailed(text, hint="free some space and repeat; the last published version stays readable")
+    if "read-only file system" in lowered or "permission denied" in lowered:
+        return StorageFailed(text, hint="make the folder writable; the last published version stays readable")
+    return ProjectionDamaged(text, hint=REBUILD)
+
+
+def _first_line(problem: duckdb.Error) -> str:
+    return str(problem).partition("\n")[0]

@@ -1,0 +1,63 @@
+"""What a version of the projections consists of. Written once, never changed."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from servo.errors import ProjectionDamaged, SchemaTooNew
+from servo.events import GENESIS
+
+FORMAT = 1
+REBUILD = "rebuild the projections with `servo ledger replay`; the ledger is not affected"
+
+
+class Watermark(msgspec.Struct, frozen=True, kw_only=True):
+    """How much of the ledger is folded in."""
+
+    position: int = 0
+    event_id: str | None = None
+    occurred_at: datetime | None = None
+    chain_hash: str = GENESIS
+
+
+class FileRef(msgspec.Struct, frozen=True, kw_only=True):
+    """One immutable Parquet file of a table."""
+
+    name: str
+    rows: int
+    bytes: int
+
+
+class Manifest(msgspec.Struct, frozen=True, kw_only=True):
+    """A version: for each table its files, oldest and largest first, and the watermark they all share."""
+
+    version: int = 0
+    epoch: int = 0
+    watermark: Watermark = Watermark()
+    tables: dict[str, list[FileRef]] = {}
+    created_at: datetime | None = None
+    format: int = FORMAT
+
+
+class _Format(msgspec.Struct):
+    format: int
+
+
+def encode(manifest: Manifest) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+
+
+def decode(data: bytes, name: str) -> Manifest:
+    """Read a manifest strictly: whatever is wrong with it is one clear error."""
+    try:
+        written = msgspec.json.decode(data, type=_Format).format
+        if written > FORMAT:
+            raise SchemaTooNew(
+                f"projection manifest {name} has format {written}, this Servo knows {FORMAT}",
+                hint="upgrade Servo, or throw the projections away and " + REBUILD,
+            )
+        return msgspec.json.decode(data, type=Manifest)
+    except msgspec.MsgspecError as problem:
+        raise ProjectionDamaged(f"projection manifest {name} is damaged: {problem}", hint=REBUILD) from problem

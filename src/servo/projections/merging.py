@@ -1,0 +1,48 @@
+"""The law of folding as SQL, plain enough that DuckDB and Spark both run it.
+
+See `fold/merge.py`, which says the same for two rows in Python. The engines differ in one word: what makes a struct
+of columns.
+"""
+
+from __future__ import annotations
+
+from servo.fold.rows import Group, Row, all_groups, columns
+from servo.fold.run_rows import RunKeyConflictRow
+
+
+def merged(table: type[Row], relation: str, *, struct: str = "struct_pack") -> str:
+    """One row per key from a relation in which keys may repeat."""
+    groups = list(enumerate(all_groups(table)))
+    picks = [f"{_edge(group)}({group.version}) AS {group.version}" for _, group in groups]
+    picks += [f"{_pick(group, struct)} AS group_{number}" for number, group in groups if group.columns]
+    source = {name: f"group_{number}.{name} AS {name}" for number, group in groups for name in group.columns}
+    keys = ", ".join(table.key)
+    names = ", ".join(source.get(name, name) for name in columns(table))
+    return f"SELECT {names} FROM (SELECT {keys}, {', '.join(picks)} FROM {relation} GROUP BY {keys})"
+
+
+def _edge(group: Group) -> str:
+    return "min" if group.keep == "first" else "max"
+
+
+def _pick(group: Group, struct: str) -> str:
+    """The columns of a group from the contribution that it keeps; one without a version is passed over."""
+    return f"{_edge(group)}_by({struct}({', '.join(group.columns)}), {group.version})"
+
+
+def conflicts(requests: str, index: str) -> str:
+    """Run requests whose key the index gives to another fingerprint, as rows of `run_key_conflicts`."""
+    names = ", ".join(
+        f"held.request_fingerprint AS {name}" if name == "existing_fingerprint" else f"request.{name}"
+        for name in columns(RunKeyConflictRow)
+    )
+    return (
+        f"SELECT {names} FROM {requests} AS request JOIN {index} AS held ON request.run_key = held.run_key"
+        " WHERE request.conflicting_fingerprint <> held.request_fingerprint"
+    )
+
+
+def sort_order(table: type[Row]) -> str:
+    """How rows lie in a file: partitions of an asset side by side, so that one is found without reading all."""
+    leading = [name for name in ("asset_key", "partition_key") if name in columns(table)]
+    return ", ".join(dict.fromkeys([*leading, *table.key]))

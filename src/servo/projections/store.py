@@ -1,0 +1,207 @@
+"""Where versions of the projections lie on disk.
+
+    files/<table>/<id>.parquet     immutable, written and synced before any manifest names them
+    manifests/<version>-<epoch>    immutable, one per version
+    CURRENT                        the pointer, swapped by a rename: a reader sees the old version or the new, whole
+    EPOCH                          the fencing number: only its newest holder may swap the pointer
+    LOCK                           held while the epoch is taken and the pointer swapped, never while folding
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from servo.errors import FencedOut, ProjectionDamaged, ProjectionMissing, ServoError, StorageFailed
+from servo.faults import reach
+from servo.projections.manifest import REBUILD, FileRef, Manifest, decode, encode
+
+# A reader that opened a version may go on with it for this long; as-of reads start from the versions kept.
+KEEP_FOR = timedelta(minutes=10)
+KEEP_VERSIONS = 16
+
+
+class _Pointer(msgspec.Struct):
+    manifest: str
+    sha256: str
+
+
+class Store:
+    """The projections of one workspace."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._manifests = root / "manifests"
+        self._pointer = root / "CURRENT"
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def current(self) -> Manifest:
+        """The newest version, or an empty one at position 0 where nothing was ever published."""
+        try:
+            data = self._pointer.read_bytes()
+        except FileNotFoundError:
+            return Manifest()
+        except OSError as problem:
+            raise StorageFailed(f"{self._pointer}: {problem.strerror}", hint="check the disk") from problem
+        try:
+            pointer = msgspec.json.decode(data, type=_Pointer)
+        except msgspec.MsgspecError as problem:
+            raise ProjectionDamaged(f"{self._pointer} is damaged: {problem}", hint=REBUILD) from problem
+        return self._load(pointer.manifest, pointer.sha256)
+
+    def _load(self, name: str, digest: str | None = None) -> Manifest:
+        path = self._manifests / name
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            raise ProjectionMissing(f"projection manifest {path} is missing", hint=REBUILD) from None
+        if digest is not None and sha256(data).hexdigest() != digest:
+            # The format is looked at first: a newer Servo's manifest deserves a better message than "damaged".
+            decode(data, str(path))
+            raise ProjectionDamaged(f"projection manifest {path} is not what was published", hint=REBUILD)
+        return decode(data, str(path))
+
+    def versions(self) -> list[Manifest]:
+        """Every version still kept, oldest first; one that cannot be read is passed over, for nothing depends on it."""
+        kept = []
+        current = self.current()
+        for path in sorted(self._manifests.glob("*.json")):
+            try:
+                manifest = self._load(path.name)
+            except ServoError:
+                continue
+            if manifest.version <= current.version:
+                kept.append(manifest)
+        return kept
+
+    def path(self, table: str, file: FileRef) -> Path:
+        return self.root / "files" / table / file.name
+
+    # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def take_epoch(self) -> int:
+        """Become the one compactor that may publish; whoever was it before is fenced out."""
+        with storage_explained(self.root), self._locked():
+            epoch = self._epoch() + 1
+            _replace(self.root / "EPOCH", str(epoch).encode())
+            return epoch
+
+    def publish(self, manifest: Manifest) -> None:
+        """Make a version the current one. Its files must be on disk; it must follow the current version."""
+        with storage_explained(self.root), self._locked():
+            if self._epoch() != manifest.epoch:
+                raise FencedOut(
+                    f"a newer compactor (epoch {self._epoch()}) took over from epoch {manifest.epoch}",
+                    hint="look again: its version is the current one",
+                )
+            current = self._pointer_version()
+            if manifest.version != current + 1:
+                raise FencedOut(
+                    f"version {manifest.version} does not follow the current version {current}", hint="look again"
+                )
+            reach("manifest.before_write")
+            self._manifests.mkdir(exist_ok=True)
+            data = encode(manifest)
+            name = f"{manifest.version:012d}-{manifest.epoch:06d}.json"
+            _replace(self._manifests / name, data)
+            reach("manifest.after_write")
+            pointer = _Pointer(manifest=name, sha256=sha256(data).hexdigest())
+            reach("pointer.before_swap")
+            _replace(self._pointer, msgspec.json.encode(pointer))
+            reach("pointer.after_swap")
+
+    def sweep(self, now: datetime) -> int:
+        """Remove versions that nobody may be reading any more and files that no kept version names; how many files."""
+        with storage_explained(self.root), self._locked():
+            current = self.current()
+            kept: set[tuple[str, str]] = set()
+            for path in sorted(self._manifests.glob("*.json")):
+                try:
+                    manifest = self._load(path.name)
+                except ServoError:
+                    path.unlink(missing_ok=True)
+                    continue
+                young = manifest.created_at is not None and now - manifest.created_at < KEEP_FOR
+                if young or manifest.version > current.version - KEEP_VERSIONS:
+                    kept |= {(table, file.name) for table, files in manifest.tables.items() for file in files}
+                else:
+                    path.unlink()
+            return self._remove_files(kept, older_than=now - KEEP_FOR)
+
+    def _remove_files(self, kept: set[tuple[str, str]], older_than: datetime) -> int:
+        removed = 0
+        for path in (self.root / "files").glob("*/*"):
+            # A file that no version names yet may belong to a compactor at work: leave it while it is young.
+            if (path.parent.name, path.name) not in kept and path.stat().st_mtime < older_than.timestamp():
+                path.unlink(missing_ok=True)
+                removed += 1
+        return removed
+
+    def _pointer_version(self) -> int:
+        """The current version number, also where its manifest is damaged: a replay must be able to replace it."""
+        try:
+            pointer = msgspec.json.decode(self._pointer.read_bytes(), type=_Pointer)
+            return int(pointer.manifest.partition("-")[0])
+        except FileNotFoundError:
+            return 0
+        except (msgspec.MsgspecError, ValueError):
+            names = sorted(path.name for path in self._manifests.glob("*.json"))
+            return int(names[-1].partition("-")[0]) if names else 0
+
+    def next_version(self) -> int:
+        return self._pointer_version() + 1
+
+    def _epoch(self) -> int:
+        try:
+            return int((self.root / "EPOCH").read_text())
+        except FileNotFoundError:
+            return 0
+        except ValueError:
+            # Only the order of epochs matters: go on after the newest one that published.
+            names = sorted(path.stem.rpartition("-")[2] for path in self._manifests.glob("*.json"))
+            return int(names[-1]) if names else 0
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.root.mkdir(parents=True, exist_ok=True)
+        with (self.root / "LOCK").open("w") as lock:
+            # The kernel frees the lock with the process, so a killed compactor blocks nobody.
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+
+@contextmanager
+def storage_explained(place: Path) -> Iterator[None]:
+    """A full or read-only disk as one clear line."""
+    try:
+        yield
+    except OSError as problem:
+        what = problem.strerror or str(problem)
+        raise StorageFailed(
+            f"{problem.filename or place}: {what}", hint="the last published version stays readable"
+        ) from problem
+
+
+def sync_file(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a file so that a crash leaves either its old content or its new one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_bytes(data)
+    sync_file(temporary)
+    temporary.replace(path)
+    sync_file(path.parent)
