@@ -51,7 +51,7 @@ def new_database(postgres_folder: Path) -> Callable[[], str]:
 
 
 @pytest.fixture
-def new_store(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str], Store]:
+def new_store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[str], Store]]:
     """Make an empty store of a kind."""
 
     def memory() -> Store:
@@ -85,8 +85,9 @@ def new_store(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[[str],
 
         return Store(kind=kind, place=place)
 
-    request.addfinalizer(lambda: [ledger.close() for ledger in opened])
-    return make
+    yield make
+    for ledger in opened:
+        ledger.close()
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])

@@ -56,9 +56,7 @@ class Store:
     kind: str
     place: Callable[[Workspace, Mint, bool], Ledger]
 
-    def open(
-        self, workspace: Workspace = WORKSPACE, *, clock: Clock = system_clock, create: bool = True
-    ) -> Ledger:
+    def open(self, workspace: Workspace = WORKSPACE, *, clock: Clock = system_clock, create: bool = True) -> Ledger:
         return self.place(workspace, mint(clock), create)
 
 
@@ -134,7 +132,7 @@ class CuttingProxy:
     def _requests(self, client: socket.socket, server: socket.socket, answers_pass: threading.Event) -> None:
         with suppress(OSError):
             while data := client.recv(65536):
-                if self.cut and b"COMMIT" in data:
+                if self.cut and b"COMMIT\0" in data:  # the whole statement, not READ COMMITTED
                     answers_pass.clear()
                     if self.cut == "after":
                         server.sendall(data)  # `_answers` hangs up when the server has answered

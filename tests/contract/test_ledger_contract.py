@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import threading
 import time
 from datetime import datetime, timedelta, timezone
@@ -15,7 +16,7 @@ from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import TaskFinished
 from servo.ids import ulid_offset
 from servo.ledger import Condition, Head, Ledger, Receipt, Workspace
-from tests.contract.support import NOW, Impostor, Store, cancel, cancels, everything, verify_ledger
+from tests.contract.support import NOW, Impostor, Store, cancel, cancels, everything, verify, verify_ledger
 
 pytest_plugins = ("tests.contract.fixtures",)
 
@@ -124,8 +125,6 @@ def test_an_idempotency_key_that_a_backend_cannot_hold_is_refused(ledger: Ledger
 
 
 def test_the_longest_keys_are_held(ledger: Ledger) -> None:
-    import random
-
     # Random, because PostgreSQL would compress a repeated letter before it measures.
     alphabet = "abcdefghijklmnopqrstuvwxyz0123456789"
     long = "".join(random.Random(1).choices(alphabet, k=2000 - len("run_cancel:")))
@@ -266,8 +265,6 @@ def test_the_chain_starts_at_genesis_and_covers_every_field(ledger: Ledger) -> N
         {"causation_id": "x"},
     ):
         with pytest.raises(AssertionError):
-            from tests.contract.support import verify
-
             verify([msgspec.structs.replace(events[0], **changed), *events[1:]])
 
 
@@ -305,9 +302,7 @@ def test_read_pages_through_everything_once(ledger: Ledger) -> None:
 def test_head_is_the_newest_event(ledger: Ledger) -> None:
     ledger.append(cancels(3))
     last = everything(ledger)[-1]
-    assert ledger.head() == Head(
-        position=3, event_id=last.event_id, chain_hash=last.chain_hash, occurred_at=NOW
-    )
+    assert ledger.head() == Head(position=3, event_id=last.event_id, chain_hash=last.chain_hash, occurred_at=NOW)
 
 
 def test_head_does_not_wait_when_there_is_something_already(ledger: Ledger) -> None:

@@ -57,9 +57,7 @@ class MemoryLedger:
             return self._head
 
     def position_at(self, event_id: str) -> int:
-        return self._head.trimmed_position + bisect_right(
-            self._events, event_id, key=lambda event: event.event_id
-        )
+        return self._head.trimmed_position + bisect_right(self._events, event_id, key=lambda event: event.event_id)
 
     def trim(self, position: int) -> None:
         with self._changed:

@@ -38,9 +38,13 @@ class PostgresLedger:
         # A hash, because a channel is an identifier: no name ever becomes a part of a statement.
         scope = f"{workspace.tenant}:{workspace.name}"
         self._channel = f"servo_{sha256(scope.encode()).hexdigest()[:32]}"
-        with self._server.connection() as connection:
-            self._migrate(connection, create=create)
-            self._workspace_no = self._find_workspace(connection, create=create)
+        try:
+            with self._server.connection() as connection:
+                self._migrate(connection, create=create)
+                self._workspace_no = self._find_workspace(connection, create=create)
+        except BaseException:
+            self.close()
+            raise
 
     # ── the protocol ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -52,9 +56,7 @@ class PostgresLedger:
             with connection.pipeline():
                 connection.execute(SQL["durable"])
                 locked = connection.execute(SQL["lock_head"], {"workspace_no": self._workspace_no})
-                held = connection.execute(
-                    SQL["known"], {"workspace_no": self._workspace_no, "keys": keys}, binary=True
-                )
+                held = connection.execute(SQL["known"], {"workspace_no": self._workspace_no, "keys": keys}, binary=True)
             head = self._head(locked.fetchone())
             known = {
                 key: Known(event_id, position, event_type, unpack(payload))

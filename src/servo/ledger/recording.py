@@ -69,9 +69,7 @@ def _require_text(text: str, what: str, *, indexed: bool = False) -> None:
     try:
         size = len(text) if text.isascii() else len(text.encode())
     except UnicodeEncodeError:
-        raise InvalidInput(
-            f"{what} holds a lone surrogate: {text!r:.200}", hint="decode it as UTF-8"
-        ) from None
+        raise InvalidInput(f"{what} holds a lone surrogate: {text!r:.200}", hint="decode it as UTF-8") from None
     if indexed and size > _MAX_INDEXED_BYTES:
         raise InvalidInput(
             f"{what} has {size} bytes: {text!r:.60}…",

@@ -42,9 +42,7 @@ _DAMAGE = (pa.ArrowException, OSError, ValueError, OverflowError)
 
 
 def _table(path: Path, events: Sequence[RecordedEvent]) -> pa.Table:
-    columns: dict[str, list[Any]] = {
-        field.name: [getattr(event, field.name) for event in events] for field in SCHEMA
-    }
+    columns: dict[str, list[Any]] = {field.name: [getattr(event, field.name) for event in events] for field in SCHEMA}
     # Arrow takes integers much faster than datetimes.
     columns["occurred_at"] = [to_micros(moment) for moment in columns["occurred_at"]]
     try:
@@ -75,7 +73,7 @@ class SegmentFile:
 
     @staticmethod
     def write(path: Path, batches: Iterable[Sequence[RecordedEvent]]) -> None:
-        """Write a file and force it to disk. Each batch becomes a row group, so whoever reads pays for one at a time."""
+        """Write a file and force it to disk. Each batch becomes a row group, the least that a reader decompresses."""
         with path.open("wb") as file:
             with pq.ParquetWriter(
                 file, SCHEMA, compression="zstd", use_dictionary=_REPEATING, write_statistics=_SEARCHED

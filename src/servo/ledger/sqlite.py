@@ -134,7 +134,7 @@ class SqliteLedger:
                 self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
             self._connections.append(connection)
-            connection.execute("PRAGMA journal_mode = WAL")
+            _use_write_ahead_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
             self._local.connection = connection
@@ -279,6 +279,22 @@ class SqliteLedger:
         )
 
 
+def _use_write_ahead_log(connection: sqlite3.Connection) -> None:
+    """Switch a new file to the write-ahead log; a file that has one already is left as it is.
+
+    While others do the same SQLite answers "busy" at once, without its usual wait, so the wait is here.
+    """
+    deadline = time.monotonic() + _BUSY_SECONDS
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as problem:
+            if not _is(problem, sqlite3.SQLITE_BUSY) or time.monotonic() > deadline:
+                raise
+        time.sleep(0.01)
+
+
 def _is(problem: sqlite3.Error, *primary: int) -> bool:
     code: int = getattr(problem, "sqlite_errorcode", 0)
     return code & 0xFF in primary  # the low byte is the primary code of an extended one
@@ -299,28 +315,18 @@ def _explained(path: Path) -> Iterator[None]:
 
 def _explain(path: Path, problem: sqlite3.Error) -> ServoError:
     if _is(problem, sqlite3.SQLITE_FULL):
-        return StorageFailed(
-            f"{path}: the disk is full", hint="free some space and repeat; nothing was recorded"
-        )
+        return StorageFailed(f"{path}: the disk is full", hint="free some space and repeat; nothing was recorded")
     if _is(problem, sqlite3.SQLITE_READONLY):
-        return StorageFailed(
-            f"{path} cannot be written", hint="make its folder writable; nothing was recorded"
-        )
+        return StorageFailed(f"{path} cannot be written", hint="make its folder writable; nothing was recorded")
     if _is(problem, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_PERM):
-        return StorageFailed(
-            f"{path} cannot be opened: {problem}", hint="check that its folder is there and writable"
-        )
+        return StorageFailed(f"{path} cannot be opened: {problem}", hint="check that its folder is there and writable")
     if _is(problem, sqlite3.SQLITE_IOERR):
-        return StorageFailed(
-            f"{path}: the disk failed: {problem}", hint="check the disk; nothing was recorded"
-        )
+        return StorageFailed(f"{path}: the disk failed: {problem}", hint="check the disk; nothing was recorded")
     if _is(problem, sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return LedgerUnavailable(
             f"{path} was locked for {_BUSY_SECONDS:.0f} seconds",
             hint="see which process holds it, and repeat",
         )
     if _is(problem, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-        return LedgerCorrupt(
-            f"{path} is not a ledger or is damaged: {problem}", hint="restore it from a copy"
-        )
+        return LedgerCorrupt(f"{path} is not a ledger or is damaged: {problem}", hint="restore it from a copy")
     return LedgerUnavailable(f"{path}: {problem}", hint="run `servo doctor`")

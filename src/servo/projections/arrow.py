@@ -33,54 +33,77 @@ def tables(batch: Batch) -> dict[str, pa.Table]:
     by_table: dict[type[Row], list[Chunk]] = {}
     for chunk in batch.chunks:
         by_table.setdefault(chunk.table, []).append(chunk)
-    return {table.table: rows(table, chunks) for table, chunks in by_table.items()}
+    shared: Shared = {}
+    return {table.table: rows(table, chunks, shared) for table, chunks in by_table.items()}
 
 
-def rows(table: type[Row], chunks: Sequence[Chunk]) -> pa.Table:
-    """All rows of the chunks as one Arrow table with the table's schema."""
+# Arrays by the lists they were made of: a set's keys go into the status and into the materializations.
+Shared = dict[tuple[int, ...], pa.Array]
+
+
+def rows(table: type[Row], chunks: Sequence[Chunk], shared: Shared | None = None) -> pa.Table:
+    """All rows of the chunks as one Arrow table. Texts that are constant over a chunk come dictionary-encoded."""
     counts = [chunk.count for chunk in chunks]
     # For each row the number of its chunk, by which constants are spread over the rows.
     origin = None if max(counts, default=0) <= 1 else _origins(counts)
-    target = schema(table)
     arrays: dict[str, pa.Array] = {}
-    for field in target:
+    for field in schema(table):
         if field.name == "partition_values":
-            continue
-        arrays[field.name] = _array(field, chunks, counts, origin)
-    if "partition_values" in target.names:
-        arrays["partition_values"] = partition_values(arrays["partition_key"])
-    return pa.table([arrays[name] for name in target.names], schema=target)
+            arrays[field.name] = partition_values(arrays["partition_key"])
+        else:
+            arrays[field.name] = _array(field, chunks, counts, origin, {} if shared is None else shared)
+    return pa.table(arrays)
+
+
+def plain(table: type[Row], rows: pa.Table) -> pa.Table:
+    """The rows with exactly the table's schema, for whoever does not take dictionaries for texts."""
+    return rows.cast(schema(table))
 
 
 def _origins(counts: list[int]) -> pa.Array:
-    return pa.array(chain.from_iterable([number] * count for number, count in enumerate(counts)), pa.int32())
+    return pa.array(list(chain.from_iterable([number] * count for number, count in enumerate(counts))), pa.int32())
 
 
-def _array(field: pa.Field, chunks: Sequence[Chunk], counts: list[int], origin: pa.Array | None) -> pa.Array:
+def _array(
+    field: pa.Field, chunks: Sequence[Chunk], counts: list[int], origin: pa.Array | None, shared: Shared
+) -> pa.Array:
     values = [chunk.columns.get(field.name) for chunk in chunks]
     if any(isinstance(value, Each) for value in values):
-        flat = chain.from_iterable(
-            value.values if isinstance(value, Each) else [value] * count
-            for value, count in zip(values, counts, strict=True)
-        )
-        return pa.array(list(flat), field.type)
+        return _flat(field, values, counts, shared)
     if field.type == _TYPES[Kind.TEXT_MAP]:
         values = [None if value is None else list(value.items()) for value in values]
     constants = pa.array(values, field.type)
-    return constants if origin is None else constants.take(origin)
+    if origin is None:
+        return constants
+    if field.type == _TYPES[Kind.TEXT]:
+        return pa.DictionaryArray.from_arrays(origin, constants)
+    return constants.take(origin)
+
+
+def _flat(field: pa.Field, values: list[Any], counts: list[int], shared: Shared) -> pa.Array:
+    lists = [
+        value.values if isinstance(value, Each) else [value] * count
+        for value, count in zip(values, counts, strict=True)
+    ]
+    if not all(isinstance(value, Each) for value in values):
+        return pa.array(list(chain.from_iterable(lists)), field.type)
+    # The lists live as long as the batch, so their addresses are names.
+    name = tuple(map(id, lists))
+    if name not in shared:
+        shared[name] = pa.array(list(chain.from_iterable(lists)), field.type)
+    return shared[name]
 
 
 def partition_values(keys: pa.Array) -> pa.Array:
     """The map from dimension to plain text for each key; only distinct dimensions are looked at one by one."""
+    if pc.any(pc.equal(keys, "")).as_py():
+        return _with_empty(keys)
     dimensions = pc.split_pattern(keys, ",")
     encoded = dimensions.flatten().dictionary_encode()
     parsed = [_dimension(text) for text in encoded.dictionary.to_pylist()]
     names = pa.array([name for name, _ in parsed], pa.string()).take(encoded.indices)
     texts = pa.array([text for _, text in parsed], pa.string()).take(encoded.indices)
-    offsets = dimensions.offsets
-    if (empty := pc.equal(keys, "")) and pc.any(empty).as_py():
-        return _with_empty(keys)
-    return pa.MapArray.from_arrays(offsets, names, texts)
+    return pa.MapArray.from_arrays(dimensions.offsets, names, texts)
 
 
 def _dimension(text: str) -> tuple[str, str]:

@@ -75,10 +75,10 @@ def write(connection: Connection, select: str, path: Path) -> int:
     return int(row[0]) if row else 0
 
 
-def run(connection: Connection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Connection:
-    """Execute, with DuckDB's errors explained."""
+def run(connection: Connection, sql: str) -> None:
+    """Execute a statement that answers nothing."""
     try:
-        return connection.execute(sql, parameters)
+        connection.execute(sql)
     except duckdb.Error as problem:
         raise explain(problem) from problem
 
@@ -93,16 +93,22 @@ def require_select(sql: str) -> None:
         raise InvalidQuery("only one SELECT statement can be run", hint="projections are changed by events alone")
 
 
-def referenced(connection: Connection, sql: str) -> set[str]:
-    """The names of the tables that a query speaks of."""
+def fetch(
+    connection: Connection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The names of a query's columns, and all its rows."""
     try:
-        return set(connection.get_table_names(sql))
+        result = connection.execute(sql, parameters)
+        return [column[0] for column in result.description or []], result.fetchall()
     except duckdb.Error as problem:
-        raise InvalidQuery(_first_line(problem), hint="see `servo query --tables` for what there is") from problem
+        raise explain(problem) from problem
 
 
 def fetch_arrow(connection: Connection, sql: str) -> pa.Table:
-    return run(connection, sql).to_arrow_table()
+    try:
+        return connection.sql(sql).to_arrow_table()
+    except duckdb.Error as problem:
+        raise explain(problem) from problem
 
 
 def explain(problem: duckdb.Error) -> Exception:

@@ -1,10 +1,10 @@
 """Where versions of the projections lie on disk.
 
-    files/<table>/<id>.parquet     immutable, written and synced before any manifest names them
-    manifests/<version>-<epoch>    immutable, one per version
-    CURRENT                        the pointer, swapped by a rename: a reader sees the old version or the new, whole
-    EPOCH                          the fencing number: only its newest holder may swap the pointer
-    LOCK                           held while the epoch is taken and the pointer swapped, never while folding
+files/<table>/<id>.parquet     immutable, written and synced before any manifest names them
+manifests/<version>-<epoch>    immutable, one per version
+CURRENT                        the pointer, swapped by a rename: a reader sees the old version or the new, whole
+EPOCH                          the fencing number: only its newest holder may swap the pointer
+LOCK                           held while the epoch is taken and the pointer swapped, never while folding
 """
 
 from __future__ import annotations

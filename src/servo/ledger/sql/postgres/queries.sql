@@ -6,8 +6,11 @@ SELECT set_config('lock_timeout', %(lock_timeout)s, false),
        set_config('enable_seqscan', 'off', false);
 
 -- name: version_table
--- Whether there is a schema at all.
-SELECT to_regclass('servo.schema_version') IS NOT NULL;
+-- Whether there is a schema at all. Asks the catalog: to_regclass answers from a cache, which does not see what another
+-- process made while this transaction waited for the migration lock.
+SELECT EXISTS (
+    SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'servo' AND tablename = 'schema_version'
+);
 
 -- name: version
 -- The version of the schema.
@@ -70,14 +73,23 @@ WHERE workspace_no = %(workspace_no)s
 RETURNING pg_notify(%(channel)s, '');
 
 -- name: known
--- Events that hold one of the given idempotency keys.
+-- Events that hold one of the given idempotency keys. The limit, which changes nothing about a unique key, keeps the
+-- planner from other ways: one index look-up per key, however large the ledger is, also before it was analyzed.
 SELECT idempotency_key, event_id, position, event_type, payload
-FROM servo.events WHERE workspace_no = %(workspace_no)s AND idempotency_key = ANY(%(keys)s);
+FROM unnest(%(keys)s::text[]) AS wanted (key)
+CROSS JOIN LATERAL (
+    SELECT * FROM servo.events
+    WHERE workspace_no = %(workspace_no)s AND idempotency_key = wanted.key
+    LIMIT 1
+) AS holder;
 
 -- name: newest_of_subjects
--- The newest event after a position that concerns one of the given subjects.
-SELECT max(position) FROM servo.events
-WHERE workspace_no = %(workspace_no)s AND correlation_id = ANY(%(subjects)s) AND position > %(position)s;
+-- The newest event after a position that concerns one of the given subjects; one index look-up per subject.
+SELECT max(newest) FROM unnest(%(subjects)s::text[]) AS wanted (subject)
+CROSS JOIN LATERAL (
+    SELECT max(position) AS newest FROM servo.events
+    WHERE workspace_no = %(workspace_no)s AND correlation_id = wanted.subject AND position > %(position)s
+) AS found;
 
 -- name: insert
 -- Many events at once, as rows of text.

@@ -1,0 +1,154 @@
+"""The micro-compactor: folds what is new in the ledger into the next version of the projections."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+
+from servo.clock import Clock
+from servo.errors import ProjectionDamaged
+from servo.events import RecordedEvent
+from servo.faults import reach
+from servo.fold.batch import Batch, batch
+from servo.ledger.history import History
+from servo.projections import engine
+from servo.projections.drafting import Draft
+from servo.projections.manifest import REBUILD, Manifest, Watermark
+from servo.projections.store import Store
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]  # (position reached, position aimed at)
+
+# A batch is bounded in events and in bytes: a set of partitions may be large, and memory is not.
+_BATCH_EVENTS = 20_000
+_BATCH_BYTES = 64 << 20
+
+
+class Compactor:
+    """Holds the fencing epoch of the projections of one workspace, until a newer compactor takes it."""
+
+    def __init__(self, store: Store, history: History, *, clock: Clock, mint: Callable[[], str]) -> None:
+        self._store = store
+        self._history = history
+        self._clock = clock
+        self._mint = mint
+        self._epoch = store.take_epoch()
+        self._connection = engine.connect()
+
+    def compact(self, progress: Progress | None = None) -> Manifest:
+        """Fold and publish everything up to the ledger's head, batch by batch; the newest version.
+
+        Raises FencedOut when another compactor has taken over: its version is as good as ours would have been.
+        """
+        current = self._store.current()
+        self._require_same_ledger(current)
+        until = self._history.head().position
+        for events in _batches(self._history, current.watermark.position, until):
+            draft = Draft(self._store, self._connection, self._mint, current)
+            self._fold(draft, events)
+            current = self._publish(draft, events[-1], current.version + 1)
+            if progress:
+                progress(current.watermark.position, until)
+        return current
+
+    def replay(self, progress: Progress | None = None) -> Manifest:
+        """Rebuild every projection from the first event on, and publish the result at once."""
+        until = self._history.head().position
+        draft = Draft(self._store, self._connection, self._mint, Manifest())
+        last: RecordedEvent | None = None
+        for events in _batches(self._history, 0, until):
+            self._fold(draft, events)
+            last = events[-1]
+            if progress:
+                progress(last.position, until)
+        return self._publish(draft, last, self._store.next_version())
+
+    def sweep(self) -> int:
+        """Remove files that no version needs any more; how many."""
+        return self._store.sweep(self._clock())
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _fold(self, draft: Draft, events: list[RecordedEvent]) -> None:
+        reach("compact.begin")
+        fold_into(draft, events)
+        reach("compact.after_files")
+
+    def _publish(self, draft: Draft, last: RecordedEvent | None, version: int) -> Manifest:
+        manifest = Manifest(
+            version=version,
+            epoch=self._epoch,
+            watermark=watermark_of(last),
+            tables=draft.tables,
+            created_at=self._clock(),
+        )
+        self._store.publish(manifest)
+        return manifest
+
+    def _require_same_ledger(self, current: Manifest) -> None:
+        watermark = current.watermark
+        if watermark.position == 0:
+            return
+        at = self._history.read(watermark.position - 1, 1)
+        if not at or at[0].chain_hash != watermark.chain_hash:
+            raise ProjectionDamaged(
+                f"the projections in {self._store.root} were folded from another ledger"
+                f" (position {watermark.position})",
+                hint=REBUILD,
+            )
+
+
+def rebuild(store: Store, history: History, until: int, mint: Callable[[], str]) -> Manifest:
+    """The projections as of a position, built in a store of their own and published to nobody."""
+    connection = engine.connect()
+    draft = Draft(store, connection, mint, Manifest())
+    last: RecordedEvent | None = None
+    for events in _batches(history, 0, until):
+        fold_into(draft, events)
+        last = events[-1]
+    connection.close()
+    return Manifest(watermark=watermark_of(last), tables=draft.tables)
+
+
+def fold_into(draft: Draft, events: list[RecordedEvent]) -> None:
+    """Fold a batch of events, in the order of the ledger, into a draft."""
+    folded = batch(events)
+    warn_of_unknown(folded)
+    draft.add(folded)
+
+
+def warn_of_unknown(folded: Batch) -> None:
+    for unknown in folded.unknown:
+        log.warning(
+            "skipped an event of unknown type %s version %s; a newer Servo will fold it on replay",
+            unknown.event_type,
+            unknown.event_version,
+            extra={"action": "fold.unknown_event"},
+        )
+
+
+def watermark_of(event: RecordedEvent | None) -> Watermark:
+    if event is None:
+        return Watermark()
+    return Watermark(
+        position=event.position,
+        event_id=event.event_id,
+        occurred_at=event.occurred_at,
+        chain_hash=event.chain_hash,
+    )
+
+
+def _batches(history: History, after: int, until: int) -> Iterator[list[RecordedEvent]]:
+    """Events after a position up to another, in batches large enough to be worth a file and bounded in size."""
+    gathered: list[RecordedEvent] = []
+    size = 0
+    for events in history.batches(after, until):
+        gathered += events
+        size += sum(len(event.payload) for event in events)
+        if len(gathered) >= _BATCH_EVENTS or size >= _BATCH_BYTES:
+            yield gathered
+            gathered, size = [], 0
+    if gathered:
+        yield gathered

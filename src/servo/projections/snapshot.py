@@ -1,0 +1,115 @@
+"""One answerable state: the files of a version with a tail of newer events laid over them."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from servo.fold.rows import Row
+from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
+from servo.fold.tables import TABLES_BY_NAME
+from servo.projections import engine
+from servo.projections.manifest import Manifest, Watermark
+from servo.projections.merging import conflicts, merged
+from servo.projections.store import Store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class Tail(msgspec.Struct, frozen=True):
+    """What events after a version's watermark say, by table, and the run requests among them."""
+
+    tables: dict[str, pa.Table]
+    requests: pa.Table | None
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """Rows, what their columns are called, and how much of the ledger they know of."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    watermark: Watermark
+
+    def dicts(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+class Snapshot:
+    """Answers SQL over all tables as of one watermark. Tables are made ready when a query first speaks of them."""
+
+    def __init__(self, store: Store, manifest: Manifest, tail: Tail | None, watermark: Watermark) -> None:
+        self.watermark = watermark
+        self._store = store
+        self._manifest = manifest
+        self._tail = tail
+        self._connection = engine.connect()
+        self._ready: set[str] = set()
+        self._lock = threading.Lock()
+
+    def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
+        """Run one SELECT over the tables by their names."""
+        names, rows = engine.fetch(self._prepared(sql), sql, parameters)
+        return Answer(names, rows, self.watermark)
+
+    def arrow(self, sql: str) -> pa.Table:
+        """The same as an Arrow table, for large answers."""
+        return engine.fetch_arrow(self._prepared(sql), sql)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def _prepared(self, sql: str) -> engine.Connection:
+        """A connection of its own for this query, with the tables that it speaks of in place."""
+        engine.require_select(sql)
+        with self._lock:
+            # Any word of the query may be a table; making one ready that is not needed does no harm.
+            for name in TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql)) - self._ready:
+                self._define(TABLES_BY_NAME[name])
+            return self._connection.cursor()
+
+    def _define(self, table: type[Row]) -> None:
+        """Make a view: rows that only the largest file speaks of as they are, all others merged once."""
+        if table.table in self._ready:
+            return
+        paths = [self._store.path(table.table, file) for file in self._manifest.tables.get(table.table, [])]
+        base = engine.parquet(paths[:1]) if paths else engine.empty(table)
+        newer = self._newer(table, paths[1:])
+        if newer is None:
+            engine.run(self._connection, f"CREATE VIEW {table.table} AS SELECT * FROM {base}")
+        else:
+            keys = ", ".join(table.key)
+            engine.run(
+                self._connection,
+                f"CREATE TABLE newer_{table.table} AS SELECT * FROM {newer}",
+            )
+            said = f"(SELECT * FROM newer_{table.table})"
+            touched = f"(SELECT * FROM {base} SEMI JOIN {said} USING ({keys}) UNION ALL SELECT * FROM {said})"
+            engine.run(
+                self._connection,
+                f"CREATE TABLE merged_{table.table} AS {merged(table, touched)}",
+            )
+            engine.run(
+                self._connection,
+                f"CREATE VIEW {table.table} AS SELECT * FROM {base} ANTI JOIN merged_{table.table} USING ({keys})"
+                f" UNION ALL SELECT * FROM merged_{table.table}",
+            )
+        self._ready.add(table.table)
+
+    def _newer(self, table: type[Row], paths: list[Path]) -> str | None:
+        """Everything said after the largest file was written, keys repeated as they come; None if nothing was."""
+        parts = [f"SELECT * FROM {engine.parquet(paths)}"] if paths else []
+        if self._tail is not None:
+            if (said := self._tail.tables.get(table.table)) is not None:
+                self._connection.register(f"tail_{table.table}", said)
+                parts.append(f"SELECT * FROM tail_{table.table}")
+            if table is RunKeyConflictRow and self._tail.requests is not None:
+                self._define(RunKeyRow)
+                self._connection.register("tail_requests", self._tail.requests)
+                parts.append(conflicts("tail_requests", RunKeyRow.table))
+        return f"({' UNION ALL '.join(parts)})" if parts else None
