@@ -13,7 +13,7 @@ from servo.fold.batch import Batch, batch
 from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.drafting import Draft
-from servo.projections.manifest import REBUILD, Manifest, Watermark
+from servo.projections.manifest import REBUILD, Manifest, watermark_of
 from servo.projections.store import Store
 
 log = logging.getLogger(__name__)
@@ -127,17 +127,6 @@ def warn_of_unknown(folded: Batch) -> None:
             unknown.event_version,
             extra={"action": "fold.unknown_event"},
         )
-
-
-def watermark_of(event: RecordedEvent | None) -> Watermark:
-    if event is None:
-        return Watermark()
-    return Watermark(
-        position=event.position,
-        event_id=event.event_id,
-        occurred_at=event.occurred_at,
-        chain_hash=event.chain_hash,
-    )
 
 
 def _batches(history: History, after: int, until: int) -> Iterator[list[RecordedEvent]]:

@@ -7,7 +7,7 @@ from datetime import datetime
 import msgspec
 
 from servo.errors import ProjectionDamaged, SchemaTooNew
-from servo.events import GENESIS
+from servo.events import GENESIS, RecordedEvent
 
 FORMAT = 1
 REBUILD = "rebuild the projections with `servo ledger replay`; the ledger is not affected"
@@ -20,6 +20,18 @@ class Watermark(msgspec.Struct, frozen=True, kw_only=True):
     event_id: str | None = None
     occurred_at: datetime | None = None
     chain_hash: str = GENESIS
+
+
+def watermark_of(event: RecordedEvent | None) -> Watermark:
+    """The watermark of a state whose newest event this is."""
+    if event is None:
+        return Watermark()
+    return Watermark(
+        position=event.position,
+        event_id=event.event_id,
+        occurred_at=event.occurred_at,
+        chain_hash=event.chain_hash,
+    )
 
 
 class FileRef(msgspec.Struct, frozen=True, kw_only=True):

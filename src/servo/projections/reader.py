@@ -20,8 +20,7 @@ from servo.events import RecordedEvent
 from servo.fold.batch import batch
 from servo.fold.run_rows import RunKeyConflictRow
 from servo.ledger.history import History
-from servo.projections.compactor import rebuild, watermark_of
-from servo.projections.manifest import REBUILD, Manifest, Watermark
+from servo.projections.manifest import REBUILD, Manifest, Watermark, watermark_of
 from servo.projections.snapshot import Answer, Snapshot, Tail
 from servo.projections.store import Store
 
@@ -150,6 +149,9 @@ class Reader:
             events = list(self._history.events(base.watermark.position, position))
             snapshot = Snapshot(self._store, base, _tail(events), _watermark(base, events))
         else:
+            # The writing half loads Arrow, which reads from files alone need not.
+            from servo.projections.compactor import rebuild  # noqa: PLC0415
+
             folder = tempfile.TemporaryDirectory(prefix="servo-as-of-")
             store = Store(Path(folder.name))
             mint = map("{:012d}".format, count()).__next__
