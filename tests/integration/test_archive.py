@@ -274,6 +274,22 @@ def test_a_lost_archive_is_named_and_never_written_over(
     assert [event.position for event in history.read(60)] == list(range(61, 101))
 
 
+def test_files_beyond_the_end_of_a_ledger_that_was_set_back_are_kept(
+    ledger: SqliteLedger, archive: Archive, tmp_path: Path
+) -> None:
+    folder = tmp_path / "archive" / "acme" / "main" / "segments"
+    folder.mkdir(parents=True)
+    orphan, only_copy, foreign = (
+        folder / f"{51:020d}-{100:020d}.parquet",
+        folder / f"{51:020d}-{101:020d}.parquet",
+        folder / "notes.txt",
+    )
+    for path in (orphan, only_copy, foreign):
+        path.write_text("")
+    archive_events(ledger, archive, before=minute(10))
+    assert [path.exists() for path in (orphan, only_copy, foreign)] == [False, True, True]
+
+
 def test_the_archive_of_another_ledger_is_refused(ledger: SqliteLedger, archive: Archive, tmp_path: Path) -> None:
     archive_events(ledger, archive, before=minute(50))
     other = SqliteLedger(tmp_path / "other.db", WORKSPACE, mint(one_per_minute()))

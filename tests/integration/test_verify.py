@@ -84,6 +84,9 @@ CHANGES = [
     "event_id = '7' || substr(event_id, 2)",
     "chain_hash = zeroblob(32)",
     "chain_hash = x'00'",
+    "occurred_at = 9223372036854775807",
+    "actor = CAST(x'ff' AS TEXT)",
+    "payload = x''",
 ]
 
 
@@ -271,6 +274,7 @@ def renumbered(rows: Rows) -> Rows:
         {"actor": "mallory"},
         {"tenant_id": "evil"},
         {"chain_hash": "f" * 64},
+        {"chain_hash": "not a hash"},
         {"occurred_at": START},
     ],
 )
@@ -334,8 +338,9 @@ def test_a_lost_archive(ledger: SqliteLedger, archived: Archive, sql: sqlite3.Co
 def test_the_boundary_between_archive_and_ledger(history: History, archived: Archive, sql: sqlite3.Connection) -> None:
     sql.execute("DELETE FROM events WHERE position = 31")
     assert found(history) == [(31, "removed")]
-    sql.execute("UPDATE workspaces SET trimmed_chain_hash = printf('%064d', 1)")
-    assert found(history) == [(30, "head-mismatch"), (31, "removed")]
+    for chain_hash in ("f" * 64, "not a hash"):
+        sql.execute("UPDATE workspaces SET trimmed_chain_hash = ?", [chain_hash])
+        assert found(history) == [(30, "head-mismatch"), (31, "removed")]
 
 
 def test_a_row_where_everything_was_archived(history: History, archived: Archive, sql: sqlite3.Connection) -> None:

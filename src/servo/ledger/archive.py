@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
@@ -43,6 +44,7 @@ _SEGMENT_BYTES = 512 << 20
 _TRIM_STEP = 10_000  # appenders wait for one step, not for a whole segment
 _FIRST_ULID = "0" * 26
 _RANDOM_BITS = 80
+_FILE_NAME = re.compile(r"(?P<first>\d{20})-(?P<last>\d{20})\.parquet")
 
 
 class Segment(msgspec.Struct, frozen=True, kw_only=True):
@@ -189,12 +191,14 @@ class Archive:
         finally:
             os.close(descriptor)
 
-    def sweep(self) -> None:
+    def sweep(self, live_until: int) -> None:
         """Remove what an interrupted run left behind: files that the index does not name, of events still live."""
         named = {segment.file for segment in self.segments}
         with _storage(self._folder):
             for path in (self._folder / "segments").iterdir():
-                if path.name not in named:
+                name = _FILE_NAME.fullmatch(path.name)
+                # Events beyond the ledger's end would be the only copy, after the ledger was set back to an old one.
+                if name and path.name not in named and int(name["last"]) <= live_until:
                     path.unlink()
 
     def add(self, batches: Iterator[list[RecordedEvent]]) -> Segment:
@@ -314,7 +318,7 @@ def archive_events(
         reach("archive.begin")
         head = ledger.head()
         _require_same_story(ledger, archive, head)
-        archive.sweep()
+        archive.sweep(live_until=head.position)
         start = archive.last_position
         _trim(ledger, head.trimmed_position, start)  # where an earlier run was interrupted
         end = ledger.position_at(last_id_of(_millisecond(before) - 1))

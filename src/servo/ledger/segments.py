@@ -118,12 +118,8 @@ class SegmentFile:
         return self._decoded[1]
 
     def _events(self, table: pa.Table) -> list[RecordedEvent]:
-        columns = {name: table.column(name) for name in SCHEMA.names}
-        columns["occurred_at"] = columns["occurred_at"].cast(pa.int64())
-        columns["payload"] = columns["payload"].cast(pa.binary())
-        rows = zip(*(columns[name].to_pylist() for name in SCHEMA.names), strict=True)
         try:
-            return [_event(row) for row in rows]
+            return events_from(table)
         except _DAMAGE as problem:
             raise self._damaged(problem) from problem
 
@@ -132,6 +128,14 @@ class SegmentFile:
             f"the archived segment {self._path} is damaged: {problem}",
             hint="restore this file from a copy of the archive folder",
         )
+
+
+def events_from(archived: pa.Table | pa.RecordBatch) -> list[RecordedEvent]:
+    """Rows of an archived segment as events."""
+    columns = {name: archived.column(name) for name in SCHEMA.names}
+    columns["occurred_at"] = columns["occurred_at"].cast(pa.int64())
+    columns["payload"] = columns["payload"].cast(pa.binary())
+    return [_event(row) for row in zip(*(columns[name].to_pylist() for name in SCHEMA.names), strict=True)]
 
 
 def _event(row: tuple[Any, ...]) -> RecordedEvent:

@@ -16,7 +16,7 @@ from zlib import error as NotDeflated
 
 import msgspec
 
-from servo.errors import LedgerCorrupt
+from servo.errors import LedgerCorrupt, LedgerUnavailable
 from servo.events import GENESIS, RecordedEvent, chain
 from servo.ledger.archive import Archive, Progress, Segment
 from servo.ledger.history import History
@@ -28,7 +28,7 @@ MOST_PROBLEMS = 100
 _BATCH = 256  # events may be large, and one query for so many costs nothing
 _FARTHEST = 500  # so many rows inserted or removed in one place are still told apart from changed ones
 _BEFORE_ALL = -(1 << 62)
-_UNREADABLE = (LedgerCorrupt, NotDeflated, ValueError, OverflowError)
+_UNREADABLE = (LedgerCorrupt, LedgerUnavailable, NotDeflated, ValueError, OverflowError)
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,7 +95,7 @@ def _problems_of_leftovers(history: History) -> list[Problem]:
     try:
         oldest = ledger.read(_BEFORE_ALL, _BATCH)
     except _UNREADABLE:
-        return []  # the walk has met it
+        oldest = []  # whichever it is of those that count, a walk meets it
     problems = [
         Problem(
             position=event.position,
@@ -153,6 +153,7 @@ class _Rows:
             try:
                 rows = self._ledger.read(position, 1)
             except _UNREADABLE as problem:
+                self._ledger.head()  # raises if it is the ledger that cannot be read, not the row
                 detail = f"the event at position {position + 1} cannot be read: {problem}"
                 items.append(_Lost(first=position + 1, last=position + 1, kind="changed", detail=detail))
                 continue
@@ -258,6 +259,14 @@ def _not_in_archive(first: int, head: Head) -> _Lost:
     )
 
 
+def _following(previous: str, event: RecordedEvent) -> str:
+    """The chain hash after a stored one; from what is no hash at all, nothing follows."""
+    try:
+        return chain(previous, event)
+    except ValueError:
+        return ""
+
+
 class _Walk:
     """Goes along the chain, one event at a time, and says what happened where a link does not hold.
 
@@ -328,7 +337,9 @@ class _Walk:
 
     def _fits_next(self, event: RecordedEvent) -> bool:
         """Whether an event was recorded next, though its row stands elsewhere."""
-        return self._anchor is not None and event.chain_hash == chain(self._anchor, self._at(event, self._position + 1))
+        return self._anchor is not None and event.chain_hash == _following(
+            self._anchor, self._at(event, self._position + 1)
+        )
 
     def _move_to(self, event: RecordedEvent) -> None:
         self._shift = event.position - self._position - 1
@@ -341,7 +352,7 @@ class _Walk:
     def _link(self, event: RecordedEvent, after: RecordedEvent | None) -> None:
         if self._anchor is None:
             self._accept(event, is_proven=False)
-        elif chain(self._anchor, self._at(event, self._position + 1)) == event.chain_hash:
+        elif _following(self._anchor, self._at(event, self._position + 1)) == event.chain_hash:
             self._accept(event)
             self._compare(event)
         else:
@@ -349,7 +360,7 @@ class _Walk:
 
     def _explain(self, event: RecordedEvent, after: RecordedEvent | None, anchor: str) -> None:
         place, name = self._position + 1, f"event {event.event_id}"
-        computed = chain(anchor, self._at(event, place))
+        computed = _following(anchor, self._at(event, place))
         if self._drop_inserted(event, after):
             return
         if self._leads_on(event.chain_hash, after, place + 1):
@@ -362,8 +373,8 @@ class _Walk:
         elif self._leads_on(computed, after, place + 1):
             self._say(event.position, "changed", f"the chain hash of {name} was changed, its content was not")
             self._accept(event, chain_hash=computed, is_sound=False)
-        elif after is not None and chain(anchor, self._at(after, place)) == after.chain_hash:
-            if chain(after.chain_hash, self._at(event, place + 1)) == event.chain_hash:
+        elif after is not None and _following(anchor, self._at(after, place)) == after.chain_hash:
+            if _following(after.chain_hash, self._at(event, place + 1)) == event.chain_hash:
                 detail = f"events {after.event_id} and {event.event_id} are exchanged"
                 self._say(event.position, "reordered", detail)
                 self._taken = after
@@ -383,7 +394,7 @@ class _Walk:
 
     def _leads_on(self, chain_hash: str, after: RecordedEvent | None, place: int) -> bool:
         """Whether what comes next at a place follows from a hash; the head stands after the last event."""
-        if after is not None and chain(chain_hash, self._at(after, place)) == after.chain_hash:
+        if after is not None and _following(chain_hash, self._at(after, place)) == after.chain_hash:
             return True
         return place == self.head.position + 1 and chain_hash == self.head.chain_hash
 
@@ -392,7 +403,7 @@ class _Walk:
         is_last = after is None and event.chain_hash == self.head.chain_hash
         for count in range(1, len(self._recent)):
             place = self._position + 1 - count
-            if chain(self._recent[-1 - count], self._at(event, place)) == event.chain_hash:
+            if _following(self._recent[-1 - count], self._at(event, place)) == event.chain_hash:
                 if not (is_last or self._leads_on(event.chain_hash, after, place + 1)):
                     return False  # recorded there, and now alone in the wrong place
                 inserted = range(event.position - count, event.position)

@@ -1,0 +1,1 @@
+"""Work that runs on Spark."""

@@ -1,0 +1,144 @@
+"""The replay on Spark, for histories that outgrow one machine.
+
+The same fold as everywhere: workers turn archived events into contributions with `fold/batch.py`, and Spark merges
+them with the SQL of `projections/merging.py`. So its rows are equal to those of the local replay.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from servo.clock import Clock
+from servo.fold.batch import batch
+from servo.fold.rows import Row
+from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
+from servo.fold.tables import TABLES, TABLES_BY_NAME
+from servo.ledger.history import History
+from servo.ledger.segments import SCHEMA, SegmentFile, events_from
+from servo.projections.arrow import plain, rows, schema, tables
+from servo.projections.manifest import FileRef, Manifest, watermark_of
+from servo.projections.merging import conflicts, merged, sort_order
+from servo.projections.store import Store, storage_explained, sync_file
+
+# Events in one Arrow batch on a worker: each may hold thousands of partitions.
+_EVENTS_PER_BATCH = 500
+_REQUESTS = "requests"
+_CONTRIBUTIONS = pa.schema([("name", pa.string()), ("rows", pa.binary())])
+
+
+def replay_on_spark(
+    spark: SparkSession, store: Store, history: History, *, clock: Clock, mint: Callable[[], str]
+) -> Manifest:
+    """Rebuild every projection from archive and ledger, and publish the result at once."""
+    epoch = store.take_epoch()
+    staging = store.root / "staging" / mint()
+    with storage_explained(staging):
+        staging.mkdir(parents=True)
+        try:
+            position = history.head().position
+            contributions = _contributions(spark, _segments(history, staging, position)).persist()
+            written: dict[str, list[FileRef]] = {}
+            for table, merged_rows in _merged(spark, contributions):
+                _write(merged_rows, table, staging / table.table)
+                written[table.table] = [_move(path, store, table, mint) for path in _parts(staging / table.table)]
+            contributions.unpersist()
+            last = history.read(position - 1, 1) if position else []
+            manifest = Manifest(
+                version=store.next_version(),
+                epoch=epoch,
+                watermark=watermark_of(last[0] if last else None),
+                tables={name: files for name, files in written.items() if files},
+                created_at=clock(),
+            )
+            store.publish(manifest)
+            return manifest
+        finally:
+            shutil.rmtree(staging, ignore_errors=True)
+
+
+def _segments(history: History, staging: Path, until: int) -> list[str]:
+    """The archive's files, and the live part of the ledger written as one more of the kind."""
+    archive = history.archive
+    paths = [] if archive is None else archive.paths()
+    live = staging / "live.parquet"
+    SegmentFile.write(live, history.batches(0 if archive is None else archive.last_position, until))
+    return [path.absolute().as_uri() for path in (*paths, live)]
+
+
+def _contributions(spark: SparkSession, segments: list[str]) -> DataFrame:
+    """What the events say, as serialized Arrow tables by table name: events are decoded once for all tables."""
+    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_EVENTS_PER_BATCH))
+    events = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*segments)
+    return events.mapInArrow(_say, from_arrow_schema(_CONTRIBUTIONS))
+
+
+def _say(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for archived in batches:
+        folded = batch(sorted(events_from(archived), key=lambda event: event.position))
+        said = {name: plain(TABLES_BY_NAME[name], table) for name, table in tables(folded).items()}
+        if folded.requests:
+            said[_REQUESTS] = plain(RunKeyConflictRow, rows(RunKeyConflictRow, folded.requests))
+        for name, table in said.items():
+            yield pa.RecordBatch.from_arrays([[name], [_serialized(table)]], schema=_CONTRIBUTIONS)
+
+
+def _serialized(table: pa.Table) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, table.schema) as stream:
+        stream.write_table(table)
+    return bytes(sink.getvalue())
+
+
+def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for packed in batches:
+        for data in packed.column("rows").to_pylist():
+            yield from pa.ipc.open_stream(data)
+
+
+def _merged(spark: SparkSession, contributions: DataFrame) -> Iterator[tuple[type[Row], DataFrame]]:
+    """Each table that anything was said about, with one row per key."""
+    said = {row["name"] for row in contributions.select("name").distinct().collect()}
+    for table in TABLES:
+        relation = f"servo_{table.table}"
+        if table.table in said:
+            _view(contributions, table.table, table, relation)
+            yield table, spark.sql(merged(table, relation, struct="struct"))
+    if _REQUESTS in said:
+        _view(contributions, _REQUESTS, RunKeyConflictRow, f"servo_{_REQUESTS}")
+        index = merged(RunKeyRow, f"servo_{RunKeyRow.table}", struct="struct")
+        found = conflicts(f"servo_{_REQUESTS}", f"({index})")
+        yield RunKeyConflictRow, spark.sql(merged(RunKeyConflictRow, f"({found})", struct="struct"))
+
+
+def _view(contributions: DataFrame, name: str, table: type[Row], view: str) -> None:
+    packed = contributions.where(contributions["name"] == name)
+    packed.mapInArrow(_unpack, from_arrow_schema(schema(table))).createOrReplaceTempView(view)
+
+
+def _write(merged_rows: DataFrame, table: type[Row], folder: Path) -> None:
+    """One sorted file: merged by all workers, written by one."""
+    order = sort_order(table).split(", ")
+    sorted_rows = merged_rows.repartition(1).sortWithinPartitions(*order)
+    sorted_rows.write.option("compression", "zstd").parquet(folder.absolute().as_uri())
+
+
+def _parts(folder: Path) -> list[Path]:
+    return [path for path in sorted(folder.glob("part-*.parquet")) if pq.read_metadata(path).num_rows]
+
+
+def _move(part: Path, store: Store, table: type[Row], mint: Callable[[], str]) -> FileRef:
+    """Put a finished file where manifests find it."""
+    file = FileRef(name=f"{mint()}.parquet", rows=pq.read_metadata(part).num_rows, bytes=part.stat().st_size)
+    target = store.path(table.table, file)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    part.replace(target)
+    sync_file(target)
+    sync_file(target.parent)
+    return file

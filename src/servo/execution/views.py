@@ -1,0 +1,42 @@
+"""The projections as views of a Spark session."""
+
+from __future__ import annotations
+
+from pyspark.sql import SparkSession
+from pyspark.sql.pandas.types import from_arrow_schema
+
+from servo.fold.rows import Row
+from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
+from servo.fold.tables import TABLES
+from servo.projections.arrow import plain, schema
+from servo.projections.manifest import Manifest
+from servo.projections.merging import conflicts, merged
+from servo.projections.snapshot import Tail
+from servo.projections.store import Store
+
+
+def register_views(spark: SparkSession, store: Store, manifest: Manifest, tail: Tail | None) -> list[str]:
+    """One temporary view per table, named after it: the files of a version with a tail of newer events laid over."""
+    for table in sorted(TABLES, key=lambda table: table is RunKeyConflictRow):  # conflicts look at the index
+        relation = _said(spark, store, manifest, tail, table)
+        spark.sql(merged(table, f"({relation})", struct="struct")).createOrReplaceTempView(table.table)
+    return [table.table for table in TABLES]
+
+
+def _said(spark: SparkSession, store: Store, manifest: Manifest, tail: Tail | None, table: type[Row]) -> str:
+    """Everything said about a table, keys repeated as they come."""
+    columns = from_arrow_schema(schema(table))
+    parts = [f"servo_empty_{table.table}"]
+    spark.createDataFrame([], columns).createOrReplaceTempView(parts[0])
+    if files := manifest.tables.get(table.table):
+        paths = [store.path(table.table, file).absolute().as_uri() for file in files]
+        parts.append(f"servo_files_{table.table}")
+        spark.read.schema(columns).parquet(*paths).createOrReplaceTempView(parts[-1])
+    if tail is not None and (newer := tail.tables.get(table.table)) is not None:
+        parts.append(f"servo_tail_{table.table}")
+        spark.createDataFrame(plain(table, newer)).createOrReplaceTempView(parts[-1])
+    said = [f"SELECT * FROM {part}" for part in parts]
+    if table is RunKeyConflictRow and tail is not None and tail.requests is not None:
+        spark.createDataFrame(plain(table, tail.requests)).createOrReplaceTempView("servo_requests")
+        said.append(conflicts("servo_requests", RunKeyRow.table))
+    return " UNION ALL ".join(said)
