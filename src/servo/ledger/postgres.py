@@ -17,13 +17,13 @@ from psycopg import sql
 
 from servo.errors import AppendOutcomeUnknown, InvalidInput, LedgerCorrupt, LedgerNotFound, SchemaTooNew
 from servo.events import GENESIS, Proposal, RecordedEvent
-from servo.events.envelope import from_micros, to_micros
+from servo.events.envelope import to_micros
 from servo.faults import reach
-from servo.ledger.packing import pack, unpack
 from servo.ledger.postgres_server import SQL, Connection, Server
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
 from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record
 from servo.ledger.sql import migrations
+from servo.ledger.stored import event_from, head_from, row_from, unpack
 
 _LOOK_AGAIN_SECONDS = 1.0  # a notification can be lost, for instance by a proxy on the way
 
@@ -76,7 +76,7 @@ class PostgresLedger:
         with self._server.connection() as connection:
             wanted = {"workspace_no": self._workspace_no, "after": after, "limit": limit}
             rows = connection.execute(SQL["read"], wanted, binary=True).fetchall()
-        return [self._event(row) for row in rows]
+        return [event_from(row, self._workspace) for row in rows]
 
     def head(self, beyond: int | None = None, timeout: float = 0.0) -> Head:
         with self._server.connection() as connection:
@@ -194,14 +194,7 @@ class PostgresLedger:
 
     def _head(self, row: tuple[Any, ...] | None) -> Head:
         row = self._row(row)
-        return Head(
-            position=row[0],
-            event_id=row[1],
-            chain_hash=row[2],
-            occurred_at=None if row[3] is None else from_micros(row[3]),
-            trimmed_position=row[4],
-            trimmed_chain_hash=row[5],
-        )
+        return head_from(row)
 
     def _row(self, row: tuple[Any, ...] | None) -> tuple[Any, ...]:
         if row is None:
@@ -228,22 +221,7 @@ class PostgresLedger:
     def _insert(self, connection: Connection, events: list[RecordedEvent], head: Head) -> None:
         with connection.cursor().copy(SQL["insert"]) as copy:
             for event in events:
-                copy.write_row(
-                    (
-                        self._workspace_no,
-                        event.position,
-                        event.event_id,
-                        event.event_type,
-                        event.event_version,
-                        to_micros(event.occurred_at),
-                        event.actor,
-                        event.idempotency_key,
-                        event.correlation_id,
-                        event.causation_id,
-                        pack(event.payload),
-                        bytes.fromhex(event.chain_hash),
-                    )
-                )
+                copy.write_row(row_from(event, self._workspace_no))
         reach("append.after_insert")
         connection.execute(
             SQL["advance"],
@@ -255,21 +233,4 @@ class PostgresLedger:
                 "occurred_at": None if head.occurred_at is None else to_micros(head.occurred_at),
                 "channel": self._channel,
             },
-        )
-
-    def _event(self, row: tuple[Any, ...]) -> RecordedEvent:
-        return RecordedEvent(
-            position=row[0],
-            event_id=row[1],
-            event_type=row[2],
-            event_version=row[3],
-            occurred_at=from_micros(row[4]),
-            tenant_id=self._workspace.tenant,
-            workspace_id=self._workspace.name,
-            actor=row[5],
-            idempotency_key=row[6],
-            correlation_id=row[7],
-            causation_id=row[8],
-            payload=unpack(row[9]),
-            chain_hash=row[10].hex(),
         )

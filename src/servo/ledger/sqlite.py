@@ -9,7 +9,6 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 from servo.errors import (
     AppendOutcomeUnknown,
@@ -22,12 +21,12 @@ from servo.errors import (
     StorageFailed,
 )
 from servo.events import GENESIS, Proposal, RecordedEvent
-from servo.events.envelope import from_micros, to_micros
+from servo.events.envelope import to_micros
 from servo.faults import reach
-from servo.ledger.packing import pack, unpack
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
 from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record
 from servo.ledger.sql import migrations, queries
+from servo.ledger.stored import event_from, head_from, row_from, unpack
 from servo.ledger.wakeup import Wakeup
 
 _BUSY_SECONDS = 30.0
@@ -85,7 +84,7 @@ class SqliteLedger:
     def read(self, after: int, limit: int = 1000) -> list[RecordedEvent]:
         with _explained(self._path):
             rows = self._connection().execute(_SQL["read"], (self._workspace_no, after, limit)).fetchall()
-        return [self._event(row) for row in rows]
+        return [event_from(row, self._workspace) for row in rows]
 
     def head(self, beyond: int | None = None, timeout: float = 0.0) -> Head:
         with _explained(self._path):
@@ -213,14 +212,7 @@ class SqliteLedger:
 
     def _head(self, connection: sqlite3.Connection) -> Head:
         row = connection.execute(_SQL["head"], (self._workspace_no,)).fetchone()
-        return Head(
-            position=row[0],
-            event_id=row[1],
-            chain_hash=row[2],
-            occurred_at=None if row[3] is None else from_micros(row[3]),
-            trimmed_position=row[4],
-            trimmed_chain_hash=row[5],
-        )
+        return head_from(row)
 
     def _require(self, connection: sqlite3.Connection, condition: Condition, head: Head) -> None:
         if condition.subjects is None:
@@ -237,45 +229,12 @@ class SqliteLedger:
     def _insert(self, connection: sqlite3.Connection, events: list[RecordedEvent], head: Head) -> None:
         connection.executemany(
             _SQL["insert"],
-            [
-                (
-                    self._workspace_no,
-                    event.position,
-                    event.event_id,
-                    event.event_type,
-                    event.event_version,
-                    to_micros(event.occurred_at),
-                    event.actor,
-                    event.idempotency_key,
-                    event.correlation_id,
-                    event.causation_id,
-                    pack(event.payload),
-                    bytes.fromhex(event.chain_hash),
-                )
-                for event in events
-            ],
+            [row_from(event, self._workspace_no) for event in events],
         )
         reach("append.after_insert")
         occurred_at = None if head.occurred_at is None else to_micros(head.occurred_at)
         connection.execute(
             _SQL["advance"], (head.position, head.event_id, head.chain_hash, occurred_at, self._workspace_no)
-        )
-
-    def _event(self, row: tuple[Any, ...]) -> RecordedEvent:
-        return RecordedEvent(
-            position=row[0],
-            event_id=row[1],
-            event_type=row[2],
-            event_version=row[3],
-            occurred_at=from_micros(row[4]),
-            tenant_id=self._workspace.tenant,
-            workspace_id=self._workspace.name,
-            actor=row[5],
-            idempotency_key=row[6],
-            correlation_id=row[7],
-            causation_id=row[8],
-            payload=unpack(row[9]),
-            chain_hash=row[10].hex(),
         )
 
 
@@ -327,6 +286,6 @@ def _explain(path: Path, problem: sqlite3.Error) -> ServoError:
             f"{path} was locked for {_BUSY_SECONDS:.0f} seconds",
             hint="see which process holds it, and repeat",
         )
-    if _is(problem, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+    if _is(problem, sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB) or "decode to UTF-8" in str(problem):
         return LedgerCorrupt(f"{path} is not a ledger or is damaged: {problem}", hint="restore it from a copy")
     return LedgerUnavailable(f"{path}: {problem}", hint="run `servo doctor`")
