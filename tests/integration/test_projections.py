@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
 
+from servo.errors import EventNotFound, InvalidInput
 from servo.events import EVENT_CLASSES
 from servo.fold import TABLES
+from servo.ids import ulid_offset, ulid_time
 from servo.ledger.archive import archive_events
-from servo.projections import Manifest, Watermark
+from servo.projections import Manifest, TailLimits, Watermark
 from tests.integration.projection_support import (
+    NOW,
+    PATIENT,
     Place,
     Ticking,
     assert_same,
@@ -72,7 +76,7 @@ def test_nothing_compacted_yet(place: Place) -> None:
     read_is_fold(place, COUNT)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_many_small_versions_are_one_are_a_replay(place: Place, tmp_path: Path, seed: int) -> None:
     random = Random(seed)
     proposals = mixed(COUNT, seed)
@@ -80,7 +84,7 @@ def test_many_small_versions_are_one_are_a_replay(place: Place, tmp_path: Path, 
     most_files = 0
     with place.compactor() as compactor:
         while proposals:
-            step = random.choice([1, 2, 5, 40])
+            step = random.choice([1, 2, 9, 40])
             place.ledger.append(proposals[:step])
             proposals = proposals[step:]
             before = place.store.current()
@@ -120,7 +124,7 @@ def test_replaying_an_empty_ledger(place: Place) -> None:
     read_is_fold(place, 50)
 
 
-@pytest.mark.parametrize("compacted", [1, 37, 150, 299])
+@pytest.mark.parametrize("compacted", [1, 150, 299])
 def test_a_version_and_its_tail_are_the_fold(place: Place, compacted: int) -> None:
     proposals = mixed(COUNT)
     place.ledger.append(proposals[:compacted])
@@ -167,30 +171,22 @@ def test_a_set_of_many_partitions_meets_the_same_partitions_again(place: Place) 
     counted = place.reader().query(
         "SELECT last_materialization_run_id, count(*) FROM partition_status GROUP BY ALL ORDER BY ALL"
     )
-    assert counted.rows == [("run_1", 4297), ("run_3", 690), ("run_2", 0), ("run_4", 1), ("run_5", 3)][:0] or dict(
-        counted.rows
-    ) == {"run_1": 4297, "run_3": 699, "run_4": 1, "run_5": 3}
+    assert dict(counted.rows) == {"run_1": 4297, "run_3": 699, "run_4": 1, "run_5": 3}
     read_is_fold(place, 5)
 
 
 # ── as of ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def as_of_is_fold(place: Place, position: int, **limits: object) -> None:
-    reader = place.reader()
-    event = place.history.read(position - 1, 1)[0] if position else None
-    if event is not None:
-        snapshot = reader.snapshot(as_of=event.event_id)
-        assert snapshot.watermark == at(place, position)
-        assert_same(rows_of(snapshot), rows_of_fold(place.fold(position)))
+POSITIONS = [1, 99, 100, 101, 299, 300, *Random(3).sample(range(2, 299), 4)]
 
 
 @pytest.fixture
 def versioned(place: Place) -> Place:
-    """Versions at 100, 150, 200 and 250 of 300 events; each event was recorded in a millisecond of its own."""
+    """Versions at 100, 200 and 250 of 300 events; each event was recorded in a millisecond of its own."""
     proposals = mixed(COUNT)
     with place.compactor() as compactor:
-        for start, stop in [(0, 100), (100, 150), (150, 200), (200, 250)]:
+        for start, stop in [(0, 100), (100, 200), (200, 250)]:
             for proposal in proposals[start:stop]:
                 place.ledger.append([proposal])
             compactor.compact()
@@ -199,30 +195,63 @@ def versioned(place: Place) -> Place:
     return place
 
 
-POSITIONS = [1, 99, 100, 101, 299, 300, *Random(3).sample(range(2, 299), 6)]
+def recorded_at(place: Place, position: int) -> datetime:
+    return ulid_time(place.history.read(position - 1, 1)[0].event_id)
 
 
-@pytest.mark.parametrize("tail", [5_000, 7])
-@pytest.mark.parametrize("archived", [0, 60, 220])
-def test_as_of_is_the_fold_of_the_prefix(versioned: Place, archived: int, tail: int) -> None:
-    """From a kept version with a tail, or rebuilt beside it where there is none near enough; archived or not."""
-    if archived:
-        moment = versioned.clock() - timedelta(milliseconds=0)
-        event = versioned.history.read(archived, 1)[0]
-        from servo.ids import ulid_time
+def as_of_is_fold(place: Place, positions: list[int], tail: int = PATIENT.events) -> None:
+    reader = place.reader(TailLimits(events=tail))
+    for position in positions:
+        snapshot = reader.snapshot(as_of=at(place, position).event_id)
+        assert snapshot.watermark == at(place, position)
+        assert_same(rows_of(snapshot), rows_of_fold(place.fold(position)))
+        moment = recorded_at(place, position)
+        for when, found in [(moment, position), (moment - timedelta(milliseconds=1), position - 1)]:
+            answer = place.reader().query("SELECT count(*) FROM runs", as_of=when)
+            assert answer.watermark == at(place, found)
+            assert answer.rows == [(len(place.fold(found).get("runs", {})),)]
 
-        assert ulid_time(event.event_id) < moment
-        archive_events(versioned.ledger, versioned.archive, before=ulid_time(event.event_id), segment_events=50)
+
+def test_as_of_is_the_fold_of_the_prefix(versioned: Place) -> None:
+    """From the nearest version kept with a tail over it; before the first version the tail is all there is."""
+    as_of_is_fold(versioned, POSITIONS)
+
+
+def test_as_of_far_from_every_version_is_rebuilt_beside_them(versioned: Place) -> None:
+    before = sorted(versioned.store.root.rglob("*"))
+    as_of_is_fold(versioned, [50, 99, 107, 180, 300], tail=7)
+    assert sorted(versioned.store.root.rglob("*")) == before
+
+
+def test_as_of_across_the_archive(versioned: Place) -> None:
+    for archived in (60, 220):
+        before = recorded_at(versioned, archived + 1)
+        archive_events(versioned.ledger, versioned.archive, before=before, segment_events=50)
         assert versioned.ledger.head().trimmed_position == archived
-    from servo.ids import ulid_time
+        as_of_is_fold(versioned, [1, archived, archived + 1, 250, 300])
+    as_of_is_fold(versioned, [99, 219, 221], tail=7)
+    versioned.compact()
+    read_is_fold(versioned, COUNT)
+    replayed = versioned.replay()
+    assert replayed.watermark == at(versioned, COUNT)
+    read_is_fold(versioned, COUNT)
 
-    for position in POSITIONS:
-        expected = rows_of_fold(versioned.fold(position))
-        event = versioned.history.read(position - 1, 1)[0]
-        from tests.integration.projection_support import TailLimits
 
-        reader = versioned.reader(TailLimits(events=tail))
-        for when in (event.event_id, ulid_time(event.event_id)):
-            snapshot = reader.snapshot(as_of=when)
-            assert snapshot.watermark == at(versioned, position)
-            assert_same(rows_of(snapshot), expected)
+def test_as_of_before_everything_after_everything_and_never(versioned: Place) -> None:
+    reader = versioned.reader()
+    before = reader.snapshot(as_of=NOW - timedelta(days=1))
+    assert before.watermark == Watermark()
+    assert_same(rows_of(before), rows_of_fold({}))
+    after = reader.snapshot(as_of=NOW + timedelta(days=1))
+    assert after.watermark == at(versioned, COUNT)
+    with pytest.raises(EventNotFound, match=versioned.events()[0].event_id[:-1]):
+        reader.snapshot(as_of=ulid_offset(versioned.events()[0].event_id, 1))
+    with pytest.raises(InvalidInput, match="without a timezone"):
+        reader.snapshot(as_of=NOW.replace(tzinfo=None))
+
+
+def test_a_held_snapshot_of_the_past_keeps_its_temporary_files(versioned: Place) -> None:
+    reader = versioned.reader(TailLimits(events=7))
+    first = reader.snapshot(as_of=at(versioned, 50).event_id)
+    reader.snapshot(as_of=at(versioned, 60).event_id)
+    assert_same(rows_of(first), rows_of_fold(versioned.fold(50)))

@@ -12,20 +12,34 @@ from servo.events import RecordedEvent
 from servo.fold import TABLES_BY_NAME, Row, State
 from servo.fold.batch import batch
 from servo.fold.evolve import key_of
-from servo.fold.rows import columns
+from servo.fold.rows import Kind, columns
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.projections import engine
 from servo.projections.arrow import rows, tables
 from servo.projections.merging import conflicts, merged
 
+_TYPES = {
+    Kind.TEXT: "VARCHAR",
+    Kind.INTEGER: "BIGINT",
+    Kind.BOOLEAN: "BOOLEAN",
+    Kind.TIME: "TIMESTAMP WITH TIME ZONE",
+    Kind.TEXTS: "VARCHAR[]",
+    Kind.TEXT_MAP: "MAP(VARCHAR, VARCHAR)",
+}
+
 
 def projected(connection: engine.Connection, batches: Iterable[Sequence[RecordedEvent]]) -> State:
-    """Fold each batch by itself, in the order of the ledger, and merge what they say at the end."""
+    """Fold each batch by itself, in the order of the ledger, and merge what they say at the end.
+
+    Every other batch is merged by itself before, as the compactor does, so that merging the merged is tried too.
+    """
     said: dict[str, list[pa.Table]] = {}
-    for events in batches:
+    for number, events in enumerate(batches):
         folded = batch(events)
         for name, contributions in tables(folded).items():
-            said.setdefault(name, []).append(_merged(connection, TABLES_BY_NAME[name], [contributions]))
+            settle = number % 2 == 1
+            part = _merged(connection, TABLES_BY_NAME[name], [contributions]) if settle else contributions
+            said.setdefault(name, []).append(part)
         if folded.requests:
             connection.register("requests", rows(RunKeyConflictRow, folded.requests))
             connection.register("held", _merged(connection, RunKeyRow, said[RunKeyRow.table]))
@@ -47,19 +61,13 @@ def _merged(connection: engine.Connection, table: type[Row], parts: list[pa.Tabl
 
 
 def _read(connection: engine.Connection, table: type[Row], parts: list[pa.Table]) -> dict[tuple[Any, ...], Row]:
-    # A union takes the types of both sides: joining nothing to it shows that they are those of the table.
-    sql = merged(table, _relation(connection, parts))
-    assert _types(connection, sql) == _types(connection, f"SELECT * FROM {engine.empty(table)}")
-    names, found = engine.fetch(connection, sql)
-    assert names == list(columns(table))
-    read = [table(**dict(zip(names, row, strict=True))) for row in found]
+    relation = connection.sql(merged(table, _relation(connection, parts)))
+    assert relation.columns == list(columns(table))
+    assert [str(type_) for type_ in relation.types] == [_TYPES[kind] for kind in columns(table).values()]
+    read = [table(**dict(zip(relation.columns, row, strict=True))) for row in relation.fetchall()]
     by_key = {key_of(row): row for row in read}
     assert len(by_key) == len(read), f"{table.table} has several rows for one key"
     return by_key
-
-
-def _types(connection: engine.Connection, sql: str) -> list[str]:
-    return [row[1] for row in engine.fetch(connection, f"DESCRIBE {sql}")[1]]
 
 
 def plain(state: State) -> dict[str, dict[tuple[Any, ...], dict[str, Any]]]:

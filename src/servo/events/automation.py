@@ -7,7 +7,7 @@ from hashlib import sha256
 from typing import Any, ClassVar
 
 from servo.events.definitions import ScheduleDefinition, SensorDefinition, Upstream
-from servo.events.fact import Fact
+from servo.events.fact import Fact, require_aware
 
 Selector = dict[str, Any]
 
@@ -73,6 +73,9 @@ class ScheduleTicked(Fact, frozen=True, kw_only=True):
     run_id: str | None = None
     request_fingerprint: str | None = None
     reason: str | None = None
+
+    def __post_init__(self) -> None:
+        require_aware(self.scheduled_for, "scheduled_for")
 
 
 # ── sensors ─────────────────────────────────────────────────────────────────────────────────────────────

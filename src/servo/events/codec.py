@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 
@@ -44,12 +44,12 @@ def decode(event: RecordedEvent, *, steps: Mapping[tuple[str, int], Step] = STEP
         payload = upcast(
             event.event_type,
             event.event_version,
-            msgspec.json.decode(event.payload),
+            msgspec.json.decode(event.payload, type=dict[str, Any]),
             to=kind.event_version,
             steps=steps,
         )
         return cast(Event, msgspec.convert(payload, kind))
-    except (msgspec.MsgspecError, LookupError, InvalidInput) as problem:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, InvalidInput) as problem:
         raise UndecodableEvent(
             f"event {event.event_id} at position {event.position} ({event.event_type}"
             f" version {event.event_version}) cannot be read: {problem}",

@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from servo.errors import InvalidInput
-from servo.events.fact import Value
+from servo.events.fact import Value, require_aware
 from servo.ids import ulid_range
 
 T = TypeVar("T")
@@ -50,6 +50,7 @@ class PartitionOutcomes(Value, frozen=True, kw_only=True):
     error: str | list[str | None] | None = None
 
     def __post_init__(self) -> None:
+        _require_set(self.keys, "a set of partitions")
         for name in ("outcome", "rows", "bytes", "files", "content_hash", "error"):
             _require_length(self, name, len(self.keys))
 
@@ -84,6 +85,12 @@ class InputPartitions(Value, frozen=True, kw_only=True):
                 " materializations",
                 hint="give exactly one materialization id per key",
             )
+        count = len(self.keys)
+        if any(sources and not 0 <= min(sources) <= max(sources) < count for sources in self.edges or ()):
+            raise InvalidInput(
+                f"input {self.asset_key} has {count} partitions, and an edge to one that is not among them",
+                hint="edges are indexes into keys, from 0 on",
+            )
 
     def pairs(self, outputs: int) -> Iterator[tuple[int, int]]:
         """Every (output index, input index) of a task with that many outputs."""
@@ -104,6 +111,7 @@ class CheckOutcomes(Value, frozen=True, kw_only=True):
     observed: str | list[str | None] | None = None
 
     def __post_init__(self) -> None:
+        _require_set(self.keys, f"check {self.name!r}")
         for name in ("passed", "observed"):
             _require_length(self, name, len(self.keys))
 
@@ -127,8 +135,18 @@ class EarlierMaterializations(Value, frozen=True, kw_only=True):
     content_hash: str | list[str | None] | None = None
 
     def __post_init__(self) -> None:
+        _require_set(self.keys, "a rollback")
         for name in ("materialization_ids", "run_ids", "materialized_at", "code_version", "content_hash"):
             _require_length(self, name, len(self.keys))
+        for moment in self.materialized_at:
+            require_aware(moment, "materialized_at")
+
+
+def _require_set(keys: list[str], what: str) -> None:
+    """What is said about a partition is said once: of two things of one moment none would be the newer."""
+    if len(set(keys)) != len(keys):
+        twice = next(key for key in keys if keys.count(key) > 1)
+        raise InvalidInput(f"{what} names {twice!r} twice", hint="name each partition once")
 
 
 def _require_length(value: Value, name: str, count: int) -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from operator import attrgetter
 from typing import Any, ClassVar
 
 import msgspec
+
+from servo.errors import InvalidInput
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -39,3 +42,12 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def correlation(self) -> str:
         """The entity (run, backfill, schedule, sensor …) that this fact is part of the story of."""
         return type(self)._subject_of(self)
+
+
+def require_aware(moment: datetime | None, what: str) -> None:
+    """Refuse a time without a timezone: it could be recorded, and then not be compared with any other."""
+    if moment is not None and moment.tzinfo is None:
+        raise InvalidInput(
+            f"{what} has no timezone: {moment.isoformat()}",
+            hint="give an aware datetime, such as datetime.now(UTC)",
+        )

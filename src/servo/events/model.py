@@ -39,7 +39,7 @@ from servo.events.columns import (
     PartitionSet,
 )
 from servo.events.definitions import AssetDefinition, PlannedTask, ScheduleDefinition, SensorDefinition, Source
-from servo.events.fact import Fact
+from servo.events.fact import Fact, require_aware
 
 # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -190,6 +190,9 @@ class TaskRetryScheduled(Fact, frozen=True, kw_only=True):
     retry_at: datetime
     reason: str | None = None
 
+    def __post_init__(self) -> None:
+        require_aware(self.retry_at, "retry_at")
+
 
 class TaskFinished(Fact, frozen=True, kw_only=True):
     """An attempt ended, or a part of it was committed. Partitions that SUCCEEDED are current from here on.
@@ -245,6 +248,9 @@ class CheckpointRequested(Fact, frozen=True, kw_only=True):
     four_eyes: bool = False
     deadline: datetime | None = None
     on_deadline: str = "expire"
+
+    def __post_init__(self) -> None:
+        require_aware(self.deadline, "deadline")
 
 
 class CheckpointDecided(Fact, frozen=True, kw_only=True):

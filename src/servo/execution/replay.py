@@ -124,8 +124,7 @@ def _view(contributions: DataFrame, name: str, table: type[Row], view: str) -> N
 
 def _write(merged_rows: DataFrame, table: type[Row], folder: Path) -> None:
     """One sorted file: merged by all workers, written by one."""
-    order = sort_order(table).split(", ")
-    sorted_rows = merged_rows.repartition(1).sortWithinPartitions(*order)
+    sorted_rows = merged_rows.repartition(1).sortWithinPartitions(*sort_order(table))
     sorted_rows.write.option("compression", "zstd").parquet(folder.absolute().as_uri())
 
 

@@ -40,7 +40,7 @@ class Each(msgspec.Struct, frozen=True):
 
 
 class Chunk(msgspec.Struct, frozen=True):
-    """Rows of one table that come from one fact. Columns that are not named are null.
+    """Rows of one table that come from one fact, at least one. Columns that are not named are null.
 
     `partition_values` is never named: it follows from `partition_key`.
     """
@@ -63,28 +63,31 @@ class Batch(msgspec.Struct, frozen=True):
 
 def batch(events: Iterable[RecordedEvent]) -> Batch:
     """Fold events, in the order of the ledger, into chunks of columns."""
-    result = Batch([], [], [])
+    chunks: list[Chunk] = []
+    requests: list[Chunk] = []
+    unknown: list[UnknownEvent] = []
     for event in events:
         fact = decode(event)
         match fact:
             case UnknownEvent():
-                result.unknown.append(fact)
+                unknown.append(fact)
             case TaskFinished():
-                result.chunks.append(_row(task_finished(event, fact)))
-                result.chunks.extend(_finished(event, fact))
+                chunks.append(_row(task_finished(event, fact)))
+                chunks.extend(_finished(event, fact))
             case MaterializationPublished():
-                result.chunks.extend(_published(event, fact))
+                chunks.extend(_published(event, fact))
             case PartitionsMarked():
-                result.chunks.extend(_marked(event, fact))
+                chunks.extend(_marked(event, fact))
             case RolledBack():
-                result.chunks.append(_rolled_back(event, fact))
+                chunks.append(_rolled_back(event, fact))
             case PartitionsInvalidated():
-                result.chunks.extend(_invalidated(event, fact))
+                chunks.extend(_invalidated(event, fact))
             case _:
-                result.chunks.extend(_row(row) for row in evolve(event, fact))
+                chunks.extend(_row(row) for row in evolve(event, fact))
                 if isinstance(fact, RunRequested):
-                    result.requests.append(_request(event, fact))
-    return result
+                    requests.append(_request(event, fact))
+    # A fact may speak of no partition at all: a failure has inputs, and no output that they went into.
+    return Batch([chunk for chunk in chunks if chunk.count], requests, unknown)
 
 
 def _row(row: Row) -> Chunk:

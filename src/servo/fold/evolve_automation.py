@@ -46,7 +46,8 @@ def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
     version = by_number(fact.number, event)
     for asset in fact.assets:
         yield _asset(event, fact, asset, version)
-    for asset_id in fact.removed_asset_ids:
+    # An asset in both lists is there, as a dynamic value would be.
+    for asset_id in sorted(set(fact.removed_asset_ids) - {asset.asset_id for asset in fact.assets}):
         yield AssetDefinitionRow(
             **scope(event), asset_id=asset_id, removed_at=event.occurred_at, presence_version=version
         )

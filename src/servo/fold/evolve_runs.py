@@ -113,7 +113,7 @@ def run_finished(event: RecordedEvent, fact: RunFinished) -> Iterator[Row]:
     yield RunRow(
         **scope(event),
         run_id=fact.run_id,
-        status=fact.outcome,
+        status=fact.outcome.value,
         finished_at=event.occurred_at,
         tasks_succeeded=fact.tasks_succeeded,
         tasks_failed=fact.tasks_failed,
@@ -123,7 +123,7 @@ def run_finished(event: RecordedEvent, fact: RunFinished) -> Iterator[Row]:
         status_version=by_number(RUN_ENDED, event),
         finished_version=event.event_id,
     )
-    yield from chunk_state(event, fact.source, fact.outcome, 3)
+    yield from chunk_state(event, fact.source, fact.outcome.value, 3)
 
 
 def run_cancelled(event: RecordedEvent, fact: RunCancelRequested) -> RunRow:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import chain
+from itertools import accumulate, chain
 from typing import Any
 
 import pyarrow as pa
@@ -45,7 +45,7 @@ def rows(table: type[Row], chunks: Sequence[Chunk], shared: Shared | None = None
     """All rows of the chunks as one Arrow table. Texts that are constant over a chunk come dictionary-encoded."""
     counts = [chunk.count for chunk in chunks]
     # For each row the number of its chunk, by which constants are spread over the rows.
-    origin = None if max(counts, default=0) <= 1 else _origins(counts)
+    origin = None if all(count == 1 for count in counts) else _origins(counts)
     arrays: dict[str, pa.Array] = {}
     for field in schema(table):
         if field.name == "partition_values":
@@ -55,19 +55,38 @@ def rows(table: type[Row], chunks: Sequence[Chunk], shared: Shared | None = None
     return pa.table(arrays)
 
 
+def is_sorted(rows: pa.Table, names: list[str]) -> bool:
+    """Whether rows already lie in the order of these columns, as those of a run usually do."""
+    ordered = pa.repeat(True, max(rows.num_rows - 1, 0))  # each row, or all before it in the list of names, is equal
+    for name in reversed(names):
+        column = _decoded(rows.column(name))
+        before, after = column.slice(0, len(column) - 1), column.slice(1)
+        ordered = pc.or_kleene(pc.less(before, after), pc.and_kleene(pc.equal(before, after), ordered))
+    # A null is in no order with anything: then it is not known to be sorted.
+    return bool(pc.all(ordered, skip_nulls=False).as_py())
+
+
+def _decoded(column: pa.ChunkedArray) -> pa.Array:
+    array = column.combine_chunks()
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
+
+
 def plain(table: type[Row], rows: pa.Table) -> pa.Table:
     """The rows with exactly the table's schema, for whoever does not take dictionaries for texts."""
     return rows.cast(schema(table))
 
 
 def _origins(counts: list[int]) -> pa.Array:
-    return pa.array(list(chain.from_iterable([number] * count for number, count in enumerate(counts))), pa.int32())
+    numbers = pa.array(range(len(counts)), pa.int32())
+    return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(accumulate(counts), pa.int32()), numbers))
 
 
 def _array(
     field: pa.Field, chunks: Sequence[Chunk], counts: list[int], origin: pa.Array | None, shared: Shared
 ) -> pa.Array:
     values = [chunk.columns.get(field.name) for chunk in chunks]
+    if all(value is None for value in values):
+        return pa.nulls(sum(counts), field.type)
     if any(isinstance(value, Each) for value in values):
         return _flat(field, values, counts, shared)
     if field.type == _TYPES[Kind.TEXT_MAP]:

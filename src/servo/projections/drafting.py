@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from servo.faults import reach
-from servo.fold.rows import Row
+from servo.fold.rows import Row, columns
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
-from servo.projections.arrow import rows, tables
+from servo.projections.arrow import is_sorted, rows, tables
 from servo.projections.manifest import FileRef, Manifest
 from servo.projections.merging import conflicts, merged, sort_order
 from servo.projections.store import Store, storage_explained, sync_file
@@ -40,55 +40,63 @@ class Draft:
 
     def add(self, batch: Batch) -> None:
         """Fold a batch in."""
-        said = tables(batch)
-        for name, contributions in said.items():
-            self._push(TABLES_BY_NAME[name], self._settled(TABLES_BY_NAME[name], contributions))
+        for name, contributions in tables(batch).items():
+            self._push(TABLES_BY_NAME[name], contributions)
         if batch.requests:
-            self._add_conflicts(rows(RunKeyConflictRow, batch.requests))
+            self._push(RunKeyConflictRow, self._conflicts(rows(RunKeyConflictRow, batch.requests)))
 
-    def _settled(self, table: type[Row], contributions: pa.Table) -> str:
-        """The contributions as a relation with one row per key.
-
-        Merging costs more than counting, and a key is seldom spoken of twice in a batch: so only those that are
-        get merged.
-        """
-        self._connection.register("said", contributions)
-        keys = ", ".join(table.key)
-        repeated = engine.fetch_arrow(self._connection, f"SELECT {keys} FROM said GROUP BY {keys} HAVING count(*) > 1")
-        if not repeated.num_rows:
-            return "(SELECT * FROM said)"
-        self._connection.register("repeated", repeated)
-        again = merged(table, f"(SELECT * FROM said SEMI JOIN repeated USING ({keys}))")
-        return f"(SELECT * FROM said ANTI JOIN repeated USING ({keys}) UNION ALL {again})"
-
-    def _add_conflicts(self, requests: pa.Table) -> None:
-        """Run requests are compared with the index as it is after this batch."""
+    def _conflicts(self, requests: pa.Table) -> pa.Table:
+        """The run requests that the index, as it is after this batch, gives another fingerprint."""
         self._connection.register("requests", requests)
-        index = self._merged_files(RunKeyRow, "SEMI JOIN requests USING (run_key)")
-        found = engine.fetch_arrow(self._connection, conflicts("requests", f"({index})"))
-        if found.num_rows:
-            self._connection.register("said", found)
-            self._push(RunKeyConflictRow, f"({merged(RunKeyConflictRow, 'said')})")
+        files = self._parquet(RunKeyRow, self.tables[RunKeyRow.table])
+        index = merged(RunKeyRow, f"(SELECT * FROM {files} SEMI JOIN requests USING (run_key))")
+        return engine.fetch_arrow(self._connection, conflicts("requests", f"({index})"))
 
-    def _merged_files(self, table: type[Row], restriction: str = "") -> str:
-        paths = [self._store.path(table.table, file) for file in self.tables.get(table.table, [])]
-        return merged(table, f"(SELECT * FROM {engine.parquet(paths)} {restriction})")
-
-    def _push(self, table: type[Row], relation: str) -> None:
-        """Put rows on the stack, merging downwards while the new file is too large for the one under it."""
+    def _push(self, table: type[Row], contributions: pa.Table) -> None:
+        """Put rows on the stack, together with the files on top of it that are too small to lie under them."""
+        if not contributions.num_rows:
+            return
         stack = self.tables.setdefault(table.table, [])
-        top = self._write(table, f"SELECT * FROM {relation}")
-        while stack and top.rows * _GROWTH > stack[-1].rows:
-            under = stack.pop()
-            paths = [self._store.path(table.table, file) for file in (under, top)]
-            top = self._write(table, merged(table, engine.parquet(paths)))
-        stack.append(top)
+        relation, count = "SELECT * FROM said", contributions.num_rows
+        merging: list[FileRef] = []
+        while stack and count * _GROWTH > stack[-1].rows:
+            merging.append(stack.pop())
+            count += merging[-1].rows
+        if merging:
+            relation += f" UNION ALL SELECT * FROM {self._parquet(table, merging)}"
+        self._connection.register("said", contributions)
+        repeated = self._repeated(table, f"({relation})")
+        select = self._merged(table, f"({relation})") if repeated else relation
+        if merging or repeated or not is_sorted(contributions, sort_order(table)):
+            select = f"SELECT * FROM ({select}) ORDER BY {', '.join(sort_order(table))}"
+        stack.append(self._write(table, select))
+
+    def _parquet(self, table: type[Row], files: list[FileRef]) -> str:
+        return engine.parquet([self._store.path(table.table, file) for file in files])
+
+    def _repeated(self, table: type[Row], relation: str) -> bool:
+        """Whether any key is spoken of twice; which ones, by their hashes, is in `repeated`.
+
+        Hashes are counted faster than texts; two keys with one hash are merely looked at twice.
+        """
+        hashes = f"SELECT hash({', '.join(table.key)}) AS number FROM {relation} GROUP BY number HAVING count(*) > 1"
+        repeated = engine.fetch_arrow(self._connection, hashes)
+        self._connection.register("repeated", repeated)
+        return bool(repeated.num_rows)
+
+    @staticmethod
+    def _merged(table: type[Row], relation: str) -> str:
+        """One row per key. Merging is dear, so rows whose key is spoken of once are passed on as they are."""
+        names = ", ".join(columns(table))
+        numbered = f"(SELECT *, hash({', '.join(table.key)}) AS number FROM {relation})"
+        again = merged(table, f"(SELECT {names} FROM {numbered} SEMI JOIN repeated USING (number))")
+        return f"SELECT {names} FROM {numbered} ANTI JOIN repeated USING (number) UNION ALL {again}"
 
     def _write(self, table: type[Row], select: str) -> FileRef:
         name = f"{self._mint()}.parquet"
         path = self._store.root / "files" / table.table / name
         with storage_explained(path):
-            count = engine.write(self._connection, f"{select} ORDER BY {sort_order(table)}", path)
+            count = engine.write(self._connection, select, path)
             sync_file(path)
             sync_file(path.parent)
             reach("compact.after_file")

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +36,26 @@ Connection = duckdb.DuckDBPyConnection
 def connect() -> Connection:
     connection = duckdb.connect(
         ":memory:",
-        config={"autoinstall_known_extensions": "false", "autoload_known_extensions": "false"},
+        config={
+            "autoinstall_known_extensions": "false",
+            "autoload_known_extensions": "false",
+            # A name in a query is a table, never a variable of the Python code around it.
+            "python_enable_replacements": "false",
+            # What does not fit into memory goes here; the default is a folder wherever the user happens to be.
+            "temp_directory": str(Path(tempfile.gettempdir()) / f"servo-spill-{os.getpid()}"),
+        },
     )
     connection.execute("SET TimeZone = 'UTC'")
     connection.execute("SET preserve_insertion_order = false")
+    return connection
+
+
+def connect_to(paths: Sequence[Path]) -> Connection:
+    """A connection for queries that others wrote: it opens these files and no others, and nothing can change that."""
+    connection = connect()
+    connection.execute(f"SET allowed_paths = [{', '.join(literal(str(path)) for path in paths)}]")
+    connection.execute("SET enable_external_access = false")
+    connection.execute("SET lock_configuration = true")
     return connection
 
 
@@ -76,11 +96,11 @@ def write(connection: Connection, select: str, path: Path) -> int:
 
 
 def run(connection: Connection, sql: str) -> None:
-    """Execute a statement that answers nothing."""
+    """Execute a statement of our own that answers nothing: if it fails, the files are not what they should be."""
     try:
         connection.execute(sql)
     except duckdb.Error as problem:
-        raise explain(problem) from problem
+        raise ProjectionDamaged(_first_line(problem), hint=REBUILD) from problem
 
 
 def require_select(sql: str) -> None:
@@ -97,9 +117,22 @@ def fetch(
     connection: Connection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
 ) -> tuple[list[str], list[tuple[Any, ...]]]:
     """The names of a query's columns, and all its rows."""
-    try:
+
+    def answer() -> tuple[list[str], list[tuple[Any, ...]]]:
         result = connection.execute(sql, parameters)
         return [column[0] for column in result.description or []], result.fetchall()
+
+    try:
+        if threading.current_thread() is not threading.main_thread():
+            return answer()
+        # DuckDB does not hear Ctrl-C: the main thread stays free to hear it, and tells it.
+        with ThreadPoolExecutor(1, "servo-query") as worker:
+            pending = worker.submit(answer)
+            try:
+                return pending.result()
+            except KeyboardInterrupt:
+                connection.interrupt()
+                raise
     except duckdb.Error as problem:
         raise explain(problem) from problem
 
@@ -114,16 +147,34 @@ def fetch_arrow(connection: Connection, sql: str) -> pa.Table:
 def explain(problem: duckdb.Error) -> Exception:
     """DuckDB's error as one of ours, in one line."""
     text = _first_line(problem)
-    if isinstance(problem, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
-        return InvalidQuery(text, hint="see `servo query --tables` for what there is")
-    if isinstance(problem, duckdb.ConversionException | duckdb.InvalidInputException) and "arquet" not in text:
-        return InvalidQuery(text, hint="check the values in the query")
     lowered = text.lower()
     if "no space left" in lowered or "file too large" in lowered or "could not write" in lowered:
         return StorageFailed(text, hint="free some space and repeat; the last published version stays readable")
     if "read-only file system" in lowered or "permission denied" in lowered:
         return StorageFailed(text, hint="make the folder writable; the last published version stays readable")
-    return ProjectionDamaged(text, hint=REBUILD)
+    if isinstance(problem, duckdb.PermissionException):
+        return InvalidQuery("a query reads the tables of the projections, no files", hint=_TABLES)
+    if isinstance(problem, duckdb.IOException) or any(sign in lowered for sign in _SIGNS_OF_DAMAGE):
+        return ProjectionDamaged(text, hint=REBUILD)
+    if isinstance(problem, duckdb.OutOfMemoryException):
+        return InvalidQuery(text, hint="ask for less at once: fewer rows, fewer columns or a LIMIT")
+    if isinstance(problem, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
+        return InvalidQuery(text, hint=_TABLES)
+    return InvalidQuery(text, hint="check the values in the query")
+
+
+_TABLES = "see `servo query --tables` for what there is"
+# How DuckDB speaks of a Parquet file that is not one, was cut short or was changed.
+_SIGNS_OF_DAMAGE = (
+    ".parquet'",
+    '.parquet"',
+    "parquet file",
+    "tprotocol",
+    "zstd",
+    "decompress",
+    "thrift",
+    "page header",
+)
 
 
 def _first_line(problem: duckdb.Error) -> str:

@@ -42,7 +42,7 @@ def conflicts(requests: str, index: str) -> str:
     )
 
 
-def sort_order(table: type[Row]) -> str:
+def sort_order(table: type[Row]) -> list[str]:
     """How rows lie in a file: partitions of an asset side by side, so that one is found without reading all."""
     leading = [name for name in ("asset_key", "partition_key") if name in columns(table)]
-    return ", ".join(dict.fromkeys([*leading, *table.key]))
+    return list(dict.fromkeys([*leading, *table.key]))

@@ -23,6 +23,7 @@ from servo.ledger.history import History
 from servo.projections.manifest import REBUILD, Manifest, Watermark, watermark_of
 from servo.projections.snapshot import Answer, Snapshot, Tail
 from servo.projections.store import Store
+from servo.projections.unknown import warn_of_unknown
 
 
 class TailLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,6 +172,7 @@ def _tail(events: list[RecordedEvent]) -> Tail | None:
     from servo.projections.arrow import rows, tables  # noqa: PLC0415
 
     folded = batch(events)
+    warn_of_unknown(folded)
     requests = rows(RunKeyConflictRow, folded.requests) if folded.requests else None
     return Tail(tables(folded), requests)
 

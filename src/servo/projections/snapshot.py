@@ -48,7 +48,8 @@ class Snapshot:
         self._store = store
         self._manifest = manifest
         self._tail = tail
-        self._connection = engine.connect()
+        files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
+        self._connection = engine.connect_to(files)
         self._ready: set[str] = set()
         self._lock = threading.Lock()
 

@@ -1,0 +1,45 @@
+"""Run the benchmarks whose ids start with one of the given words, or all of them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+
+from bench.figure import Figure
+from bench.measure_append import append_postgres, append_sqlite
+from bench.measure_cli import cold_query, help_time
+from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
+from bench.measure_read import count_million, count_ten_million, find_one
+
+BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
+    "append.sqlite": append_sqlite,
+    "append.postgres": append_postgres,
+    "record.run": record_a_large_run,
+    "fold.million": fold_million,
+    "fold.few": fold_few_over_many,
+    "disk.partition": bytes_on_disk,
+    "read.count": count_million,
+    "read.key": find_one,
+    "read.count_ten_million": count_ten_million,
+    "cli.help": help_time,
+    "cli.query": cold_query,
+}
+
+
+def main(wanted: list[str]) -> int:
+    chosen = {
+        name: run for name, run in BENCHMARKS.items() if not wanted or any(name.startswith(word) for word in wanted)
+    }
+    if not chosen:
+        sys.stderr.write(f"bench: nothing starts with {' or '.join(wanted)}; there are {', '.join(BENCHMARKS)}\n")
+        return 2
+    for number, (name, run) in enumerate(chosen.items(), 1):
+        sys.stderr.write(f"[{number}/{len(chosen)}] {name}\n")
+        for figure in run():
+            sys.stdout.write(figure.line() + "\n")
+            sys.stdout.flush()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

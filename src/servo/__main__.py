@@ -1,0 +1,6 @@
+"""`python -m servo`."""
+
+from servo.cli.main import main
+
+if __name__ == "__main__":
+    main()

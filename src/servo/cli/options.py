@@ -1,0 +1,51 @@
+"""What the commands share: the `--json` option, and the service that they call."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from servo.runtime.service import Service
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def json_option(command: F) -> F:
+    """Add `--json`, which the command takes as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Answer as JSON, and errors on stderr likewise.")(
+        command
+    )
+
+
+@contextmanager
+def service(*, as_json: bool) -> Iterator[Service]:
+    """The service of the project in the current folder."""
+    from servo.runtime.service import Service
+    from servo.runtime.settings import load_settings
+    from servo.runtime.wiring import open_workspace
+
+    show_warnings(as_json=as_json)
+    with open_workspace(load_settings()) as project:
+        yield Service(project)
+
+
+def show_warnings(*, as_json: bool) -> None:
+    """Warnings of Servo's own code go to stderr, a line each."""
+    logger = logging.getLogger("servo")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(_AsJson() if as_json else logging.Formatter("servo: warning: %(message)s"))
+        logger.addHandler(handler)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+
+
+class _AsJson(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps({"warning": {"message": record.getMessage()}}, ensure_ascii=False)

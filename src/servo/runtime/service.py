@@ -1,0 +1,271 @@
+"""What the command line and the API both call. Every answer is a plain struct; whoever asked renders it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, BinaryIO, Literal, TextIO
+
+import msgspec
+
+from servo.errors import FencedOut, InvalidInput, ProjectionError, SchemaTooNew, StorageFailed
+from servo.fold.rows import columns
+from servo.fold.tables import TABLES
+from servo.ids import is_ulid, ulid_time
+from servo.ledger import export as exporting
+from servo.ledger import verify as verifying
+from servo.ledger.archive import ArchiveReport, archive_events
+from servo.ledger.protocol import Head
+from servo.runtime import doctor
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.projections import Answer, Manifest, Watermark
+    from servo.projections.comparison import TableComparison
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], None]  # how many events are done, of how many
+Engine = Literal["local", "spark"]
+
+TIMEOUT = 30.0  # seconds that a read may wait for an event or for the tail to be folded
+
+
+class TableInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A table that queries can ask: its columns, by name, with what they hold; and what makes a row unique."""
+
+    name: str
+    key: tuple[str, ...]
+    columns: dict[str, str]
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the ledger ends, and how much of it is archived and projected."""
+
+    head: Head
+    live_events: int
+    archived_events: int
+    archive_segments: int
+    archive_bytes: int
+    projection_version: int
+    projection_position: int
+    projection_lag: int
+    projection_problem: str | None = None
+
+
+class Compaction(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compaction folded."""
+
+    events: int
+    version: int
+    watermark: Watermark
+    removed_files: int
+
+
+class Replay(msgspec.Struct, frozen=True, kw_only=True):
+    """What a replay published, and how it compares with what was there at the same watermark.
+
+    `tables` is empty, and `not_compared` says why, where nothing was compared.
+    """
+
+    version: int
+    watermark: Watermark
+    tables: list[TableComparison] = []
+    not_compared: str | None = None
+
+    @property
+    def is_equal(self) -> bool:
+        return all(table.is_equal for table in self.tables)
+
+
+def parse_moment(text: str) -> datetime | str:
+    """A point of the past as people write it: an event id, a time (UTC unless it says otherwise) or a day."""
+    if is_ulid(text):
+        return text
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        raise InvalidInput(
+            f"{text!r:.80} is neither a time nor an event id",
+            hint="write 2025-01-15, 2025-01-15T10:30:00Z or the 26 characters of an event id",
+        ) from None
+    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+class Service:
+    """Answers and actions of one workspace, embedded: no server is needed."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def query(
+        self,
+        sql: str,
+        *,
+        fresh: bool = True,
+        as_of: datetime | str | None = None,
+        wait_for_event_id: str | None = None,
+        timeout: float = TIMEOUT,
+    ) -> Answer:
+        """Run one SELECT over the projections, by default as of the ledger's head."""
+        if wait_for_event_id is not None and not is_ulid(wait_for_event_id):
+            raise InvalidInput(f"{wait_for_event_id!r:.80} is not an event id", hint="it has 26 characters")
+        if as_of is None:
+            self._bound_the_tail()
+        return self._project.reader.query(
+            sql, fresh=fresh, as_of=as_of, wait_for_event_id=wait_for_event_id, timeout=timeout
+        )
+
+    @staticmethod
+    def tables() -> list[TableInfo]:
+        """What queries can ask."""
+        return [
+            TableInfo(
+                name=table.table, key=table.key, columns={name: kind.value for name, kind in columns(table).items()}
+            )
+            for table in TABLES
+        ]
+
+    def status(self) -> Status:
+        project = self._project
+        head, segments = project.ledger.head(), project.archive.segments
+        manifest, problem = self._what_is_there()
+        position = 0 if manifest is None else manifest.watermark.position
+        return Status(
+            head=head,
+            live_events=head.position - head.trimmed_position,
+            archived_events=project.archive.last_position,
+            archive_segments=len(segments),
+            archive_bytes=sum(segment.bytes for segment in segments),
+            projection_version=0 if manifest is None else manifest.version,
+            projection_position=position,
+            projection_lag=head.position - position,
+            projection_problem=problem,
+        )
+
+    def doctor(self) -> doctor.Diagnosis:
+        """Look at everything and change nothing."""
+        return doctor.examine(self._project)
+
+    # ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def verify(self, progress: Progress | None = None) -> verifying.Verification:
+        """Prove that nothing was changed, removed or inserted."""
+        return verifying.verify(self._project.history, progress)
+
+    def archive(
+        self, *, before: datetime | None = None, keep_days: float | None = None, progress: Progress | None = None
+    ) -> ArchiveReport:
+        """Move events recorded before a time, or more than so many days ago, to the archive."""
+        if (before is None) == (keep_days is None):
+            raise InvalidInput("say either before when, or how many days to keep")
+        if before is None:
+            try:
+                before = self._project.clock() - timedelta(days=keep_days or 0)
+            except OverflowError:
+                raise InvalidInput(f"{keep_days} days ago is no date", hint="give a smaller number") from None
+        return archive_events(self._project.ledger, self._project.archive, before=before, progress=progress)
+
+    def export(self, out: TextIO | BinaryIO, *, after: int = 0, until: int | None = None) -> int:
+        """Write events as JSON lines; how many."""
+        return exporting.export(self._project.history, out, after, until)
+
+    # ── the projections ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def compact(self, progress: Progress | None = None) -> Compaction:
+        """Fold everything that is new into the projections, and remove files that nobody needs any more."""
+        project = self._project
+        project.ledger.head()  # a missing ledger is said before anything is written
+        before = project.store.current().watermark.position
+        with project.compactor() as compactor:
+            manifest = compactor.compact(progress)
+            removed = compactor.sweep()
+        return Compaction(
+            events=manifest.watermark.position - before,
+            version=manifest.version,
+            watermark=manifest.watermark,
+            removed_files=removed,
+        )
+
+    def replay(self, *, check: bool = True, engine: Engine = "local", progress: Progress | None = None) -> Replay:
+        """Rebuild the projections from the ledger, publish them, and compare them with what was there."""
+        self._project.ledger.head()  # a missing ledger is said before anything is written
+        before, problem = self._brought_up() if check else (None, "not asked for")
+        after = self._replayed(engine, None if before is None else before.watermark.position, progress)
+        if before is None:
+            return Replay(version=after.version, watermark=after.watermark, not_compared=problem)
+        if before.watermark != after.watermark:  # only Spark's replay cannot be told where to stop
+            problem = "events were recorded meanwhile; repeat the replay to compare"
+            return Replay(version=after.version, watermark=after.watermark, not_compared=problem)
+        # DuckDB comes with this import.
+        from servo.projections.comparison import compare  # noqa: PLC0415
+
+        try:
+            tables = compare(self._project.store, before, after)
+        except ProjectionError as damage:
+            problem = f"what was there could not be read: {damage.message}"
+            return Replay(version=after.version, watermark=after.watermark, not_compared=problem)
+        return Replay(version=after.version, watermark=after.watermark, tables=tables)
+
+    def _replayed(self, engine: Engine, until: int | None, progress: Progress | None) -> Manifest:
+        project = self._project
+        if engine == "spark":
+            # Spark takes a second to import and much longer to start: only who asks for it pays for it.
+            from servo.execution.replay import replay_on_spark  # noqa: PLC0415
+            from servo.execution.spark import session  # noqa: PLC0415
+
+            with session() as spark:
+                return replay_on_spark(spark, project.store, project.history, clock=project.clock, mint=project.mint)
+        with project.compactor() as compactor:
+            manifest = compactor.replay(progress, until)
+            compactor.sweep()
+            return manifest
+
+    def _brought_up(self) -> tuple[Manifest | None, str | None]:
+        """What is there, folded up to the head step by step as usual; or why that cannot be compared with."""
+        manifest, problem = self._what_is_there()
+        if manifest is None:
+            return None, f"what was there could not be read: {problem}"
+        if manifest.version == 0:
+            return None, "nothing was there"
+        try:
+            with self._project.compactor() as compactor:
+                return compactor.compact(), None
+        except ProjectionError as damage:
+            return None, f"what was there could not be read: {damage.message}"
+
+    def _what_is_there(self) -> tuple[Manifest | None, str | None]:
+        try:
+            return self._project.store.current(), None
+        except (ProjectionError, SchemaTooNew) as problem:
+            return None, problem.message
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _bound_the_tail(self) -> None:
+        """Compact where the tail has outgrown its limits: in embedded mode nobody else does."""
+        if not self._tail_is_long():
+            return
+        try:
+            self.compact()
+        except FencedOut:
+            log.debug("another process compacts; its version is read", extra={"action": "query.fenced_out"})
+        except StorageFailed as problem:
+            # A disk that cannot be written to can be read from, with the tail folded in memory.
+            log.debug("cannot compact: %s", problem, extra={"action": "query.read_only"})
+
+    def _tail_is_long(self) -> bool:
+        project, limits = self._project, self._project.settings.tail
+        head = project.ledger.head().position
+        folded = project.store.current().watermark.position
+        if head <= folded:
+            return False
+        if head - folded > limits.events:
+            return True
+        oldest = project.history.read(folded, 1)
+        if not oldest:
+            return False
+        return (project.clock() - ulid_time(oldest[0].event_id)).total_seconds() > limits.age_seconds

@@ -1,0 +1,121 @@
+"""How it is put together: from settings to a ledger, its archive, its projections and their reader.
+
+Nothing is opened before it is asked for, and what is slow to import is imported with it: DuckDB with the first read,
+Arrow with the first write, PostgreSQL's driver with a PostgreSQL ledger.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from servo.clock import Clock, system_clock
+from servo.ids import UlidFactory
+from servo.ledger.archive import Archive
+from servo.ledger.history import History
+from servo.ledger.opening import open_ledger
+from servo.ledger.protocol import Ledger, Workspace
+from servo.runtime.secrets import Secret, tenant_secret
+from servo.runtime.settings import Settings
+
+if TYPE_CHECKING:
+    from servo.projections import Reader, Store
+    from servo.projections.compactor import Compactor
+
+
+class Project:
+    """The parts of one workspace, made when they are first needed. Close it, or use it as a context."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        create: bool = False,
+        clock: Clock = system_clock,
+        random_bytes: Callable[[int], bytes] = os.urandom,
+    ) -> None:
+        self.settings = settings
+        self.clock = clock
+        self.workspace = Workspace(settings.tenant, settings.workspace)
+        self._create = create
+        self._random_bytes = random_bytes
+        self._mint = UlidFactory(clock, random_bytes)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        return open_ledger(
+            self.settings.ledger,
+            self.workspace,
+            clock=self.clock,
+            random_bytes=self._random_bytes,
+            create=self._create,
+        )
+
+    @cached_property
+    def archive(self) -> Archive:
+        # Also where its folder is empty: another process may begin to archive while this one is at work.
+        return Archive(self.settings.archive, self.workspace)
+
+    @cached_property
+    def history(self) -> History:
+        return History(self.ledger, self.archive)
+
+    @cached_property
+    def store(self) -> Store:
+        # DuckDB comes with this import, and not every command reads projections.
+        from servo.projections.store import Store  # noqa: PLC0415
+
+        return Store(self.settings.projections / self.workspace.tenant / self.workspace.name)
+
+    @cached_property
+    def reader(self) -> Reader:
+        # DuckDB, as above.
+        from servo.projections.reader import Reader, TailLimits  # noqa: PLC0415
+
+        tail = self.settings.tail
+        limits = TailLimits(events=tail.events, age_seconds=tail.age_seconds, fold_seconds=tail.fold_ms / 1000)
+        return Reader(self.store, self.history, clock=self.clock, limits=limits)
+
+    @cached_property
+    def secret(self) -> Secret:
+        return tenant_secret(self.settings, random_bytes=self._random_bytes)
+
+    @contextmanager
+    def compactor(self) -> Iterator[Compactor]:
+        """A compactor that fences out every other, until the next one comes."""
+        # Arrow comes with this import.
+        from servo.projections.compactor import Compactor  # noqa: PLC0415
+
+        compactor = Compactor(self.store, self.history, clock=self.clock, mint=self.mint)
+        try:
+            yield compactor
+        finally:
+            compactor.close()
+
+    def mint(self) -> str:
+        """A new ULID."""
+        return self._mint.next()
+
+    def close(self) -> None:
+        if "ledger" in self.__dict__:
+            self.ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def open_workspace(
+    settings: Settings,
+    *,
+    create: bool = False,
+    clock: Clock = system_clock,
+    random_bytes: Callable[[int], bytes] = os.urandom,
+) -> Project:
+    """The workspace that the settings name; with `create`, its ledger is made where there is none yet."""
+    return Project(settings, create=create, clock=clock, random_bytes=random_bytes)

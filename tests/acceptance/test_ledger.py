@@ -1,0 +1,202 @@
+"""`servo ledger …`, from outside."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+
+import pytest
+
+from servo.fold import TABLES
+from tests.acceptance.support import Folder
+
+EVERYTHING = [f"SELECT * FROM {table.table} ORDER BY ALL" for table in TABLES]
+SAMPLE = ["SELECT * FROM runs ORDER BY ALL", "SELECT * FROM partition_status ORDER BY ALL"]
+
+
+def sample(folder: Folder) -> list[object]:
+    return [folder.json("query", sql) for sql in SAMPLE]
+
+
+def test_status(folder: Folder) -> None:
+    found = folder.json("ledger", "status")
+    assert found["head"]["position"] == found["live_events"] == found["projection_lag"] == 12
+    assert found["projection_problem"] is None
+    assert "12 events" in folder.ok("ledger", "status")
+
+
+def test_verify(folder: Folder) -> None:
+    found = folder.json("ledger", "verify")
+    assert (found["ok"], found["events"], found["problems"]) == (True, 12, [])
+    assert "12 events are as they were recorded" in folder.ok("ledger", "verify")
+
+
+def test_verify_names_each_problem(folder: Folder) -> None:
+    with sqlite3.connect(folder.path / ".servo" / "ledger.db") as database:
+        database.execute("UPDATE events SET actor = 'nobody' WHERE position IN (4, 9)")
+    database.close()
+    done = folder.servo("ledger", "verify")
+    assert done.returncode == 1
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == ["✗ position 4", "✗ position 9"]
+    assert done.stderr == "servo: the ledger is not what was recorded: 2 problems\n"
+    done = folder.servo("ledger", "verify", "--json")
+    assert (done.returncode, done.stderr) == (1, "")
+    found = json.loads(done.stdout)
+    assert found["ok"] is False
+    assert [(one["position"], one["kind"]) for one in found["problems"]] == [(4, "changed"), (9, "changed")]
+
+
+def test_compact(folder: Folder) -> None:
+    found = folder.json("ledger", "compact")
+    assert (found["events"], found["version"], found["watermark"]["position"]) == (12, 1, 12)
+    assert folder.json("ledger", "compact")["events"] == 0
+    assert folder.json("ledger", "status")["projection_lag"] == 0
+
+
+def test_replay_is_equal(folder: Folder) -> None:
+    first = folder.json("ledger", "replay")
+    assert (first["equal"], first["not_compared"]) == (None, "nothing was there")
+    folder.record_runs(2)
+    before = sample(folder)
+    found = folder.json("ledger", "replay")
+    assert found["equal"] is True
+    assert {one["table"] for one in found["tables"]} == {table.table for table in TABLES}
+    assert {one["table"]: one["rows"] for one in found["tables"]}["runs"] == 5
+    assert sample(folder) == before
+    assert folder.json("ledger", "replay", "--no-check")["not_compared"] == "not asked for"
+    assert "equal to what was there" in folder.ok("ledger", "replay")
+
+
+def test_replay_finds_what_differs(folder: Folder) -> None:
+    import duckdb
+    import msgspec
+
+    folder.ok("ledger", "compact")
+    # A version that says something else: same files by name, other rows, sizes as the manifest has them or not.
+    [file] = folder.projections.glob("files/runs/*.parquet")
+    duckdb.sql(f"COPY (SELECT * REPLACE ('FAILED' AS status) FROM '{file}' LIMIT 2) TO '{file}.new' (FORMAT parquet)")
+    file.with_name(f"{file.name}.new").replace(file)
+    done = folder.servo("ledger", "replay", "--json")
+    assert done.returncode == 1
+    found = msgspec.json.decode(done.stdout)
+    [runs] = [one for one in found["tables"] if one["only_before"] or one["only_after"]]
+    assert runs == {"table": "runs", "rows": 3, "only_before": 2, "only_after": 3}
+    assert folder.rows("SELECT DISTINCT status FROM runs") == [["SUCCEEDED"]]
+    assert folder.json("ledger", "replay")["equal"] is True
+
+
+def test_archive_changes_no_answer(folder: Folder) -> None:
+    folder.ok("ledger", "compact")
+    before, lines = sample(folder), folder.ok("ledger", "export")
+    found = folder.json("ledger", "archive", "--before", "2025-01-01T00:10:00Z")
+    assert (found["first"], found["count"]) == (1, found["last"])
+    assert 0 < found["count"] < 12
+    assert sample(folder) == before
+    assert folder.json("ledger", "verify")["ok"] is True
+    assert folder.json("ledger", "replay")["equal"] is True
+    assert sample(folder) == before
+    assert folder.ok("ledger", "export") == lines
+    assert folder.json("ledger", "archive", "--keep-days", "0")["last"] == 12
+    assert folder.json("ledger", "status")["live_events"] == 0
+    assert folder.rows("SELECT count(*) FROM runs", "--as-of", "2025-01-01T00:09:00Z") == [[2]]
+    assert sample(folder) == before
+    assert folder.ok("ledger", "export") == lines
+    assert "nothing is that old" in folder.ok("ledger", "archive", "--keep-days", "1")
+
+
+def test_archive_wants_one_limit(folder: Folder) -> None:
+    assert "either" in folder.fails(2, "ledger", "archive")
+    assert "either" in folder.fails(2, "ledger", "archive", "--keep-days", "1", "--before", "2025-01-01")
+    assert "no date" in folder.fails(2, "ledger", "archive", "--keep-days", "1e9")
+    assert "neither a time" in folder.fails(2, "ledger", "archive", "--before", "once")
+
+
+def test_export(folder: Folder) -> None:
+    events = [json.loads(line) for line in folder.ok("ledger", "export", "--after", "3", "--until", "6").splitlines()]
+    assert [event["position"] for event in events] == [4, 5, 6]
+    assert folder.ok("ledger", "export", "--after", "12") == ""
+
+
+@pytest.mark.parametrize("verb", ["status", "verify", "replay", "compact", "export"])
+def test_says_that_there_is_no_ledger(empty: Folder, verb: str) -> None:
+    assert "there is no ledger" in empty.fails(3, "ledger", verb)
+    assert list(empty.path.iterdir()) == []
+
+
+# ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def mended(folder: Folder, sql: str = SAMPLE[0]) -> None:
+    """A query says in one line what to do; that helps."""
+    assert "servo ledger replay" in folder.fails(1, "query", sql)
+    assert not folder.json_of_failing("doctor")["ok"]
+    folder.ok("ledger", "replay")
+    assert len(folder.rows(sql)) == 3
+    assert folder.json("ledger", "replay")["equal"] is True
+
+
+@pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "missing"])
+def test_damaged_parquet_is_mended_by_a_replay(folder: Folder, damage: str) -> None:
+    folder.ok("ledger", "compact")
+    [file] = folder.projections.glob("files/runs/*.parquet")
+    data = file.read_bytes()
+    match damage:
+        case "cut":
+            file.write_bytes(data[: len(data) // 2])
+        case "empty":
+            file.write_bytes(b"")
+        case "garbage":
+            file.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
+        case _:
+            file.unlink()
+    mended(folder)
+
+
+def test_a_damaged_pointer_is_mended_by_a_replay(folder: Folder) -> None:
+    folder.ok("ledger", "compact")
+    pointer = folder.projections / "CURRENT"
+    pointer.write_bytes(pointer.read_bytes()[:20])
+    mended(folder)
+
+
+@pytest.mark.parametrize("damage", ["cut", "missing", "changed"])
+def test_a_damaged_manifest_is_mended_by_a_replay(folder: Folder, damage: str) -> None:
+    folder.ok("ledger", "compact")
+    [manifest] = folder.projections.glob("manifests/*.json")
+    match damage:
+        case "cut":
+            manifest.write_bytes(manifest.read_bytes()[:50])
+        case "missing":
+            manifest.unlink()
+        case _:
+            manifest.write_bytes(manifest.read_bytes().replace(b'"rows": 3', b'"rows": 4'))
+    mended(folder)
+
+
+def test_a_newer_manifest_is_not_touched_by_reads(folder: Folder) -> None:
+    folder.ok("ledger", "compact")
+    [manifest] = folder.projections.glob("manifests/*.json")
+    manifest.write_bytes(manifest.read_bytes().replace(b'"format": 1', b'"format": 2'))
+    said = folder.fails(1, "query", SAMPLE[0])
+    assert "has format 2, this Servo knows 1" in said
+    assert "upgrade Servo" in said
+    assert "format 2" in folder.fails(1, "ledger", "compact")
+    folder.ok("ledger", "replay")
+    assert len(folder.rows(SAMPLE[0])) == 3
+
+
+def test_projections_of_another_ledger_are_not_believed(folder: Folder) -> None:
+    folder.ok("ledger", "compact")
+    for file in (folder.path / ".servo").glob("ledger.db*"):
+        file.unlink()
+    folder.now = folder.now.replace(year=2024)
+    folder.record_runs(1)
+    assert "another ledger" in folder.fails(1, "query", SAMPLE[0])
+    folder.ok("ledger", "replay")
+    assert len(folder.rows(SAMPLE[0])) == 1
+
+
+def test_a_file_that_is_no_ledger(empty: Folder) -> None:
+    (empty.path / ".servo").mkdir()
+    (empty.path / ".servo" / "ledger.db").write_bytes(b"this is not a database, not at all" * 100)
+    assert "is not a ledger or is damaged" in empty.fails(1, "query", "SELECT 1")

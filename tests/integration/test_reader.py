@@ -1,0 +1,187 @@
+"""How new an answer is: what a read promises, it keeps or says that it cannot."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import threading
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from servo.clock import system_clock
+from servo.errors import EventNotFound, InvalidQuery, ProjectionLagging
+from servo.ids import UlidFactory, ulid_offset
+from servo.ledger.sqlite import SqliteLedger
+from servo.projections import Answer, TailLimits
+from tests.integration.projection_support import WORKSPACE, Place, cancel, cancels
+
+COUNT = "SELECT count(*) FROM runs"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.close()
+
+
+def knows(answer: Answer, position: int, place: Place) -> None:
+    """The answer is that of a position, and says so."""
+    assert answer.rows == [(position,)], "each event of this history is a row of its own"
+    assert answer.watermark.position == position
+    assert answer.watermark.event_id == place.history.read(position - 1, 1)[0].event_id
+
+
+def test_an_ordinary_read_looks_no_further_than_its_limit(place: Place) -> None:
+    reader = place.reader(TailLimits(events=10, fold_seconds=60))
+    place.ledger.append(cancels(30, "a"))
+    knows(reader.query(COUNT), 10, place)
+    place.compact()
+    knows(reader.query(COUNT), 30, place)
+    place.ledger.append(cancels(4, "b"))
+    knows(reader.query(COUNT), 34, place)
+    place.ledger.append(cancels(20, "c"))
+    knows(reader.query(COUNT), 40, place)
+    # A later read of more does not make the next ordinary one promise more than it may.
+    knows(reader.query(COUNT, fresh=True), 54, place)
+    assert reader.query(COUNT).watermark.position in (40, 54)
+
+
+def test_an_ordinary_read_takes_no_longer_than_its_limit(place: Place) -> None:
+    place.ledger.append(cancels(1_000))
+    answer = place.reader(TailLimits(fold_seconds=0.0)).query(COUNT)
+    assert 0 < answer.watermark.position < 1_000
+    knows(answer, answer.watermark.position, place)
+
+
+def test_fresh_is_the_head_however_long_the_tail(place: Place) -> None:
+    reader = place.reader(TailLimits(events=10))
+    knows_nothing = reader.query(COUNT, fresh=True)
+    assert (knows_nothing.rows, knows_nothing.watermark.position) == ([(0,)], 0)
+    for turn in range(3):
+        place.ledger.append(cancels(700, f"{turn}-"))
+        knows(reader.query(COUNT, fresh=True), 700 * (turn + 1), place)
+    place.compact()
+    knows(reader.query(COUNT, fresh=True), 2_100, place)
+    place.ledger.append(cancels(1, "last"))
+    knows(reader.query(COUNT, fresh=True), 2_101, place)
+
+
+def test_fresh_that_cannot_be_met_says_how_far_behind(place: Place) -> None:
+    place.ledger.append([cancel("first", occurred_at=system_clock() - timedelta(hours=1))])
+    place.compact()
+    place.ledger.append(cancels(1_000))
+    reader = place.reader()
+    with pytest.raises(ProjectionLagging, match=r"\d+ events behind") as refused:
+        reader.query(COUNT, fresh=True, timeout=0)
+    assert 0 < refused.value.behind_events <= 1_000
+    assert f"{refused.value.behind_events} events" in refused.value.message
+    assert refused.value.behind_seconds == pytest.approx(3600, abs=60)
+    last = place.history.head().event_id
+    assert last is not None
+    with pytest.raises(ProjectionLagging):
+        reader.query(COUNT, wait_for_event_id=last, timeout=0)
+    # What was refused leaves nothing behind that a later read could take for an answer.
+    knows(reader.query(COUNT, fresh=True), 1_001, place)
+    knows(reader.query(COUNT, wait_for_event_id=last), 1_001, place)
+
+
+def test_what_is_there_already_needs_no_time(place: Place) -> None:
+    place.ledger.append(cancels(1_000))
+    place.compact()
+    reader = place.reader()
+    knows(reader.query(COUNT, fresh=True, timeout=0), 1_000, place)
+    first = place.history.read(4, 1)[0].event_id
+    assert reader.query(COUNT, wait_for_event_id=first, timeout=0).watermark.position >= 5
+
+
+def append_later(path: Path, event_id: str, seconds: float) -> None:
+    """Record an event under an id that the test knows beforehand."""
+    ledger = SqliteLedger(path, WORKSPACE, lambda after: event_id)
+    time.sleep(seconds)
+    ledger.append([cancel("later")])
+    ledger.close()
+
+
+@pytest.mark.parametrize("where", ["thread", "process"])
+def test_waiting_for_an_event_that_is_on_its_way(place: Place, where: str) -> None:
+    place.ledger.append(cancels(20))
+    place.compact()
+    event_id = UlidFactory(lambda: system_clock() + timedelta(seconds=1), os.urandom).next()
+    arguments = (place.ledger_path, event_id, 0.3)
+    elsewhere = (
+        threading.Thread(target=append_later, args=arguments)
+        if where == "thread"
+        else multiprocessing.get_context("spawn").Process(target=append_later, args=arguments)
+    )
+    elsewhere.start()
+    answer = place.reader().query(COUNT, wait_for_event_id=event_id, timeout=60)
+    elsewhere.join()
+    knows(answer, 21, place)
+    assert answer.watermark.event_id == event_id
+
+
+def test_waiting_for_an_event_that_never_comes(place: Place) -> None:
+    place.ledger.append(cancels(20))
+    reader = place.reader()
+    ids = [event.event_id for event in place.events()]
+    started = time.monotonic()
+    with pytest.raises(ProjectionLagging, match=ids[-1]):
+        reader.query(COUNT, wait_for_event_id=ulid_offset(ids[-1], 1), timeout=0.3)
+    assert 0.25 < time.monotonic() - started < 5
+    # Older than the newest, so it can never come: said at once.
+    between = ulid_offset(ids[0], -1)
+    with pytest.raises(EventNotFound, match=between):
+        reader.query(COUNT, wait_for_event_id=between, timeout=60)
+    with pytest.raises((EventNotFound, ProjectionLagging), match="not-an-id"):
+        reader.query(COUNT, wait_for_event_id="not-an-id", timeout=0.1)
+
+
+def test_reads_change_nothing(place: Place) -> None:
+    place.ledger.append(cancels(20))
+    place.compact()
+    before = {path: path.stat().st_mtime_ns for path in place.store.root.rglob("*")}
+    reader = place.reader()
+    for statement in ("DROP TABLE runs", "SELECT 1; SELECT 2", "COPY runs TO '/tmp/x'", "", "SELECT", "nonsense"):
+        with pytest.raises(InvalidQuery):
+            reader.query(statement)
+    with pytest.raises(InvalidQuery, match="no_such_table"):
+        reader.query("SELECT * FROM no_such_table")
+    knows(reader.query(COUNT), 20, place)
+    assert {path: path.stat().st_mtime_ns for path in place.store.root.rglob("*")} == before
+
+
+def test_one_reader_serves_many_threads(place: Place) -> None:
+    """Each answer is that of its watermark, while the ledger grows and versions come."""
+    place.ledger.append(cancels(50, "start"))
+    reader = place.reader()
+    problems: list[BaseException] = []
+    done = threading.Event()
+
+    def ask() -> None:
+        last = 0
+        try:
+            while not done.is_set():
+                answer = reader.query(COUNT, fresh=True)
+                assert answer.rows == [(answer.watermark.position,)]
+                assert answer.watermark.position >= last
+                last = answer.watermark.position
+        except BaseException as problem:
+            problems.append(problem)
+
+    threads = [threading.Thread(target=ask) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    with place.compactor() as compactor:
+        for turn in range(15):
+            place.ledger.append(cancels(20, f"{turn}-"))
+            if turn % 3 == 0:
+                compactor.compact()
+    done.set()
+    for thread in threads:
+        thread.join()
+    assert problems == []
