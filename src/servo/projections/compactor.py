@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from servo.clock import Clock
-from servo.errors import ProjectionDamaged
 from servo.events import RecordedEvent
 from servo.faults import reach
 from servo.fold.batch import batch
 from servo.ledger.history import History
 from servo.projections import engine
+from servo.projections.belonging import require_same_ledger
 from servo.projections.drafting import Draft
-from servo.projections.manifest import REBUILD, Manifest, watermark_of
+from servo.projections.manifest import Manifest, watermark_of
 from servo.projections.store import Store
 from servo.projections.unknown import warn_of_unknown
 
@@ -42,12 +42,12 @@ class Compactor:
         Raises FencedOut when another compactor has taken over: its version is as good as ours would have been.
         """
         current = self._store.current()
-        self._require_same_ledger(current)
+        require_same_ledger(self._store, self._history, current)
         until = self._history.head().position
         for events in _batches(self._history, current.watermark.position, until):
             draft = Draft(self._store, self._connection, self._mint, current)
             self._fold(draft, events)
-            current = self._publish(draft, events[-1], current.version + 1)
+            current = self._publish(draft, events[-1], current.version + 1, replayed=current.replayed)
             if progress:
                 progress(current.watermark.position, until)
         return current
@@ -62,7 +62,8 @@ class Compactor:
             last = events[-1]
             if progress:
                 progress(last.position, until)
-        return self._publish(draft, last, self._store.next_version())
+        version = self._store.next_version()
+        return self._publish(draft, last, version, replayed=version)
 
     def sweep(self) -> int:
         """Remove files that no version needs any more; how many."""
@@ -76,28 +77,17 @@ class Compactor:
         fold_into(draft, events)
         reach("compact.after_files")
 
-    def _publish(self, draft: Draft, last: RecordedEvent | None, version: int) -> Manifest:
+    def _publish(self, draft: Draft, last: RecordedEvent | None, version: int, *, replayed: int) -> Manifest:
         manifest = Manifest(
             version=version,
             epoch=self._epoch,
             watermark=watermark_of(last),
             tables=draft.tables,
             created_at=self._clock(),
+            replayed=replayed,
         )
         self._store.publish(manifest)
         return manifest
-
-    def _require_same_ledger(self, current: Manifest) -> None:
-        watermark = current.watermark
-        if watermark.position == 0:
-            return
-        at = self._history.read(watermark.position - 1, 1)
-        if not at or at[0].chain_hash != watermark.chain_hash:
-            raise ProjectionDamaged(
-                f"the projections in {self._store.root} were folded from another ledger"
-                f" (position {watermark.position})",
-                hint=REBUILD,
-            )
 
 
 def rebuild(store: Store, history: History, until: int, mint: Callable[[], str]) -> Manifest:

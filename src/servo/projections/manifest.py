@@ -43,13 +43,17 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):
-    """A version: for each table its files, oldest and largest first, and the watermark they all share."""
+    """A version: for each table its files, oldest and largest first, and the watermark they all share.
+
+    `replayed` is the version that the last replay made; those before it may be what the replay was needed for.
+    """
 
     version: int = 0
     epoch: int = 0
     watermark: Watermark = Watermark()
     tables: dict[str, list[FileRef]] = {}
     created_at: datetime | None = None
+    replayed: int = 0
     format: int = FORMAT
 
 

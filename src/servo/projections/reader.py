@@ -15,12 +15,13 @@ from typing import Any
 import msgspec
 
 from servo.clock import Clock
-from servo.errors import ProjectionDamaged, ProjectionLagging
+from servo.errors import ProjectionLagging
 from servo.events import RecordedEvent
 from servo.fold.batch import batch
 from servo.fold.run_rows import RunKeyConflictRow
 from servo.ledger.history import History
-from servo.projections.manifest import REBUILD, Manifest, Watermark, watermark_of
+from servo.projections.belonging import require_same_ledger
+from servo.projections.manifest import Manifest, Watermark, watermark_of
 from servo.projections.snapshot import Answer, Snapshot, Tail
 from servo.projections.store import Store
 from servo.projections.unknown import warn_of_unknown
@@ -43,7 +44,7 @@ class Reader:
         self._clock = clock
         self._limits = limits or TailLimits()
         self._cached: tuple[tuple[int, int], Snapshot] | None = None
-        self._past: tuple[int, Snapshot] | None = None
+        self._past: tuple[tuple[int, int], Snapshot] | None = None
         self._lock = threading.Lock()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), **when: Any) -> Answer:
@@ -76,12 +77,12 @@ class Reader:
         """The newest version with its tail up to the target, or as far as the limits allow."""
         manifest = self._store.current()
         head = self._history.head()
-        self._require_same_ledger(manifest, head.position)
         with self._lock:
             if self._cached is not None:
                 (version, position), snapshot = self._cached
                 if version == manifest.version and position == head.position:
                     return snapshot
+        require_same_ledger(self._store, self._history, manifest)
         after = manifest.watermark.position
         until = head.position if target is None else target
         if target is None:
@@ -130,22 +131,16 @@ class Reader:
             behind_seconds=seconds,
         )
 
-    def _require_same_ledger(self, manifest: Manifest, head: int) -> None:
-        if manifest.watermark.position > head:
-            raise ProjectionDamaged(
-                f"the projections know {manifest.watermark.position} events, the ledger only {head}:"
-                " they belong to another ledger, or events were lost",
-                hint=REBUILD,
-            )
-
     def _as_of(self, when: datetime | str) -> Snapshot:
         """The state at an earlier position: from the nearest version kept before it, else from the first event."""
         position = self._history.find(when) if isinstance(when, str) else self._history.position_at_time(when)
-        with self._lock:
-            if self._past is not None and self._past[0] == position:
-                return self._past[1]
         earlier = [version for version in self._store.versions() if version.watermark.position <= position]
         base = earlier[-1] if earlier else Manifest()
+        with self._lock:
+            # The version is part of the name: the files of one that is no longer kept may be gone.
+            if self._past is not None and self._past[0] == (position, base.version):
+                return self._past[1]
+        require_same_ledger(self._store, self._history, base)
         if position - base.watermark.position <= self._limits.events:
             events = list(self._history.events(base.watermark.position, position))
             snapshot = Snapshot(self._store, base, _tail(events), _watermark(base, events))
@@ -161,7 +156,7 @@ class Reader:
             # The files go when nobody holds the snapshot any more.
             weakref.finalize(snapshot, folder.cleanup)
         with self._lock:
-            self._past = (position, snapshot)
+            self._past = ((position, base.version), snapshot)
         return snapshot
 
 

@@ -70,7 +70,10 @@ class Store:
         return decode(data, str(path))
 
     def versions(self) -> list[Manifest]:
-        """Every version still kept, oldest first; one that cannot be read is passed over, for nothing depends on it."""
+        """Every version since the last replay that is still kept, oldest first.
+
+        One that cannot be read is passed over, for nothing depends on it.
+        """
         kept = []
         current = self.current()
         for path in sorted(self._manifests.glob("*.json")):
@@ -78,7 +81,7 @@ class Store:
                 manifest = self._load(path.name)
             except ServoError:
                 continue
-            if manifest.version <= current.version:
+            if current.replayed <= manifest.version <= current.version:
                 kept.append(manifest)
         return kept
 

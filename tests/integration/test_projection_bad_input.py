@@ -1,0 +1,395 @@
+"""Projections that are damaged, foreign, closed to us or on a full disk: one clear line, and a replay mends it."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+
+from servo.errors import ProjectionDamaged, ProjectionError, SchemaTooNew, ServoError, StorageFailed
+from servo.events import Proposal, UnknownEvent, decode
+from servo.events.fact import Fact
+from servo.fold import TABLES
+from servo.ledger.verify import verify
+from servo.projections import Manifest
+from tests.integration.projection_support import (
+    NOW,
+    WORKSPACE,
+    Place,
+    assert_same,
+    cancels,
+    finished,
+    mixed,
+    rows_of,
+    rows_of_fold,
+    whole,
+)
+
+ROOT = Path(__file__).parents[2]
+KEYS = [f"date=d:2024-01-{day:02d}" for day in range(1, 29)]
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    """Two versions, the second with a file on top of the first's."""
+    place = Place(tmp_path)
+    with place.compactor() as compactor:
+        place.ledger.append([*cancels(60, "a"), finished(1, KEYS, place.mint_text)])
+        compactor.compact()
+        place.ledger.append(cancels(2, "b"))
+        compactor.compact()
+    yield place
+    place.close()
+
+
+def refused(place: Place, *attempts: Callable[[], object], names: Path | str | None = None) -> list[ServoError]:
+    """Each attempt ends in one line that names what is wrong and how to rebuild it."""
+    found = []
+    for attempt in attempts:
+        with pytest.raises(ServoError) as problem:
+            attempt()
+        text = str(problem.value)
+        assert "\n" not in text
+        if names is not None:
+            assert str(names) in text
+        found.append(problem.value)
+    assert verify(place.history).problems == [], "the ledger is not affected"
+    return found
+
+
+def rebuildable(problems: list[ServoError]) -> None:
+    for problem in problems:
+        assert isinstance(problem, ProjectionError | SchemaTooNew)
+        assert "servo ledger replay" in str(problem)
+
+
+def mended(place: Place) -> None:
+    """A replay gives back everything, to reads, to compaction and to the past alike."""
+    manifest = place.replay()
+    whole(place.store, manifest)
+    assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+    place.ledger.append(cancels(3, f"after-{manifest.version}-"))
+    assert place.compact().watermark.position == place.ledger.head().position
+    assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+    middle = place.ledger.head().position // 2
+    past = place.reader().snapshot(as_of=place.events()[middle - 1].event_id)
+    assert_same(rows_of(past), rows_of_fold(place.fold(middle)))
+    assert verify(place.history).problems == []
+
+
+def read_all(place: Place) -> Callable[[], object]:
+    return lambda: rows_of(place.reader().snapshot())
+
+
+def largest(place: Place, table: str) -> Path:
+    return place.store.path(table, place.store.current().tables[table][0])
+
+
+# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def flip(path: Path) -> None:
+    """Change the data and leave the footer, which is what a reader looks at first."""
+    data = bytearray(path.read_bytes())
+    for index in range(4, len(data) // 3):
+        data[index] ^= 0xFF
+    path.write_bytes(data)
+
+
+def truncate(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-40])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [flip, truncate, empty, Path.unlink], ids=["flipped", "cut", "empty", "missing"])
+def test_a_damaged_file(place: Place, damage: Callable[[Path], None]) -> None:
+    path = largest(place, "runs")
+    damage(path)
+    rebuildable(refused(place, read_all(place), names=path))
+    # Other tables of the same version are as good as before.
+    answer = place.reader().query("SELECT count(*) FROM partition_status")
+    assert (answer.rows, answer.watermark.position) == ([(28,)], 63)
+    mended(place)
+
+
+def test_compaction_over_a_damaged_file(place: Place) -> None:
+    """Where the file has to be merged, it is met by the compactor; the current version stays the current one."""
+    path, current = largest(place, "runs"), place.store.current()
+    flip(path)
+    place.ledger.append(cancels(60, "c"))
+    rebuildable(refused(place, place.compact, names=path))
+    assert place.store.current() == current
+    mended(place)
+
+
+# ── manifests, pointer, epoch ────────────────────────────────────────────────────────────────────────────────────
+
+
+def manifest_path(place: Place) -> Path:
+    return place.store.root / "manifests" / json.loads((place.store.root / "CURRENT").read_text())["manifest"]
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"garbage", b"\xff\x00", b'{"format": 1}', b"[]", None])
+def test_a_damaged_manifest(place: Place, content: bytes | None) -> None:
+    path = manifest_path(place)
+    if content is None:
+        path.write_bytes(path.read_bytes()[:-20])
+    else:
+        path.write_bytes(content)
+    rebuildable(refused(place, read_all(place), place.compact, names=path))
+    mended(place)
+
+
+def test_a_missing_manifest(place: Place) -> None:
+    path = manifest_path(place)
+    path.unlink()
+    rebuildable(refused(place, read_all(place), place.compact, names=path))
+    mended(place)
+
+
+def test_a_changed_manifest(place: Place) -> None:
+    """Well-formed, and not what was published."""
+    path = manifest_path(place)
+    path.write_bytes(path.read_bytes().replace(b'"position": 63', b'"position": 62'))
+    rebuildable(refused(place, read_all(place), place.compact, names=path))
+    mended(place)
+
+
+def test_a_manifest_of_a_newer_servo(place: Place) -> None:
+    path = manifest_path(place)
+    path.write_bytes(path.read_bytes().replace(b'"format": 1', b'"format": 9'))
+    problems = refused(place, read_all(place), place.compact, names=path)
+    assert all(isinstance(problem, SchemaTooNew) for problem in problems)
+    rebuildable(problems)
+    assert "upgrade" in str(problems[0])
+    mended(place)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{", b"\xff\xfe\x00", b"[1]", b'{"manifest": "x"}', b'{"manifest": "x.json", "sha256": "0"}']
+)
+def test_a_damaged_pointer(place: Place, content: bytes) -> None:
+    (place.store.root / "CURRENT").write_bytes(content)
+    rebuildable(refused(place, read_all(place), place.compact, names=place.store.root))
+    mended(place)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff\xfe", b"-", b"1\n2"])
+def test_a_damaged_epoch(place: Place, content: bytes) -> None:
+    """Only the order of epochs matters, and the manifests know it: nobody needs to be told."""
+    before = place.store.current()
+    (place.store.root / "EPOCH").write_bytes(content)
+    rows_of(place.reader().snapshot())
+    place.ledger.append(cancels(1, "c"))
+    assert place.compact().epoch > before.epoch
+    mended(place)
+
+
+# ── another ledger ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def replaced(place: Place, proposals: list[Proposal]) -> Place:
+    """The same folder with a new ledger, beside the projections of the old one."""
+    place.close()
+    for path in place.folder.glob("ledger.db*"):
+        path.unlink()
+    other = Place(place.folder)
+    other.ledger.append(proposals)
+    return other
+
+
+@pytest.mark.parametrize("count", [10, 63, 500], ids=["shorter", "as long", "longer"])
+def test_the_ledger_was_replaced(place: Place, count: int) -> None:
+    other = replaced(place, cancels(count, "other"))
+    problems = refused(
+        other,
+        read_all(other),
+        lambda: other.reader().snapshot(fresh=True),
+        lambda: other.reader().snapshot(wait_for_event_id=other.events()[5].event_id),
+        other.compact,
+        names=other.store.root,
+    )
+    assert all(isinstance(problem, ProjectionDamaged) for problem in problems)
+    rebuildable(problems)
+    mended(other)
+    other.close()
+
+
+def test_the_ledger_was_set_back_and_went_on(place: Place, tmp_path: Path) -> None:
+    """A copy of an older ledger that has grown past the projections: the same beginning, another story."""
+    copy = tmp_path / "copy"
+    older = Place(copy)
+    older.ledger.append(cancels(20, "x"))
+    older.close()
+    shutil.copytree(copy, tmp_path / "backup")
+    older.ledger.append(cancels(20, "lost"))
+    older.compact()
+    older.close()
+    for path in copy.glob("ledger.db*"):
+        path.unlink()
+    shutil.copytree(tmp_path / "backup", copy, dirs_exist_ok=True)
+    back = Place(copy)
+    back.ledger.append(cancels(50, "instead"))
+    rebuildable(refused(back, read_all(back), back.compact, names=back.store.root))
+    mended(back)
+    back.close()
+
+
+# ── the disk ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+ATTEMPT = """
+import sys
+from pathlib import Path
+from servo.errors import ServoError
+from tests.integration.projection_support import Place
+place = Place(Path(sys.argv[1]))
+print(place.reader().query("SELECT count(*) FROM runs").rows[0][0])
+for attempt in (place.compact, place.replay):
+    try:
+        attempt()
+        print("done")
+    except ServoError as problem:
+        print(type(problem).__name__, problem)
+print(place.reader().query("SELECT count(*) FROM runs").rows[0][0])
+"""
+
+
+def attempt_in(place: Place, prepare: str, limit: Callable[[], None] | None = None) -> list[str]:
+    """Read, compact, replay and read again in a process of its own; what it said, line by line."""
+    place.close()
+    python = f'exec "{sys.executable}" -c "$0" "$1"'
+    command = ["sh", "-ec", f"{prepare}\n{python}", ATTEMPT, str(place.folder)]
+    if prepare and os.geteuid() == 0:
+        # A mount in a namespace of its own is gone with its process, whatever happens to the test.
+        command = ["unshare", "--mount", "--propagation", "private", *command]
+    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, preexec_fn=limit)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
+
+
+def storage_said(place: Place, lines: list[str]) -> None:
+    before, compacted, replayed, after = lines
+    assert before == after == "84", "the last version stays readable, and so does the tail"
+    for line in (compacted, replayed):
+        assert line.startswith(f"{StorageFailed.__name__} "), line
+        assert str(place.store.root) in line
+        assert "stays readable" in line
+
+
+def test_a_read_only_folder(place: Place) -> None:
+    place.ledger.append(cancels(21, "more"))
+    current = place.store.current()
+    root = place.store.root
+    if os.geteuid() == 0:  # root may write anywhere but on a read-only mount
+        lines = attempt_in(place, f'mount --bind "{root}" "{root}"; mount -o remount,ro,bind "{root}"')
+    else:
+        lines = attempt_in(place, f'find "{root}" -exec chmod a-w {{}} +')
+        subprocess.run(["chmod", "-R", "u+w", str(root)], check=True)
+    storage_said(place, lines)
+    assert place.store.current() == current
+    mended(place)
+
+
+def test_a_full_disk(place: Place) -> None:
+    """No file may grow beyond a few hundred bytes: what is there is read, what is new does not fit."""
+    place.ledger.append(cancels(21, "more"))
+    current = place.store.current()
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (700, 700))
+
+    lines = attempt_in(place, "", limit)
+    storage_said(place, lines)
+    assert place.store.current() == current
+    mended(place)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk; the limit above stands for it")
+def test_a_really_full_disk(place: Place) -> None:
+    place.ledger.append([*cancels(21, "more"), *mixed(300)])
+    root, current = place.store.root, place.store.current()
+    copy = place.folder / "copy"
+    shutil.copytree(root, copy)
+    lines = attempt_in(
+        place,
+        f'mount -t tmpfs -o size=256k none "{root}"; cp -r "{copy}/." "{root}";'
+        f' head -c 1000000 /dev/zero > "{root}/filler" 2>/dev/null || true',
+    )
+    before, compacted, replayed, after = lines
+    assert before == after
+    for line in (compacted, replayed):
+        assert line.startswith(f"{StorageFailed.__name__} "), line
+        assert "stays readable" in line
+    assert place.store.current() == current
+    mended(place)
+
+
+def test_a_file_in_the_place_of_the_folder(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    place.ledger.append(cancels(3))
+    place.store.root.write_text("x")
+    [problem] = refused(place, place.compact, names=place.store.root)
+    assert isinstance(problem, StorageFailed)
+    place.close()
+
+
+# ── events of a newer Servo ──────────────────────────────────────────────────────────────────────────────────────
+
+
+class Foretold(Fact, frozen=True, kw_only=True):
+    """A fact that no Servo knows yet."""
+
+    event_type: ClassVar[str] = "Foretold"
+    event_version: ClassVar[int] = 3
+    key: ClassVar[str] = "foretold:{self.what}"
+    subject: ClassVar[str] = "what"
+
+    what: str
+
+
+def test_an_unknown_event_is_kept_and_skipped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    place = Place(tmp_path)
+    unknown = Proposal(fact=Foretold(what="rain"), occurred_at=NOW, actor="tomorrow")
+    proposals = mixed(60)
+    place.ledger.append([*proposals[:30], unknown, *proposals[30:]])
+    manifest = place.compact()
+    assert manifest.watermark.position == 61
+    [warning] = [record for record in caplog.records if record.levelname == "WARNING"]
+    assert "Foretold version 3" in warning.getMessage()
+    assert warning.__dict__["action"] == "fold.unknown_event"
+    event = place.events()[30]
+    assert (event.event_type, event.event_version, event.payload) == ("Foretold", 3, b'{"what":"rain"}')
+    assert isinstance(decode(event), UnknownEvent)
+    known = [event for event in place.events() if event.event_type != "Foretold"]
+    assert len(known) == 60
+    assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+    assert sum(map(len, rows_of(place.reader().snapshot()).values())) > 100
+    # In the tail, and alone in it, likewise.
+    place.ledger.append([Proposal(fact=Foretold(what="snow"), occurred_at=NOW, actor="tomorrow")])
+    snapshot = place.reader().snapshot(fresh=True)
+    assert snapshot.watermark.position == 62
+    assert_same(rows_of(snapshot), rows_of_fold(place.fold()))
+    assert place.compact().watermark.position == 62
+    assert verify(place.history).problems == []
+    place.close()
+
+
+def test_a_workspace_without_projections_has_empty_tables(tmp_path: Path) -> None:
+    place = Place(tmp_path)
+    assert place.store.current() == Manifest()
+    assert rows_of(place.reader().snapshot()) == {table.table: [] for table in TABLES}
+    assert not place.store.root.exists(), "reading makes nothing"
+    assert place.history.archive is not None
+    assert place.history.archive.workspace == WORKSPACE
+    place.close()
