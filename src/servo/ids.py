@@ -137,9 +137,7 @@ class UlidFactory:
             self._last = number
             prefix = self._prefix
         low, pairs = number & 0xFFFFFFFFFF, _PAIRS
-        return (
-            prefix + pairs[low >> 30] + pairs[low >> 20 & 1023] + pairs[low >> 10 & 1023] + pairs[low & 1023]
-        )
+        return prefix + pairs[low >> 30] + pairs[low >> 20 & 1023] + pairs[low >> 10 & 1023] + pairs[low & 1023]
 
 
 def is_ulid(text: str) -> bool:
@@ -183,9 +181,7 @@ def _number(ulid: str) -> int:
 
 def _text(number: int) -> str:
     if not 0 <= number < _ULID_END:
-        raise InvalidName(
-            "no ULID lies before the first or after the last", hint="check the id that was passed"
-        )
+        raise InvalidName("no ULID lies before the first or after the last", hint="check the id that was passed")
     pairs = _PAIRS
     return "".join([pairs[number >> shift & 1023] for shift in range(120, -1, -10)])
 

@@ -66,9 +66,7 @@ def work(work: Work) -> None:
             if not work.compacts:
                 continue
             if number % 3 == 2:
-                compactor = compactor or Compactor(
-                    place.store, place.history, clock=system_clock, mint=place.mint_text
-                )
+                compactor = compactor or Compactor(place.store, place.history, clock=system_clock, mint=place.mint_text)
                 compactor.compact()
             if number % 6 == 5:
                 archive_events(
@@ -126,7 +124,7 @@ def serve() -> None:
         if child == 0:
             try:
                 work(Work(**json.loads(line)))
-            except BaseException as problem:
+            except BaseException as problem:  # noqa: BLE001 (a forked child must never return into the loop)
                 print(repr(problem), file=sys.stderr, flush=True)
                 os._exit(1)
             os._exit(0)

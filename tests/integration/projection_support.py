@@ -251,9 +251,12 @@ def cancels(count: int, prefix: str = "") -> list[Proposal]:
     return [cancel(f"{prefix}{number}") for number in range(count)]
 
 
-def finished(number: int, keys: list[str], ids: Callable[[], str], run: str = "run") -> Proposal:
+def finished(
+    number: int, keys: list[str], ids: Callable[[], str], run: str = "run", hashes: list[str | None] | None = None
+) -> Proposal:
     """A task over a set of partitions that all succeeded."""
-    partitions = PartitionOutcomes(keys=keys, first_materialization_id=ids(), rows=number, content_hash=f"h{number}")
+    content_hash = hashes or f"h{number}"
+    partitions = PartitionOutcomes(keys=keys, first_materialization_id=ids(), rows=number, content_hash=content_hash)
     fact = TaskFinished(
         run_id=f"{run}_{number}",
         task_key="t",
@@ -272,7 +275,8 @@ def finished(number: int, keys: list[str], ids: Callable[[], str], run: str = "r
 _KEYS = [
     "",
     *(f"date=d:2024-01-{day:02d}" for day in range(1, 29)),
-    *(str(PartitionKey.of({"region": region, "hour": NOW + timedelta(hours=n)})) for region in ("us, east", "ü=:") for n in range(9)),
+    *(str(PartitionKey.of({"region": "us, east", "hour": NOW + timedelta(hours=n)})) for n in range(9)),
+    *(str(PartitionKey.of({"region": "ü=:", "hour": NOW + timedelta(hours=n)})) for n in range(9)),
     *(str(PartitionKey.of({"shard": n, "active": n % 2 == 0, "zone": None})) for n in range(-4, 5)),
 ]  # fmt: skip
 _ASSETS = [(f"as_{number}", f"sales/table_{number}") for number in range(4)]
@@ -344,11 +348,14 @@ class _Mixed:
             content_hash=[self.maybe(f"hash{n}") for n in range(count)] if each else self.maybe("same"),
         )
         if made.first_materialization_id is not None:
-            self.made += [(asset_id, key, made_id) for key, made_id in zip(keys, made.materialization_ids(), strict=True) if made_id]  # fmt: skip
+            ids = zip(keys, made.materialization_ids(), strict=True)
+            self.made += [(asset_id, key, made_id) for key, made_id in ids if made_id]
         return made
 
     def inputs(self, outputs: int) -> list[InputPartitions]:
-        read = self.random.sample(self.made, min(len(self.made), self.random.choice([0, 1, 4])))
+        # A materialization belongs to one partition, so it is read as one.
+        made = list({entry[2]: entry for entry in self.made}.values())
+        read = self.random.sample(made, min(len(made), self.random.choice([0, 1, 4])))
         edges = [self.random.sample(range(len(read)), self.random.randint(0, len(read))) for _ in range(outputs)]
         return [
             InputPartitions(
@@ -376,7 +383,7 @@ class _Mixed:
                 asset_key=asset_key,
                 code_version=f"v{self.number}",
                 partitions=self.maybe({"kind": "daily", "start": "2024-01-01"}),
-                dependencies=[Dependency(asset_id="as_0", asset_key="sales/table_0", mapping=self.maybe({"kind": "same"}))],
+                dependencies=[Dependency(asset_id="as_0", asset_key="sales/table_0", mapping={"kind": "same"})],
                 group=self.maybe("core"),
                 owners=["ann", "bob"][: self.random.randint(0, 2)],
                 tags={"tier": "gold", "ü": "x,y"} if self.random.random() < 0.5 else {},

@@ -17,8 +17,8 @@ from servo.events import GENESIS, chain
 from servo.faults import arm
 from servo.ledger.archive import Archive, archive_events
 from servo.ledger.history import History
-from servo.ledger.stored import pack
 from servo.ledger.sqlite import SqliteLedger
+from servo.ledger.stored import pack
 from servo.ledger.verify import MOST_PROBLEMS, verify
 from tests.contract.support import WORKSPACE, cancel, mint
 

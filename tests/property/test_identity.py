@@ -24,9 +24,7 @@ from servo.partitions import PartitionKey, partition_id
 
 texts = st.text(st.characters(exclude_categories=["Cs"]))
 leaves = st.none() | st.booleans() | st.integers() | texts
-json_values = st.recursive(
-    leaves, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=30
-)
+json_values = st.recursive(leaves, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=30)
 
 dimension_names = st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True)
 partition_values = (
@@ -35,9 +33,7 @@ partition_values = (
     | st.integers(-(2**63), 2**63 - 1)
     | texts
     | st.dates(date(1970, 1, 1))
-    | st.datetimes(
-        datetime.fromisoformat("1970-01-02"), datetime.fromisoformat("9999-12-30"), timezones=st.timezones()
-    )
+    | st.datetimes(datetime.fromisoformat("1970-01-02"), datetime.fromisoformat("9999-12-30"), timezones=st.timezones())
 )
 partition_keys = st.dictionaries(dimension_names, partition_values, max_size=4).map(PartitionKey.of)
 key_pieces = st.sampled_from(

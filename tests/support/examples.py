@@ -153,8 +153,6 @@ EXAMPLES: dict[str, Fact] = {
         schedules=[_SCHEDULE],
         sensors=[_SENSOR],
         removed_asset_ids=["01941f29-7c00-7000-8000-000000000009"],
-        removed_schedule_ids=["01JHMN00000000000000000S09"],
-        removed_sensor_ids=["01JHMN00000000000000000X09"],
     ),
     "DynamicPartitionsChanged.v1": DynamicPartitionsChanged(
         change_id="01JHMN00000000000000000P01", dimension="customer", added=["acme", "büro"], removed=["zen"]

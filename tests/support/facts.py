@@ -281,8 +281,6 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         schedules=st.lists(schedule_definitions, max_size=2, unique_by=lambda schedule: schedule.schedule_id),
         sensors=st.lists(sensor_definitions, max_size=2, unique_by=lambda sensor: sensor.sensor_id),
         removed_asset_ids=st.lists(asset_ids, max_size=1),
-        removed_schedule_ids=st.lists(schedule_ids, max_size=1),
-        removed_sensor_ids=st.lists(sensor_ids, max_size=1),
     ),
     DynamicPartitionsChanged: st.builds(
         DynamicPartitionsChanged,

@@ -55,9 +55,7 @@ def test_names(name):
     assert check_name(name) == name
 
 
-@pytest.mark.parametrize(
-    "name", ["", "A", "1a", "-a", "a_b", "a:b", "a\n", "a b", "ä", "a/..", "a" * 64, None, "a٣"]
-)
+@pytest.mark.parametrize("name", ["", "A", "1a", "-a", "a_b", "a:b", "a\n", "a b", "ä", "a/..", "a" * 64, None, "a٣"])
 def test_refused_names(name):
     with pytest.raises(InvalidName, match=r"is not a workspace name .*letters"):
         check_name(name, "workspace")
@@ -128,9 +126,7 @@ def test_ulids_count_up_within_a_millisecond():
 
 
 def test_ulids_stay_monotonic_when_the_clock_goes_back():
-    times = iter(
-        [NOW, NOW - timedelta(days=1), NOW - timedelta(days=40_000), NOW + timedelta(milliseconds=1)]
-    )
+    times = iter([NOW, NOW - timedelta(days=1), NOW - timedelta(days=40_000), NOW + timedelta(milliseconds=1)])
     factory = UlidFactory(lambda: next(times), os.urandom)
     first, second, third, fourth = (factory.next() for _ in range(4))
     assert (second, third) == (ulid_offset(first, 1), ulid_offset(first, 2))

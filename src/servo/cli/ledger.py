@@ -77,16 +77,16 @@ def replay(ctx: click.Context, check: bool, engine: Literal["local", "spark"], a
     if as_json:
         echo_json(
             {
-                "equal": found.is_equal if found.not_compared is None else None,
+                "equal": found.is_equal,
                 "not_compared": found.not_compared,
                 "version": found.version,
                 "watermark": plain_struct(found.watermark),
                 "tables": [plain_struct(one) for one in found.tables],
             }
         )
-        ctx.exit(0 if found.is_equal else 1)
+        ctx.exit(1 if found.is_equal is False else 0)
     _rebuilt(found.version, found.watermark)
-    if found.not_compared is not None:
+    if found.is_equal is None:
         if check:
             note(f"not compared: {found.not_compared}")
         return

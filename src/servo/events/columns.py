@@ -16,6 +16,7 @@ from servo.events.fact import Value, require_aware
 from servo.ids import ulid_range
 
 T = TypeVar("T")
+_END_OF_COUNTS = 1 << 63
 
 
 class Outcome(StrEnum):
@@ -53,6 +54,7 @@ class PartitionOutcomes(Value, frozen=True, kw_only=True):
         _require_set(self.keys, "a set of partitions")
         for name in ("outcome", "rows", "bytes", "files", "content_hash", "error"):
             _require_length(self, name, len(self.keys))
+        _require_counts(self)
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -147,6 +149,15 @@ def _require_set(keys: list[str], what: str) -> None:
     if len(set(keys)) != len(keys):
         twice = next(key for key in keys if keys.count(key) > 1)
         raise InvalidInput(f"{what} names {twice!r} twice", hint="name each partition once")
+
+
+def _require_counts(value: PartitionOutcomes) -> None:
+    """Whatever is recorded must fit into a column of the projections."""
+    for name in ("rows", "bytes", "files"):
+        column = getattr(value, name)
+        counts = [count for count in (column if isinstance(column, list) else [column]) if count is not None]
+        if counts and not 0 <= min(counts) <= max(counts) < _END_OF_COUNTS:
+            raise InvalidInput(f"column {name!r} has a count below 0 or beyond 64 bits", hint="give counts from 0 on")
 
 
 def _require_length(value: Value, name: str, count: int) -> None:

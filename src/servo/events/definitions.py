@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from servo.errors import InvalidInput
 from servo.events.fact import Value
 
 
@@ -78,6 +79,12 @@ class Source(Value, frozen=True, kw_only=True):
     kind: str  # schedule, sensor, backfill, manual
     id: str
     detail: str | None = None  # tick id, evaluation id, chunk index, request id
+
+    def __post_init__(self) -> None:
+        if self.kind == "backfill" and not (self.detail or "").isdecimal():
+            raise InvalidInput(
+                f"the source of a backfill's run names the chunk {self.detail!r}", hint="give the index of the chunk"
+            )
 
 
 class Upstream(Value, frozen=True, kw_only=True):

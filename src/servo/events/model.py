@@ -45,7 +45,10 @@ from servo.events.fact import Fact, require_aware
 
 
 class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
-    """A project's assets, schedules and sensors took effect, replacing deployment number - 1."""
+    """A project's assets, schedules and sensors took effect, replacing deployment number - 1.
+
+    Schedules and sensors that are gone are deleted by facts of their own, in the same append: those have versions.
+    """
 
     event_type: ClassVar[str] = "DefinitionsDeployed"
     subject: ClassVar[str] = "deployment_id"
@@ -59,8 +62,6 @@ class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
     schedules: list[ScheduleDefinition] = []
     sensors: list[SensorDefinition] = []
     removed_asset_ids: list[str] = []
-    removed_schedule_ids: list[str] = []
-    removed_sensor_ids: list[str] = []
 
     @property
     def idempotency_key(self) -> str:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from servo.clock import Clock
+from servo.execution.spark import configured
 from servo.fold.batch import batch
 from servo.fold.rows import Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
@@ -27,8 +28,12 @@ from servo.projections.manifest import FileRef, Manifest, watermark_of
 from servo.projections.merging import conflicts, merged, sort_order
 from servo.projections.store import Store, storage_explained, sync_file
 
-# Events in one Arrow batch on a worker: each may hold thousands of partitions.
-_EVENTS_PER_BATCH = 500
+_SETTINGS = {
+    # Events in one Arrow batch on a worker: each may hold thousands of partitions.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+    # Microseconds in the standard encoding, which every reader knows.
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
 _REQUESTS = "requests"
 _CONTRIBUTIONS = pa.schema([("name", pa.string()), ("rows", pa.binary())])
 
@@ -39,7 +44,7 @@ def replay_on_spark(
     """Rebuild every projection from archive and ledger, and publish the result at once."""
     epoch = store.take_epoch()
     staging = store.root / "staging" / mint()
-    with storage_explained(staging):
+    with storage_explained(staging), configured(spark, _SETTINGS):
         staging.mkdir(parents=True)
         try:
             position = history.head().position
@@ -74,7 +79,6 @@ def _segments(history: History, staging: Path, until: int) -> list[str]:
 
 def _contributions(spark: SparkSession, segments: list[str]) -> DataFrame:
     """What the events say, as serialized Arrow tables by table name: events are decoded once for all tables."""
-    spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", str(_EVENTS_PER_BATCH))
     events = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*segments)
     return events.mapInArrow(_say, from_arrow_schema(_CONTRIBUTIONS))
 

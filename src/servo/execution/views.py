@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakKeyDictionary
+
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
@@ -9,29 +11,32 @@ from servo.fold.rows import Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES
 from servo.projections.arrow import plain, schema
-from servo.projections.manifest import Manifest
 from servo.projections.merging import conflicts, merged
-from servo.projections.snapshot import Tail
-from servo.projections.store import Store
+from servo.projections.snapshot import Snapshot
+
+# Views read a snapshot's files whenever they are asked, so it must live as long as their session.
+_held: WeakKeyDictionary[SparkSession, Snapshot] = WeakKeyDictionary()
 
 
-def register_views(spark: SparkSession, store: Store, manifest: Manifest, tail: Tail | None) -> list[str]:
-    """One temporary view per table, named after it: the files of a version with a tail of newer events laid over."""
+def register_views(spark: SparkSession, snapshot: Snapshot) -> list[str]:
+    """One temporary view per table, named after it; their names."""
     for table in sorted(TABLES, key=lambda table: table is RunKeyConflictRow):  # conflicts look at the index
-        relation = _said(spark, store, manifest, tail, table)
+        relation = _said(spark, snapshot, table)
         spark.sql(merged(table, f"({relation})", struct="struct")).createOrReplaceTempView(table.table)
+    _held[spark] = snapshot
     return [table.table for table in TABLES]
 
 
-def _said(spark: SparkSession, store: Store, manifest: Manifest, tail: Tail | None, table: type[Row]) -> str:
+def _said(spark: SparkSession, snapshot: Snapshot, table: type[Row]) -> str:
     """Everything said about a table, keys repeated as they come."""
     columns = from_arrow_schema(schema(table))
     parts = [f"servo_empty_{table.table}"]
     spark.createDataFrame([], columns).createOrReplaceTempView(parts[0])
-    if files := manifest.tables.get(table.table):
-        paths = [store.path(table.table, file).absolute().as_uri() for file in files]
+    if files := snapshot.manifest.tables.get(table.table):
+        paths = [snapshot.store.path(table.table, file).absolute().as_uri() for file in files]
         parts.append(f"servo_files_{table.table}")
         spark.read.schema(columns).parquet(*paths).createOrReplaceTempView(parts[-1])
+    tail = snapshot.tail
     if tail is not None and (newer := tail.tables.get(table.table)) is not None:
         parts.append(f"servo_tail_{table.table}")
         spark.createDataFrame(plain(table, newer)).createOrReplaceTempView(parts[-1])

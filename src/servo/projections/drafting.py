@@ -40,10 +40,12 @@ class Draft:
 
     def add(self, batch: Batch) -> None:
         """Fold a batch in."""
-        for name, contributions in tables(batch).items():
-            self._push(TABLES_BY_NAME[name], contributions)
-        if batch.requests:
-            self._push(RunKeyConflictRow, self._conflicts(rows(RunKeyConflictRow, batch.requests)))
+        below = [self._store.path(table, file) for table, files in self.tables.items() for file in files]
+        with engine.damage_named(self._connection, below):
+            for name, contributions in tables(batch).items():
+                self._push(TABLES_BY_NAME[name], contributions)
+            if batch.requests:
+                self._push(RunKeyConflictRow, self._conflicts(rows(RunKeyConflictRow, batch.requests)))
 
     def _conflicts(self, requests: pa.Table) -> pa.Table:
         """The run requests that the index, as it is after this batch, gives another fingerprint."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -144,6 +145,20 @@ def fetch_arrow(connection: Connection, sql: str) -> pa.Table:
         raise explain(problem) from problem
 
 
+@contextmanager
+def damage_named(connection: Connection, paths: Sequence[Path]) -> Iterator[None]:
+    """Say which of the files is damaged, if that is why something failed: DuckDB often does not."""
+    try:
+        yield
+    except (InvalidQuery, ProjectionDamaged):
+        for path in paths:
+            try:
+                connection.cursor().execute(f"SELECT max(hash(COLUMNS(*))) FROM {parquet([path])}").fetchall()
+            except duckdb.Error as problem:
+                raise ProjectionDamaged(f"{path} is damaged: {_first_line(problem)}", hint=REBUILD) from problem
+        raise
+
+
 def explain(problem: duckdb.Error) -> Exception:
     """DuckDB's error as one of ours, in one line."""
     text = _first_line(problem)
@@ -178,4 +193,5 @@ _SIGNS_OF_DAMAGE = (
 
 
 def _first_line(problem: duckdb.Error) -> str:
-    return str(problem).partition("\n")[0]
+    line = str(problem).partition("\n")[0]
+    return "".join(letter if letter.isprintable() else "?" for letter in line)

@@ -45,29 +45,32 @@ class Snapshot:
 
     def __init__(self, store: Store, manifest: Manifest, tail: Tail | None, watermark: Watermark) -> None:
         self.watermark = watermark
-        self._store = store
-        self._manifest = manifest
-        self._tail = tail
-        files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
-        self._connection = engine.connect_to(files)
+        self.store = store
+        self.manifest = manifest
+        self.tail = tail
+        self._files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
+        self._connection = engine.connect_to(self._files)
         self._ready: set[str] = set()
         self._lock = threading.Lock()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """Run one SELECT over the tables by their names."""
-        names, rows = engine.fetch(self._prepared(sql), sql, parameters)
+        engine.require_select(sql)
+        with engine.damage_named(self._connection, self._files):
+            names, rows = engine.fetch(self._prepared(sql), sql, parameters)
         return Answer(names, rows, self.watermark)
 
     def arrow(self, sql: str) -> pa.Table:
         """The same as an Arrow table, for large answers."""
-        return engine.fetch_arrow(self._prepared(sql), sql)
+        engine.require_select(sql)
+        with engine.damage_named(self._connection, self._files):
+            return engine.fetch_arrow(self._prepared(sql), sql)
 
     def close(self) -> None:
         self._connection.close()
 
     def _prepared(self, sql: str) -> engine.Connection:
         """A connection of its own for this query, with the tables that it speaks of in place."""
-        engine.require_select(sql)
         with self._lock:
             # Any word of the query may be a table; making one ready that is not needed does no harm.
             for name in TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql)) - self._ready:
@@ -78,7 +81,7 @@ class Snapshot:
         """Make a view: rows that only the largest file speaks of as they are, all others merged once."""
         if table.table in self._ready:
             return
-        paths = [self._store.path(table.table, file) for file in self._manifest.tables.get(table.table, [])]
+        paths = [self.store.path(table.table, file) for file in self.manifest.tables.get(table.table, [])]
         base = engine.parquet(paths[:1]) if paths else engine.empty(table)
         newer = self._newer(table, paths[1:])
         if newer is None:
@@ -105,12 +108,12 @@ class Snapshot:
     def _newer(self, table: type[Row], paths: list[Path]) -> str | None:
         """Everything said after the largest file was written, keys repeated as they come; None if nothing was."""
         parts = [f"SELECT * FROM {engine.parquet(paths)}"] if paths else []
-        if self._tail is not None:
-            if (said := self._tail.tables.get(table.table)) is not None:
+        if self.tail is not None:
+            if (said := self.tail.tables.get(table.table)) is not None:
                 self._connection.register(f"tail_{table.table}", said)
                 parts.append(f"SELECT * FROM tail_{table.table}")
-            if table is RunKeyConflictRow and self._tail.requests is not None:
+            if table is RunKeyConflictRow and self.tail.requests is not None:
                 self._define(RunKeyRow)
-                self._connection.register("tail_requests", self._tail.requests)
+                self._connection.register("tail_requests", self.tail.requests)
                 parts.append(conflicts("tail_requests", RunKeyRow.table))
         return f"({' UNION ALL '.join(parts)})" if parts else None

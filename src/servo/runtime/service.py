@@ -75,8 +75,9 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     not_compared: str | None = None
 
     @property
-    def is_equal(self) -> bool:
-        return all(table.is_equal for table in self.tables)
+    def is_equal(self) -> bool | None:
+        """None where nothing was compared: that is no proof of anything."""
+        return all(table.is_equal for table in self.tables) if self.not_compared is None else None
 
 
 def parse_moment(text: str) -> datetime | str:
@@ -229,13 +230,12 @@ class Service:
         manifest, problem = self._what_is_there()
         if manifest is None:
             return None, f"what was there could not be read: {problem}"
-        if manifest.version == 0:
-            return None, "nothing was there"
         try:
             with self._project.compactor() as compactor:
-                return compactor.compact(), None
+                manifest = compactor.compact()
         except ProjectionError as damage:
             return None, f"what was there could not be read: {damage.message}"
+        return (manifest, None) if manifest.version else (None, "nothing was recorded yet")
 
     def _what_is_there(self) -> tuple[Manifest | None, str | None]:
         try:

@@ -107,7 +107,10 @@ class _Said(msgspec.Struct, frozen=True):
 
 def load_settings(folder: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
     """The settings that hold in a folder (the current one by default)."""
-    here = (folder or Path.cwd()).absolute()
+    try:
+        here = (folder or Path.cwd()).absolute()
+    except FileNotFoundError:
+        raise InvalidSettings("the current folder is gone", hint="change to one that is there") from None
     file, table = _find(here)
     said: dict[str, _Said] = {}
     if file is not None:

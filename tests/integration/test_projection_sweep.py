@@ -1,0 +1,192 @@
+"""What is thrown away, and when: old versions and files that nobody needs, and nothing else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from servo.clock import system_clock
+from servo.faults import arm
+from servo.projections import Reader
+from servo.projections.store import KEEP_FOR, KEEP_VERSIONS
+from tests.integration.projection_support import (
+    PATIENT,
+    Place,
+    assert_same,
+    cancel,
+    cancels,
+    mixed,
+    rows_of,
+    rows_of_fold,
+    whole,
+)
+
+LATER = KEEP_FOR + timedelta(minutes=1)
+
+
+@dataclass
+class Movable:
+    """The machine's clock, moved: files have the machine's times, so a clock of its own would not do."""
+
+    ahead: timedelta = timedelta()
+
+    def __call__(self) -> datetime:
+        return system_clock() + self.ahead
+
+
+@pytest.fixture
+def clock() -> Movable:
+    return Movable()
+
+
+@pytest.fixture
+def place(tmp_path: Path, clock: Movable) -> Iterator[Place]:
+    place = Place(tmp_path, clock=clock)
+    yield place
+    place.close()
+
+
+def files(place: Place) -> set[Path]:
+    return set((place.store.root / "files").glob("*/*"))
+
+
+def named(place: Place) -> set[Path]:
+    """The files of all versions that are kept."""
+    return {
+        place.store.path(table, file)
+        for manifest in place.store.versions()
+        for table, refs in manifest.tables.items()
+        for file in refs
+    }
+
+
+def versions(place: Place, count: int) -> None:
+    with place.compactor() as compactor:
+        for _ in range(count):
+            place.ledger.append([cancel(place.ledger.head().position)])
+            compactor.compact()
+
+
+def sweep(place: Place) -> int:
+    with place.compactor() as compactor:
+        return compactor.sweep()
+
+
+def test_nothing_young_is_swept(place: Place) -> None:
+    versions(place, KEEP_VERSIONS + 5)
+    before = files(place)
+    assert sweep(place) == 0
+    assert files(place) == before
+    assert len(place.store.versions()) == KEEP_VERSIONS + 5
+
+
+def test_old_versions_go_and_the_newest_stay(place: Place, clock: Movable) -> None:
+    versions(place, KEEP_VERSIONS + 5)
+    before = files(place)
+    clock.ahead = LATER
+    removed = sweep(place)
+    kept = place.store.versions()
+    assert [manifest.version for manifest in kept] == list(range(6, KEEP_VERSIONS + 6))
+    assert removed == len(before) - len(files(place)) > 0
+    assert files(place) == named(place)
+    for manifest in kept:
+        whole(place.store, manifest)
+    assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+    assert sweep(place) == 0
+
+
+def test_a_file_that_young_versions_need_stays_however_old_it_is(place: Place, clock: Movable) -> None:
+    place.ledger.append(cancels(1000, "many"))
+    place.compact()
+    clock.ahead = LATER
+    versions(place, KEEP_VERSIONS + 3)
+    [oldest, *_] = place.store.current().tables["runs"]
+    assert place.store.path("runs", oldest) in files(place)
+    sweep(place)
+    assert oldest in place.store.current().tables["runs"], "it is still the base of the newest version"
+    for manifest in place.store.versions():
+        whole(place.store, manifest)
+
+
+def test_a_file_of_a_compactor_at_work_stays(place: Place, clock: Movable) -> None:
+    place.ledger.append(mixed(40))
+    swept: list[int] = []
+    with place.compactor() as compactor, arm("compact.after_files", lambda: swept.append(place.store.sweep(clock()))):
+        manifest = compactor.compact()
+    assert swept == [0]
+    whole(place.store, manifest)
+
+
+def test_what_a_dead_compactor_left_goes_when_it_is_old(place: Place, clock: Movable) -> None:
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        raise Died
+
+    place.ledger.append(mixed(40))
+    with place.compactor() as compactor, arm("compact.after_files", die), pytest.raises(Died):
+        compactor.compact()
+    left = files(place)
+    assert left
+    assert sweep(place) == 0
+    manifest = place.compact()
+    clock.ahead = LATER
+    assert sweep(place) == len(left)
+    assert not left & files(place)
+    whole(place.store, manifest)
+    assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+
+
+def test_a_reader_goes_on_with_the_snapshot_that_it_holds(place: Place, clock: Movable) -> None:
+    place.ledger.append(mixed(100))
+    place.compact()
+    held = place.reader().snapshot()
+    expected = rows_of_fold(place.fold())
+    versions(place, KEEP_VERSIONS + 5)
+    clock.ahead = KEEP_FOR - timedelta(minutes=1)
+    sweep(place)
+    assert held.watermark.position == 100
+    assert_same(rows_of(held), expected)
+
+
+def test_the_past_is_found_again_after_a_sweep(place: Place, clock: Movable) -> None:
+    """A reader that lives long meets a past whose version is gone: it starts from another one, or from nothing."""
+    place.ledger.append(mixed(100))
+    place.compact()
+    reader = Reader(place.store, place.history, clock=clock, limits=PATIENT)
+    event_id = place.events()[-1].event_id
+    expected = rows_of_fold(place.fold(100))
+    assert_same(rows_of(reader.snapshot(as_of=event_id)), expected)
+    versions(place, KEEP_VERSIONS + 5)
+    clock.ahead = LATER
+    assert sweep(place) > 0
+    assert place.store.versions()[0].watermark.position > 100
+    assert_same(rows_of(reader.snapshot(as_of=event_id)), expected)
+
+
+def test_a_manifest_that_cannot_be_read_does_not_stop_a_sweep(place: Place, clock: Movable) -> None:
+    versions(place, 3)
+    torn = sorted((place.store.root / "manifests").glob("*.json"))[0]
+    torn.write_bytes(b"{")
+    clock.ahead = LATER
+    sweep(place)
+    assert not torn.exists()
+    whole(place.store, place.store.current())
+    versions(place, 2)
+    assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+
+
+def test_unfinished_files_beside_the_pointer_do_no_harm(place: Place) -> None:
+    """What a crash between write and rename leaves."""
+    versions(place, 2)
+    (place.store.root / f".CURRENT.{os.getpid()}.tmp").write_bytes(b"half")
+    (place.store.root / "manifests" / ".x.json.1.tmp").write_bytes(b"half")
+    versions(place, 2)
+    sweep(place)
+    assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))

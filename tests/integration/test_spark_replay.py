@@ -1,0 +1,122 @@
+"""The replay on Spark, from archive and ledger, gives the rows of the local one; so do the views of a session."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import servo
+from servo.execution.replay import replay_on_spark
+from servo.execution.spark import session
+from servo.execution.views import register_views
+from servo.fold import TABLES
+from servo.fold.rows import columns
+from servo.ledger.archive import archive_events
+from servo.projections import Snapshot
+from tests.integration.projection_support import (
+    Place,
+    Ticking,
+    assert_same,
+    differences,
+    mixed,
+    rows_of,
+    rows_of_fold,
+    whole,
+)
+
+
+@pytest.fixture(scope="module")
+def spark() -> Iterator[SparkSession]:
+    with session("local[2]") as started:
+        yield started
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path, clock=Ticking())
+    yield place
+    place.close()
+
+
+def _replay(spark: SparkSession, place: Place) -> None:
+    replay_on_spark(spark, place.store, place.history, clock=place.clock, mint=place.mint_text)
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_spark_replay_from_archive_and_ledger_equals_the_local_one(
+    spark: SparkSession, place: Place, seed: int
+) -> None:
+    for proposal in mixed(250, seed):
+        place.ledger.append([proposal])
+    moved = archive_events(place.ledger, place.archive, before=place.clock() - timedelta(seconds=1), segment_events=60)
+    assert moved.count, "nothing was archived, so the archive is not tried"
+    for proposal in mixed(40, seed + 100):
+        place.ledger.append([proposal])
+    local = place.replay()
+    _replay(spark, place)
+    by_spark = place.store.current()
+    assert by_spark.version == local.version + 1
+    assert by_spark.watermark == local.watermark
+    assert not {
+        name: count for name, count in differences((place.store, local), (place.store, by_spark)).items() if count
+    }
+    whole(place.store, by_spark)
+    assert_same(rows_of(place.reader().snapshot(fresh=True)), rows_of_fold(place.fold()))
+
+
+def test_spark_replay_of_an_empty_ledger_publishes_an_empty_version(spark: SparkSession, place: Place) -> None:
+    _replay(spark, place)
+    assert place.store.current().version == 1
+    assert place.store.current().tables == {}
+
+
+def test_spark_replay_leaves_nothing_behind_and_the_session_as_it_was(spark: SparkSession, place: Place) -> None:
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    place.ledger.append(mixed(20))
+    _replay(spark, place)
+    assert spark.conf.get(name) == before
+    assert not list((place.store.root / "staging").iterdir())
+    assert spark.range(3).count() == 3, "a session that was not started here must not be stopped"
+
+
+def test_views_of_a_spark_session_show_files_and_tail(spark: SparkSession, place: Place) -> None:
+    events = mixed(200, seed=3)
+    place.ledger.append(events[:150])
+    place.compact()
+    place.ledger.append(events[150:])
+    snapshot = place.reader().snapshot(fresh=True)
+    assert snapshot.tail is not None
+    names = register_views(spark, snapshot)
+    assert sorted(names) == sorted(table.table for table in TABLES)
+    for table in TABLES:
+        assert _by_spark(spark, table.table) == _by_duckdb(snapshot, table.table), table.table
+        assert spark.table(table.table).columns == list(columns(table))
+
+
+def test_servo_spark_views_reads_the_project_in_a_folder(
+    spark: SparkSession, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place.ledger.append(mixed(30))
+    events = place.events()
+    monkeypatch.setenv("SERVO_LEDGER", f"sqlite:{place.ledger_path}")
+    monkeypatch.setenv("SERVO_TENANT", events[0].tenant_id)
+    monkeypatch.setenv("SERVO_WORKSPACE", events[0].workspace_id)
+    servo.spark_views(spark, project=place.ledger_path.parent)
+    now = spark.table("runs").count() + spark.table("tasks").count() + spark.table("partition_status").count()
+    servo.spark_views(spark, project=place.ledger_path.parent, as_of=events[0].event_id)
+    then = sum(spark.table(table.table).count() for table in TABLES)
+    assert then == sum(len(rows) for rows in place.fold(until=1).values())
+    assert now == sum(len(place.fold().get(name, {})) for name in ("runs", "tasks", "partition_status"))
+
+
+def _by_spark(spark: SparkSession, name: str) -> int:
+    return spark.table(name).count()
+
+
+def _by_duckdb(snapshot: Snapshot, name: str) -> int:
+    return int(snapshot.query(f"SELECT count(*) FROM {name}").rows[0][0])
