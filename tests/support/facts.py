@@ -263,7 +263,7 @@ sensor_definitions = st.builds(
 )
 sources = st.builds(
     Source, kind=st.sampled_from(["schedule", "sensor", "manual"]), id=texts, detail=maybe_texts
-) | st.builds(Source, kind=st.just("backfill"), id=backfill_ids, detail=st.none() | small.map(str))
+) | st.builds(Source, kind=st.just("backfill"), id=backfill_ids, detail=small.map(str))
 inputs = st.lists(input_partitions(), max_size=2)
 
 # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────────

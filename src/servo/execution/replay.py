@@ -55,8 +55,10 @@ def replay_on_spark(
                 written[table.table] = [_move(path, store, table, mint) for path in _parts(staging / table.table)]
             contributions.unpersist()
             last = history.read(position - 1, 1) if position else []
+            version = store.next_version()
             manifest = Manifest(
-                version=store.next_version(),
+                version=version,
+                replayed=version,
                 epoch=epoch,
                 watermark=watermark_of(last[0] if last else None),
                 tables={name: files for name, files in written.items() if files},

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from pyspark.sql import SparkSession
 
-from servo.errors import JavaMissing
+from servo.execution.java import require_java
 
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -28,7 +26,7 @@ def session(master: str = "local[*]") -> Iterator[SparkSession]:
     if active is not None:
         yield active
         return
-    _require_java()
+    require_java(os.environ)
     # Spark starts its Python workers from the PATH unless told which Python has our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     builder = SparkSession.builder.master(master).appName("servo")
@@ -59,13 +57,3 @@ def configured(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[Non
                 spark.conf.unset(name)
             else:
                 spark.conf.set(name, old)
-
-
-def _require_java() -> None:
-    home = os.environ.get("JAVA_HOME")
-    java = f"{home}/bin/java" if home else shutil.which("java")
-    if java is None or subprocess.run([java, "-version"], capture_output=True, check=False).returncode != 0:
-        raise JavaMissing(
-            "Spark needs Java 17 or newer, and there is none" + (f" in JAVA_HOME={home}" if home else " on the PATH"),
-            hint="install it, for instance with `apt-get install openjdk-17-jre-headless`, or set JAVA_HOME",
-        )

@@ -150,7 +150,9 @@ def damage_named(connection: Connection, paths: Sequence[Path]) -> Iterator[None
     """Say which of the files is damaged, if that is why something failed: DuckDB often does not."""
     try:
         yield
-    except (InvalidQuery, ProjectionDamaged):
+    except (InvalidQuery, ProjectionDamaged) as failure:
+        if isinstance(failure.__cause__, _MISTAKES):
+            raise  # found before any file was read
         for path in paths:
             try:
                 connection.cursor().execute(f"SELECT max(hash(COLUMNS(*))) FROM {parquet([path])}").fetchall()
@@ -173,11 +175,12 @@ def explain(problem: duckdb.Error) -> Exception:
         return ProjectionDamaged(text, hint=REBUILD)
     if isinstance(problem, duckdb.OutOfMemoryException):
         return InvalidQuery(text, hint="ask for less at once: fewer rows, fewer columns or a LIMIT")
-    if isinstance(problem, duckdb.BinderException | duckdb.CatalogException | duckdb.ParserException):
+    if isinstance(problem, _MISTAKES):
         return InvalidQuery(text, hint=_TABLES)
     return InvalidQuery(text, hint="check the values in the query")
 
 
+_MISTAKES = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
 _TABLES = "see `servo query --tables` for what there is"
 # How DuckDB speaks of a Parquet file that is not one, was cut short or was changed.
 _SIGNS_OF_DAMAGE = (

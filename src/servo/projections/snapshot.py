@@ -73,7 +73,7 @@ class Snapshot:
         """A connection of its own for this query, with the tables that it speaks of in place."""
         with self._lock:
             # Any word of the query may be a table; making one ready that is not needed does no harm.
-            for name in TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql)) - self._ready:
+            for name in TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql.lower())) - self._ready:
                 self._define(TABLES_BY_NAME[name])
             return self._connection.cursor()
 

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shutil
-import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,8 +14,9 @@ from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
-from servo.errors import LedgerNotFound, ServoError
+from servo.errors import JavaMissing, LedgerNotFound, ServoError
 from servo.events import EVENT_CLASSES, GENESIS, chain
+from servo.execution.java import require_java
 from servo.ids import ulid_time
 from servo.ledger.protocol import Head
 from servo.runtime.secrets import permission_problem, secret_path
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
 
 Level = Literal["ok", "warning", "problem"]
 
-_JAVA = 17
 _PYTHON = (3, 11)
 _CHAIN_EVENTS = 1_000
 _FEW_BYTES, _TOO_FEW_BYTES = 2 << 30, 200 << 20
@@ -118,21 +116,10 @@ def _machine(environ: Mapping[str, str]) -> Iterator[Check]:
 
 
 def _java(environ: Mapping[str, str]) -> Check:
-    home = environ.get("JAVA_HOME")
-    java = str(Path(home) / "bin" / "java") if home else shutil.which("java", path=environ.get("PATH"))
-    remedy = "install Java 17 or newer (Debian: `apt-get install openjdk-17-jre-headless`), or set JAVA_HOME"
-    if java is None:
-        return _problem("java", "none on the PATH; Spark does not start without it", remedy)
     try:
-        answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=20, check=False)
-    except (OSError, subprocess.TimeoutExpired) as failure:
-        return _problem("java", f"{java} does not run: {failure}", remedy)
-    found = re.search(r'version "(\d+)(?:\.(\d+))?[^"]*"', answer.stderr + answer.stdout)
-    if answer.returncode or found is None:
-        return _problem("java", f"{java} does not tell its version", remedy)
-    major = int(found[1]) if found[1] != "1" else int(found[2] or 0)  # Java 8 calls itself 1.8
-    text = f"{found[0].removeprefix('version ').strip(chr(34))} at {java}"
-    return _good("java", text) if major >= _JAVA else _problem("java", f"{text} is too old", remedy)
+        return _good("java", require_java(environ))
+    except JavaMissing as problem:
+        return _failed("java", problem)
 
 
 def _secret(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
