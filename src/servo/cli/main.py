@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from threading import Thread
+from typing import Any
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -41,14 +43,37 @@ def main() -> None:
     if code == CLOSED_PIPE:
         # Python would complain when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code == INTERRUPTED:
+        # What was at work is simply left: nothing half-done is ever visible.
+        sys.stderr.flush()
+        os._exit(code)
     sys.exit(code)
+
+
+def _interruptibly(work: Callable[[], Any]) -> Any:
+    """Work in a thread of its own, so that the main one hears Ctrl-C: databases at work do not."""
+    result: list[Any] = []
+    failure: list[BaseException] = []
+
+    def do() -> None:
+        try:
+            result.append(work())
+        except BaseException as problem:  # noqa: BLE001 (it goes on in the main thread)
+            failure.append(problem)
+
+    thread = Thread(target=do, name="servo", daemon=True)
+    thread.start()
+    thread.join()
+    if failure:
+        raise failure[0]
+    return result[0]
 
 
 def run(args: Sequence[str]) -> int:
     """Run one command; its exit code."""
     as_json = "--json" in args
     try:
-        result = cli.main(list(args), prog_name="servo", standalone_mode=False)
+        result = _interruptibly(lambda: cli.main(list(args), prog_name="servo", standalone_mode=False))
     except ServoError as problem:
         _say(problem.code, problem.message, problem.hint, as_json=as_json)
         return problem.exit_code

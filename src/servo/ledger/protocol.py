@@ -37,7 +37,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
     subjects: frozenset[str] | None = None
 
 
-class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where one proposal is in the ledger; `duplicate` if it was there before this append."""
 
     event_id: str

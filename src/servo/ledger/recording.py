@@ -10,6 +10,7 @@ import msgspec
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal, RecordedEvent, encode
 from servo.events.envelope import chained
+from servo.ids import ulid_range
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
 
 # Longer texts do not fit into PostgreSQL's indexes; one rule for all keeps a ledger movable between backends.
@@ -18,7 +19,7 @@ _MAX_INDEXED_BYTES = 2000
 Mint = Callable[[str | None], str]  # the next event id after a given one
 
 
-class Known(msgspec.Struct, frozen=True):
+class Known(msgspec.Struct, frozen=True, gc=False):
     """An event that already holds an idempotency key."""
 
     event_id: str
@@ -27,7 +28,7 @@ class Known(msgspec.Struct, frozen=True):
     payload: bytes
 
 
-class Draft(msgspec.Struct, frozen=True):
+class Draft(msgspec.Struct, frozen=True, gc=False):
     """A proposal with its payload encoded, before the ledger is locked."""
 
     proposal: Proposal
@@ -49,10 +50,11 @@ def _draft(proposal: Proposal) -> Draft:
             hint="give an aware datetime, such as datetime.now(UTC)",
         )
     key, correlation_id = fact.idempotency_key, proposal.correlation_id or fact.correlation
-    _require_text(key, f"the idempotency key of {fact.event_type}", indexed=True)
-    _require_text(correlation_id, f"the correlation id of {fact.event_type}", indexed=True)
-    _require_text(proposal.actor, f"the actor of {fact.event_type}")
-    _require_text(proposal.causation_id or "", f"the causation id of {fact.event_type}")
+    if not _is_plain(key, correlation_id, proposal.actor, proposal.causation_id or ""):
+        _require_text(key, f"the idempotency key of {fact.event_type}", indexed=True)
+        _require_text(correlation_id, f"the correlation id of {fact.event_type}", indexed=True)
+        _require_text(proposal.actor, f"the actor of {fact.event_type}")
+        _require_text(proposal.causation_id or "", f"the causation id of {fact.event_type}")
     try:
         payload = encode(fact)
     except UnicodeEncodeError as problem:
@@ -60,6 +62,12 @@ def _draft(proposal: Proposal) -> Draft:
             f"{fact.event_type} holds text that is not Unicode: {problem.reason}", hint="decode it as UTF-8"
         ) from problem
     return Draft(proposal, key, correlation_id, payload)
+
+
+def _is_plain(*texts: str) -> bool:
+    """Whether the texts are so short and harmless, as nearly all are, that they need no closer look."""
+    joined = "".join(texts)
+    return len(joined) <= _MAX_INDEXED_BYTES // 4 and joined.isprintable()
 
 
 def _require_text(text: str, what: str, *, indexed: bool = False) -> None:
@@ -91,7 +99,9 @@ def record(
     events: list[RecordedEvent] = []
     receipts: list[Receipt] = []
     by_key: dict[str, RecordedEvent] = {}
-    event_id, position, chain_hash = head.event_id, head.position, head.chain_hash
+    position, chain_hash = head.position, head.chain_hash
+    # Consecutive ids, minted while the ledger is locked: greater than all before, and only one look at the clock.
+    ids = iter(ulid_range(mint(head.event_id), len(drafts)))
     for item in drafts:
         key = item.idempotency_key
         holder = known.get(key) or by_key.get(key)
@@ -100,8 +110,7 @@ def record(
             receipts.append(Receipt(event_id=holder.event_id, position=holder.position, duplicate=True))
             continue
         proposal = item.proposal
-        # Only the first id must look at the ledger: the mint itself never goes back.
-        event_id = mint(None if events else event_id)
+        event_id = next(ids)
         position += 1
         event = chained(
             chain_hash,
