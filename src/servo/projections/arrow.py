@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 from servo.fold.batch import Batch, Chunk, Each
 from servo.fold.rows import Kind, Row, columns
 from servo.partitions import PartitionKey
+from servo.projections.manifest import ROW_GROUP
 
 _TYPES = {
     Kind.TEXT: pa.string(),
@@ -55,15 +58,39 @@ def rows(table: type[Row], chunks: Sequence[Chunk], shared: Shared | None = None
     return pa.table(arrays)
 
 
-def is_sorted(rows: pa.Table, names: list[str]) -> bool:
-    """Whether rows already lie in the order of these columns, as those of a run usually do."""
-    ordered = pa.repeat(True, max(rows.num_rows - 1, 0))  # each row, or all before it in the list of names, is equal
-    for name in reversed(names):
-        column = _decoded(rows.column(name))
+def in_order(rows: pa.Table, names: list[str]) -> pa.Table:
+    """The rows in the order of these columns; those of a run usually lie so already."""
+    keys = {name: _decoded(rows.column(name)) for name in names}
+    if _is_sorted(list(keys.values())):
+        return rows
+    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in names]))
+
+
+def _is_sorted(columns: list[pa.Array]) -> bool:
+    ordered = pa.repeat(True, max(len(columns[0]) - 1, 0))
+    for column in reversed(columns):
         before, after = column.slice(0, len(column) - 1), column.slice(1)
         ordered = pc.or_kleene(pc.less(before, after), pc.and_kleene(pc.equal(before, after), ordered))
     # A null is in no order with anything: then it is not known to be sorted.
     return bool(pc.all(ordered, skip_nulls=False).as_py())
+
+
+def write(rows: pa.Table, path: Path) -> None:
+    """A new Parquet file. Texts that differ from row to row are not worth a dictionary."""
+    unlike = {pa.string(), pa.int64()}
+    pq.write_table(
+        rows,
+        path,
+        compression="zstd",
+        row_group_size=ROW_GROUP,
+        use_dictionary=[field.name for field in rows.schema if field.type not in unlike],
+        store_schema=False,  # dictionaries are how we hold the rows, not what they are
+    )
+
+
+def row_count(path: Path) -> int:
+    """How many rows a file has, by what it says of itself."""
+    return int(pq.read_metadata(path).num_rows)
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.Array:
@@ -95,7 +122,8 @@ def _array(
     if origin is None:
         return constants
     if field.type == _TYPES[Kind.TEXT]:
-        return pa.DictionaryArray.from_arrays(origin, constants)
+        encoded = constants.dictionary_encode()
+        return pa.DictionaryArray.from_arrays(encoded.indices.take(origin), encoded.dictionary)
     return constants.take(origin)
 
 

@@ -62,6 +62,7 @@ class Compactor:
             last = events[-1]
             if progress:
                 progress(last.position, until)
+        draft.settle()
         version = self._store.next_version()
         return self._publish(draft, last, version, replayed=version)
 

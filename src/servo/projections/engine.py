@@ -13,7 +13,7 @@ import duckdb
 
 from servo.errors import InvalidQuery, ProjectionDamaged, StorageFailed
 from servo.fold.rows import Kind, Row, columns
-from servo.projections.manifest import REBUILD
+from servo.projections.manifest import REBUILD, ROW_GROUP
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -26,8 +26,6 @@ _TYPES = {
     Kind.TEXTS: "VARCHAR[]",
     Kind.TEXT_MAP: "MAP(VARCHAR, VARCHAR)",
 }
-# Small row groups: one partition is found by reading thirty thousand rows instead of a hundred thousand.
-_ROW_GROUP = 32_768
 
 Connection = duckdb.DuckDBPyConnection
 
@@ -79,21 +77,18 @@ def empty(table: type[Row]) -> str:
     return f"(SELECT {names} WHERE false)"
 
 
-def write(connection: Connection, select: str, path: Path) -> int:
-    """Write a query's rows to a new Parquet file; how many."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+def write(connection: Connection, select: str, path: Path) -> None:
+    """Write a query's rows, in its order, to a new Parquet file."""
     try:
         # The preserved order is the one thing that makes the file sorted, so it is switched on just for this.
         connection.execute("SET preserve_insertion_order = true")
-        row = connection.execute(
-            f"COPY ({select}) TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {_ROW_GROUP})"
-        ).fetchone()
+        connection.execute(
+            f"COPY ({select}) TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
+        )
     except duckdb.Error as problem:
-        path.unlink(missing_ok=True)
         raise explain(problem) from problem
     finally:
         connection.execute("SET preserve_insertion_order = false")
-    return int(row[0]) if row else 0
 
 
 def run(connection: Connection, sql: str) -> None:

@@ -10,6 +10,8 @@ from servo.errors import ProjectionDamaged, SchemaTooNew
 from servo.events import GENESIS, RecordedEvent
 
 FORMAT = 1
+# Rows in one group of a file. Small, so that one partition is found by reading a few of many.
+ROW_GROUP = 32_768
 REBUILD = "rebuild the projections with `servo ledger replay`; the ledger is not affected"
 
 
