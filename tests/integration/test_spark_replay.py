@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from hypothesis import HealthCheck, assume, given, settings
+from pyspark.sql import DataFrame, SparkSession
 
 import servo
-from servo.execution.replay import replay_on_spark
+from servo.events import RecordedEvent
+from servo.execution.replay import contributions, merged_tables, replay_on_spark
 from servo.execution.spark import session
 from servo.execution.views import register_views
-from servo.fold import TABLES
-from servo.fold.rows import columns
+from servo.fold import TABLES, Row, fold
+from servo.fold.evolve import key_of
+from servo.fold.rows import Kind, columns
 from servo.ledger.archive import archive_events
+from servo.ledger.segments import SegmentFile
 from servo.projections import Snapshot
 from tests.integration.projection_support import (
     Place,
@@ -27,6 +32,8 @@ from tests.integration.projection_support import (
     rows_of_fold,
     whole,
 )
+from tests.support.facts import histories
+from tests.support.projecting import plain
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +127,31 @@ def _by_spark(spark: SparkSession, name: str) -> int:
 
 def _by_duckdb(snapshot: Snapshot, name: str) -> int:
     return int(snapshot.query(f"SELECT count(*) FROM {name}").rows[0][0])
+
+
+@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@given(history=histories(max_size=60))
+def test_spark_says_what_rows_say(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history: list[RecordedEvent]
+) -> None:
+    """The law that incremental, batch and local replay obey holds for Spark too, on arbitrary histories."""
+    assume(history)
+    archived = tmp_path_factory.mktemp("law") / "segment.parquet"
+    SegmentFile.write(archived, [history])
+    said = contributions(spark, [archived.as_uri()]).persist()
+    found = {table.table: _rows(merged, table) for table, merged in merged_tables(spark, said)}
+    said.unpersist()
+    assert plain(found) == plain(fold(history))
+
+
+def _rows(merged: DataFrame, table: type[Row]) -> dict[tuple[Any, ...], Row]:
+    made = (
+        table(
+            **{
+                name: dict(value) if kind is Kind.TEXT_MAP and value is not None else value
+                for (name, kind), value in zip(columns(table).items(), record.values(), strict=True)
+            }
+        )
+        for record in merged.toArrow().to_pylist()
+    )
+    return {key_of(row): row for row in made}

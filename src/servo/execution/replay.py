@@ -48,12 +48,12 @@ def replay_on_spark(
         staging.mkdir(parents=True)
         try:
             position = history.head().position
-            contributions = _contributions(spark, _segments(history, staging, position)).persist()
+            said = contributions(spark, _segments(history, staging, position)).persist()
             written: dict[str, list[FileRef]] = {}
-            for table, merged_rows in _merged(spark, contributions):
+            for table, merged_rows in merged_tables(spark, said):
                 _write(merged_rows, table, staging / table.table)
                 written[table.table] = [_move(path, store, table, mint) for path in _parts(staging / table.table)]
-            contributions.unpersist()
+            said.unpersist()
             last = history.read(position - 1, 1) if position else []
             version = store.next_version()
             manifest = Manifest(
@@ -79,7 +79,7 @@ def _segments(history: History, staging: Path, until: int) -> list[str]:
     return [path.absolute().as_uri() for path in (*paths, live)]
 
 
-def _contributions(spark: SparkSession, segments: list[str]) -> DataFrame:
+def contributions(spark: SparkSession, segments: list[str]) -> DataFrame:
     """What the events say, as serialized Arrow tables by table name: events are decoded once for all tables."""
     events = spark.read.schema(from_arrow_schema(SCHEMA)).parquet(*segments)
     return events.mapInArrow(_say, from_arrow_schema(_CONTRIBUTIONS))
@@ -108,23 +108,23 @@ def _unpack(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield from pa.ipc.open_stream(data)
 
 
-def _merged(spark: SparkSession, contributions: DataFrame) -> Iterator[tuple[type[Row], DataFrame]]:
+def merged_tables(spark: SparkSession, said: DataFrame) -> Iterator[tuple[type[Row], DataFrame]]:
     """Each table that anything was said about, with one row per key."""
-    said = {row["name"] for row in contributions.select("name").distinct().collect()}
+    names = {row["name"] for row in said.select("name").distinct().collect()}
     for table in TABLES:
         relation = f"servo_{table.table}"
-        if table.table in said:
-            _view(contributions, table.table, table, relation)
+        if table.table in names:
+            _view(said, table.table, table, relation)
             yield table, spark.sql(merged(table, relation, struct="struct"))
-    if _REQUESTS in said:
-        _view(contributions, _REQUESTS, RunKeyConflictRow, f"servo_{_REQUESTS}")
+    if _REQUESTS in names:
+        _view(said, _REQUESTS, RunKeyConflictRow, f"servo_{_REQUESTS}")
         index = merged(RunKeyRow, f"servo_{RunKeyRow.table}", struct="struct")
         found = conflicts(f"servo_{_REQUESTS}", f"({index})")
         yield RunKeyConflictRow, spark.sql(merged(RunKeyConflictRow, f"({found})", struct="struct"))
 
 
-def _view(contributions: DataFrame, name: str, table: type[Row], view: str) -> None:
-    packed = contributions.where(contributions["name"] == name)
+def _view(said: DataFrame, name: str, table: type[Row], view: str) -> None:
+    packed = said.where(said["name"] == name)
     packed.mapInArrow(_unpack, from_arrow_schema(schema(table))).createOrReplaceTempView(view)
 
 
