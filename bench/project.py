@@ -93,7 +93,7 @@ def _finished(asset: int, keys: list[str], *, lineage: bool) -> Proposal:
                 asset_id=f"01930a0b-1234-7abc-8def-{asset:012d}",
                 asset_key=f"landing/source_{asset}",
                 keys=keys,
-                materialization_ids=ulid_range(_mint(), count),
+                materialization_ids=ulid_range(_mint(count=count), count),
             )
         ]
     return Proposal(
@@ -107,7 +107,7 @@ def _finished(asset: int, keys: list[str], *, lineage: bool) -> Proposal:
             code_version="3f1c2a",
             partitions=PartitionOutcomes(
                 keys=keys,
-                first_materialization_id=_mint(),
+                first_materialization_id=_mint(count=count),
                 rows=[int.from_bytes(os.urandom(2)) for _ in range(count)],
                 bytes=[int.from_bytes(os.urandom(3)) for _ in range(count)],
                 files=1,

@@ -117,8 +117,8 @@ class UlidFactory:
         self._last = -1
         self._prefix_number, self._prefix = -1, ""
 
-    def next(self, after: str | None = None) -> str:
-        """A new id, greater than every one from here and than `after`."""
+    def next(self, after: str | None = None, *, count: int = 1) -> str:
+        """A new id, greater than every one from here and than `after`; with `count`, the first of so many in a row."""
         floor = -1 if after is None else _number(after)
         age = self._now() - _EPOCH
         millisecond = age.days * 86_400_000 + age.seconds * 1000 + age.microseconds // 1000
@@ -134,7 +134,7 @@ class UlidFactory:
             if prefix_number != self._prefix_number:
                 self._prefix = _text(number)[:18]
                 self._prefix_number = prefix_number
-            self._last = number
+            self._last = number + count - 1
             prefix = self._prefix
         low, pairs = number & 0xFFFFFFFFFF, _PAIRS
         return prefix + pairs[low >> 30] + pairs[low >> 20 & 1023] + pairs[low >> 10 & 1023] + pairs[low & 1023]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sqlite3
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +55,8 @@ def test_compact(folder: Folder) -> None:
 
 
 def test_replay_is_equal(folder: Folder) -> None:
+    first = folder.json("ledger", "replay")
+    assert (first["equal"], first["not_compared"]) == (None, "nothing was there")
     assert folder.json("ledger", "replay")["equal"] is True
     folder.record_runs(2)
     before = sample(folder)
@@ -69,7 +73,7 @@ def test_replay_of_nothing(empty: Folder) -> None:
     with empty.ledger() as ledger:
         assert ledger.head().position == 0
     found = empty.json("ledger", "replay")
-    assert (found["equal"], found["not_compared"], found["tables"]) == (None, "nothing was recorded yet", [])
+    assert (found["equal"], found["not_compared"], found["tables"]) == (None, "nothing was there", [])
     assert empty.rows("SELECT count(*) FROM runs") == [[0]]
 
 
@@ -81,6 +85,7 @@ def test_replay_finds_what_differs(compacted: Folder) -> None:
     [file] = compacted.projections.glob("files/runs/*.parquet")
     duckdb.sql(f"COPY (SELECT * REPLACE ('FAILED' AS status) FROM '{file}' LIMIT 2) TO '{file}.new' (FORMAT parquet)")
     file.with_name(f"{file.name}.new").replace(file)
+    _vouch_for(compacted.projections, file)
     done = compacted.servo("ledger", "replay", "--json")
     assert done.returncode == 1
     found = msgspec.json.decode(done.stdout)
@@ -88,6 +93,30 @@ def test_replay_finds_what_differs(compacted: Folder) -> None:
     assert runs == {"table": "runs", "rows": 3, "only_before": 2, "only_after": 3}
     assert compacted.rows("SELECT DISTINCT status FROM runs") == [["SUCCEEDED"]]
     assert compacted.json("ledger", "replay")["equal"] is True
+
+
+def test_replay_mends_a_changed_file(compacted: Folder) -> None:
+    [file] = compacted.projections.glob("files/runs/*.parquet")
+    changed = bytearray(file.read_bytes())
+    changed[len(changed) // 4] ^= 1
+    file.write_bytes(changed)
+    assert "is damaged" in compacted.servo("query", "SELECT * FROM runs").stderr
+    found = compacted.json("ledger", "replay")
+    assert found["equal"] is None
+    assert "could not be read" in found["not_compared"]
+    assert compacted.json("ledger", "replay")["equal"] is True
+
+
+def _vouch_for(projections: Path, file: Path) -> None:
+    """Make the manifest and the pointer say that a changed file is what was published."""
+    [path] = projections.glob("manifests/*.json")
+    manifest = json.loads(path.read_text())
+    for entry in manifest["tables"]["runs"]:
+        entry["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
+        entry["bytes"] = file.stat().st_size
+    path.write_text(json.dumps(manifest))
+    pointer = {"manifest": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    (projections / "CURRENT").write_text(json.dumps(pointer))
 
 
 def test_archive_changes_no_answer(compacted: Folder) -> None:

@@ -30,7 +30,7 @@ def test_help_is_light(empty: Folder) -> None:
 
 
 def test_reads_are_light(folder: Folder) -> None:
-    assert not imported(folder, "ledger", "verify") & {"pyspark", "py4j", "duckdb", "pyarrow", "rich", "psycopg"}
+    assert not imported(folder, "ledger", "verify") & {"pyspark", "py4j", "pyarrow", "rich", "psycopg"}
     assert not imported(folder, "ledger", "export") & {"pyspark", "py4j", "duckdb", "pyarrow", "rich", "psycopg"}
     folder.ok("ledger", "compact")
     for command in (["query", "SELECT count(*) FROM runs"], ["ledger", "status"], ["doctor"]):

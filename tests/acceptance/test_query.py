@@ -106,6 +106,8 @@ def test_waits_for_an_event(folder: Folder) -> None:
         "SELECT nothing FROM runs",
         "SELECT 'x'::INTEGER",
         "SELECT 9223372036854775807::BIGINT + 1",
+        "WITH x AS (DELETE FROM merged_runs RETURNING 1) SELECT count(*) FROM x, runs",
+        "WITH x AS (COPY (SELECT 1) TO 'out.csv' (USE_TMP_FILE false)) SELECT * FROM x",
     ],
 )
 def test_refuses_what_is_not_one_sound_select(compacted: Folder, sql: str) -> None:
@@ -128,6 +130,7 @@ def test_refuses_what_is_not_one_sound_select(compacted: Folder, sql: str) -> No
         "'secret.parquet'",
         "parquet_metadata('secret.parquet')",
         "glob('/etc/*')",
+        "read_text(current_setting('temp_directory') || '/etc/passwd')",
         "read_parquet('https://127.0.0.1:9/x.parquet')",
     ],
 )

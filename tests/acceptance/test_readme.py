@@ -13,9 +13,10 @@ README = Path(__file__).parents[2] / "README.md"
 def test_the_python_example_records_and_reads(tmp_path: Path) -> None:
     [example] = re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
     script = f"{example}\nprint(len(receipts), sorted(answer.rows))\n"
-    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     expected = "1 [('date=d:2025-01-15', 'SUCCEEDED'), ('date=d:2025-01-16', 'SUCCEEDED')]"
-    assert done.stdout.strip() == expected, done.stderr
+    for _ in range(2):  # a reader will run it again
+        done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.stdout.splitlines()[-1:] == [expected], done.stderr
 
 
 def test_the_settings_example_is_understood(tmp_path: Path) -> None:

@@ -139,7 +139,7 @@ def test_a_nul_in_a_payload_is_held(ledger: Ledger) -> None:
 
 
 def test_a_lone_surrogate_in_a_payload_is_refused(ledger: Ledger) -> None:
-    with pytest.raises(InvalidInput, match="not Unicode"):
+    with pytest.raises(InvalidInput, match="RunCancelRequested"):
         ledger.append([cancel("before"), cancel("r", "\ud800")])
     assert ledger.head() == Head()
 
@@ -415,13 +415,51 @@ def test_trim_beyond_the_end_is_refused(ledger: Ledger) -> None:
     assert len(everything(ledger)) == 3
 
 
-def test_a_trimmed_key_is_free_again(ledger: Ledger) -> None:
-    ledger.append([cancel("a"), cancel("b")])
+def test_a_trimmed_event_keeps_its_key(ledger: Ledger) -> None:
+    long = "why " * 1000  # stored deflated
+    first, second, _ = ledger.append([cancel("a", long), cancel("b"), cancel("c")])
     ledger.trim(1)
-    again, kept = ledger.append([cancel("a", "another payload"), cancel("b")])
-    assert (again.position, again.duplicate) == (3, False)
-    assert (kept.position, kept.duplicate) == (2, True)
+    ledger.trim(2)
+    assert ledger.append([cancel("b"), cancel("a", long)]) == [
+        Receipt(event_id=second.event_id, position=2, duplicate=True),
+        Receipt(event_id=first.event_id, position=1, duplicate=True),
+    ]
+    for other in (cancel("a", "why"), cancel("b", "why")):
+        with pytest.raises(IdempotencyMismatch, match="run_cancel"):
+            ledger.append([cancel("x"), other])
+    impostor = Proposal(fact=Impostor(run_id="b"), occurred_at=NOW, actor="tester")
+    with pytest.raises(IdempotencyMismatch, match="run_cancel:b"):
+        ledger.append([impostor])
+    assert ledger.append([cancel("x"), cancel("b")])[0].position == 4
     verify_ledger(ledger)
+
+
+def test_a_forgotten_key_is_free_again(ledger: Ledger) -> None:
+    receipts = ledger.append([cancel("a"), cancel("b"), cancel("c"), cancel("d")])
+    ledger.trim(3, forget_keys=receipts[0].event_id)
+    again, kept, _ = ledger.append([cancel("a", "another payload"), cancel("b"), cancel("c")])
+    assert (again.position, again.duplicate) == (5, False)
+    assert (kept.position, kept.duplicate) == (2, True)
+    ledger.trim(3, forget_keys=receipts[1].event_id)  # nothing more to trim, and yet more to forget
+    again, kept = ledger.append([cancel("b", "another payload"), cancel("c")])
+    assert (again.position, again.duplicate) == (6, False)
+    assert (kept.position, kept.duplicate) == (3, True)
+    verify_ledger(ledger)
+
+
+def test_only_keys_of_trimmed_events_are_forgotten(ledger: Ledger) -> None:
+    receipts = ledger.append([cancel("a"), cancel("b")])
+    ledger.trim(1, forget_keys=receipts[1].event_id)
+    again, live = ledger.append([cancel("a"), cancel("b")])
+    assert (again.position, again.duplicate) == (3, False)
+    assert (live.position, live.duplicate) == (2, True)
+
+
+def test_the_keys_of_many_trimmed_events_are_kept(ledger: Ledger) -> None:
+    receipts = ledger.append(cancels(1203))
+    ledger.trim(1202, forget_keys=receipts[0].event_id)
+    again = ledger.append(cancels(1203)[1:])
+    assert [receipt.event_id for receipt in again] == [receipt.event_id for receipt in receipts[1:]]
 
 
 def test_a_ledger_trimmed_to_its_end_goes_on(ledger: Ledger) -> None:
@@ -443,6 +481,18 @@ def test_a_condition_older_than_the_trim_still_sees_what_is_left(ledger: Ledger)
         ledger.append([cancel("x")], Condition(position=0))
 
 
+def test_a_condition_that_reaches_into_the_trimmed_part_does_not_hold(ledger: Ledger) -> None:
+    ledger.append([cancel("a"), cancel("b"), cancel("c"), cancel("d")])
+    ledger.trim(3)
+    for position in (0, 1, 2):
+        with pytest.raises(AppendConflict, match="b changed cannot be told") as refused:
+            ledger.append([cancel("x")], Condition(position=position, subjects=frozenset({"b"})))
+        assert (refused.value.expected, refused.value.actual) == (position, 3)
+    assert ledger.append([cancel("b")], Condition(position=0, subjects=frozenset({"b"})))[0].duplicate
+    assert ledger.append([cancel("x")], Condition(position=0, subjects=frozenset()))[0].position == 5
+    assert ledger.append([cancel("y")], Condition(position=3, subjects=frozenset({"b"})))[0].position == 6
+
+
 # ── several ledgers in one store ────────────────────────────────────────────────────────────────────────
 
 
@@ -457,9 +507,10 @@ def test_workspaces_of_one_store_never_see_each_other(durable_store: Store) -> N
     assert two.append([cancel("c")], Condition(position=2))[0].position == 3
     assert one.append([cancel("d")], Condition(position=1, subjects=frozenset({"b"})))[0].position == 2
     two.trim(2)
-    assert [event.workspace_id for event in verify_ledger(one)] == ["one", "one"]
+    assert one.append([cancel("b", "one")])[0].position == 3  # a key that only the other workspace's archive holds
+    assert [event.workspace_id for event in verify_ledger(one)] == ["one", "one", "one"]
     assert [event.position for event in verify_ledger(two)] == [3]
-    assert one.head(beyond=2, timeout=0.05).position == 2
+    assert one.head(beyond=3, timeout=0.05).position == 3
     assert one.position_at(two.read(0)[0].event_id) <= 2
 
 
@@ -472,9 +523,10 @@ def test_a_reopened_ledger_has_everything(durable_store: Store) -> None:
     again = durable_store.open(create=False)
     assert again.head() == head
     assert verify_ledger(again) == events
-    repeated = again.append([cancel("run_19"), cancel("new")])
+    repeated = again.append([cancel("run_19"), cancel("new"), cancel("run_2")])
     assert repeated[0] == Receipt(event_id=receipts[19].event_id, position=20, duplicate=True)
     assert repeated[1].position == 21
+    assert repeated[2] == Receipt(event_id=receipts[2].event_id, position=3, duplicate=True)
 
 
 def test_two_ledgers_on_one_store_see_each_others_appends(durable_store: Store) -> None:

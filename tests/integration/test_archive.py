@@ -17,7 +17,7 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from servo.errors import Conflict, InvalidInput, LedgerCorrupt, ServoError, StorageFailed
+from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, LedgerCorrupt, ServoError, StorageFailed
 from servo.events import RecordedEvent
 from servo.faults import arm
 from servo.ledger.archive import Archive, ArchiveReport, archive_events
@@ -26,6 +26,8 @@ from servo.ledger.history import History
 from servo.ledger.protocol import Workspace
 from servo.ledger.sqlite import SqliteLedger
 from servo.ledger.verify import verify
+from servo.runtime import load_settings, open_workspace
+from servo.runtime.service import Service
 from tests.contract.support import WORKSPACE, cancel, mint
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -59,7 +61,8 @@ def minute(number: int) -> datetime:
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     """A hundred events, recorded a minute apart from 2025-01-01 on; every tenth is large."""
     ledger = SqliteLedger(tmp_path / "ledger.db", WORKSPACE, mint(one_per_minute()))
-    ledger.append([cancel(f"run_{n}", BIG if n % 10 == 0 else 'ä\n\u2028 "') for n in range(EVENTS)])
+    for n in range(EVENTS):  # one by one, because a batch is recorded in one moment
+        ledger.append([cancel(f"run_{n}", BIG if n % 10 == 0 else 'ä\n\u2028 "')])
     yield ledger
     ledger.close()
 
@@ -376,3 +379,40 @@ def test_large_payloads_make_small_row_groups(tmp_path: Path) -> None:
     assert all(rows <= 90 for _, rows in sizes[1:])
     assert [event.position for event in archive.read(250, 100)] == list(range(251, 351))
     ledger.close()
+
+
+# ── idempotency keys ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def is_known(ledger: SqliteLedger, number: int) -> bool:
+    """Whether an old append, repeated with another payload, is noticed. Refused with others, it leaves nothing."""
+    with pytest.raises(IdempotencyMismatch) as refused:
+        ledger.append([cancel(f"run_{number}", "another"), cancel(f"run_{EVENTS - 1}", "another")])
+    return bool(refused.value.idempotency_key == f"run_cancel:run_{number}")
+
+
+def test_keys_outlive_the_move_to_the_archive(ledger: SqliteLedger, archive: Archive) -> None:
+    archive_events(ledger, archive, before=minute(50))
+    assert all(is_known(ledger, number) for number in range(50))
+    archive_events(ledger, archive, before=minute(60), keys_before=minute(20))
+    assert [number for number in range(70) if not is_known(ledger, number)] == list(range(20))
+    archive_events(ledger, archive, before=minute(60), keys_before=minute(30))  # nothing to move any more
+    assert [number for number in range(70) if not is_known(ledger, number)] == list(range(30))
+    archive_events(ledger, archive, before=minute(70), keys_before=minute(90))  # those still in the ledger stay
+    assert [number for number in range(90) if not is_known(ledger, number)] == list(range(70))
+
+
+def test_the_settings_say_how_long_keys_live(tmp_path: Path) -> None:
+    now = [START]
+    settings = load_settings(tmp_path, {"SERVO_IDEMPOTENCY_DAYS": "2"})
+    with open_workspace(settings, create=True, clock=lambda: now[0]) as project:
+        for day in range(4):
+            now[0] = START + timedelta(days=day)
+            project.ledger.append([cancel(f"run_{day}")])
+        Service(project).archive(keep_days=0.5)
+        assert project.ledger.head().trimmed_position == 3
+        receipts = project.ledger.append([cancel(f"run_{day}") for day in range(4)])
+        assert [receipt.duplicate for receipt in receipts] == [False, True, True, True]
+    with open_workspace(load_settings(tmp_path, {"SERVO_IDEMPOTENCY_DAYS": "9999999"})) as project:
+        Service(project).archive(keep_days=0)
+        assert project.ledger.append([cancel("run_1")])[0].duplicate

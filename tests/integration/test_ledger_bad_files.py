@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import sqlite3
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -87,14 +89,93 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, create: bool) 
     assert path.read_text() == "Dear diary, " * 1000
 
 
-def test_the_database_of_another_program_is_not_taken_for_a_ledger(tmp_path: Path) -> None:
+@pytest.mark.parametrize("create", [True, False])
+@pytest.mark.parametrize(
+    "statements",
+    [
+        ["CREATE TABLE t (x)"],
+        ["CREATE TABLE events (x)"],
+        ["CREATE TABLE t (x)", "PRAGMA user_version = 2"],
+        ["PRAGMA application_id = 7"],
+        ["PRAGMA application_id = 7", "CREATE TABLE workspaces (x)", "CREATE TABLE events (x)"],
+        ["PRAGMA journal_mode = WAL", "CREATE TABLE t (x)"],
+    ],
+    ids="; ".join,
+)
+def test_the_database_of_another_program_is_left_alone(tmp_path: Path, statements: list[str], create: bool) -> None:
     path = tmp_path / "other.db"
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE events (x)")
-    assert isinstance(refusal(path, create=False), LedgerNotFound)
-    assert isinstance(refusal(path), ServoError)
+        for statement in statements:
+            connection.execute(statement)
+    before = path.read_bytes()
+    problem = refusal(path, create=create)
+    assert isinstance(problem, LedgerCorrupt)
+    assert "is not a Servo ledger" in str(problem)
+    assert path.read_bytes() == before
+
+
+def test_another_program_at_work_is_left_alone(tmp_path: Path) -> None:
+    path, log = tmp_path / "other.db", tmp_path / "other.db-wal"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE t (x)")
+        before = path.read_bytes(), log.read_bytes()
+        assert isinstance(refusal(path), LedgerCorrupt)
+        assert (path.read_bytes(), log.read_bytes()) == before
+
+
+@pytest.mark.parametrize("empty", ["a file", "a database"])
+def test_an_empty_place_becomes_a_ledger_only_when_asked(tmp_path: Path, empty: str) -> None:
+    path = tmp_path / "ledger.db"
     with closing(sqlite3.connect(path)) as connection:
-        assert connection.execute("SELECT name FROM sqlite_master").fetchall() == [("events",)]
+        if empty == "a database":
+            connection.execute("VACUUM")
+    path.touch()
+    before = path.read_bytes()
+    assert isinstance(refusal(path, create=False), LedgerNotFound)
+    assert path.read_bytes() == before
+    intact(filled(path))
+
+
+def test_a_ledger_says_what_it_is_and_looking_at_it_changes_nothing(tmp_path: Path) -> None:
+    path = filled(tmp_path / "ledger.db")
+    before = path.read_bytes()
+    assert before[68:72] == b"SVRO"
+    ledger = open_at(path, create=False)
+    assert len(verify_ledger(ledger)) == 50
+    ledger.close()
+    assert path.read_bytes() == before
+    assert [each.name for each in tmp_path.iterdir()] == ["ledger.db"]
+
+
+def test_a_ledger_whose_maker_was_killed_is_still_a_ledger(tmp_path: Path) -> None:
+    """Everything is in the write-ahead log yet; the file itself says nothing."""
+    (tmp_path / "live").mkdir()
+    live, path = tmp_path / "live" / "ledger.db", tmp_path / "ledger.db"
+    ledger = open_at(live)
+    ledger.append(cancels(50, "old"))
+    shutil.copy(live, path)
+    shutil.copy(f"{live}-wal", f"{path}-wal")
+    ledger.close()
+    assert b"SVRO" not in path.read_bytes()
+    intact(path)
+
+
+def test_connections_end_with_their_threads(tmp_path: Path) -> None:
+    ledger = open_at(filled(tmp_path / "ledger.db"))
+
+    def descriptors() -> int:
+        return sum(os.path.realpath(link).startswith(str(tmp_path)) for link in Path("/proc/self/fd").iterdir())
+
+    before = descriptors()
+    for _ in range(50):
+        thread = threading.Thread(target=ledger.read, args=(0,))
+        thread.start()
+        thread.join()
+    assert descriptors() <= before + 3  # one connection more: the file, its log and its index
+    ledger.append([cancel("afterwards")])
+    ledger.close()
+    assert descriptors() == 0
 
 
 @pytest.mark.parametrize("kept", [0.1, 0.5, 0.9])

@@ -218,12 +218,30 @@ def test_an_unknown_user_is_one_line(url: str) -> None:
     [
         "postgresql://anna:s3cret@s3cret@host/ledgers",
         "postgresql://anna:s3cret%zz@host/ledgers",
+        "postgresql://anna:s3cret/x@host/ledgers",
+        "postgresql://anna:12/s3cret@host/ledgers",
+        "postgresql://anna:x@y/s3cret@host/ledgers",
+        "postgresql:anna:s3cret@host/ledgers",
         "postgresql://anna:s3cret@host/ledgers?s3cret=1",
         "mysql://anna:s3cret@host/ledgers",
     ],
 )
 def test_an_address_that_cannot_be_understood_is_not_quoted(address: str) -> None:
     assert isinstance(refusal(address), InvalidSettings)
+
+
+def test_a_statement_that_takes_too_long_is_no_lost_connection(url: str, ledger: Ledger) -> None:
+    ledger.append(cancels(3))
+    with ledger._server.connection() as connection:  # type: ignore[attr-defined]
+        connection.execute("SET statement_timeout = '50ms'")
+    with psycopg.connect(url) as other:
+        other.execute("SELECT * FROM servo.workspaces FOR UPDATE")
+        with pytest.raises(LedgerUnavailable, match=r"gave up.*statement timeout.*nothing was recorded") as refused:
+            ledger.append([cancel("x")])
+    assert "lost" not in str(refused.value)
+    with ledger._server.connection() as connection:  # type: ignore[attr-defined]
+        connection.execute("SET statement_timeout = 0")
+    assert ledger.append([cancel("x")])[0].position == 4
 
 
 def test_a_user_who_may_not_create_is_told_so(url: str) -> None:

@@ -21,6 +21,8 @@ from servo.faults import arm
 from servo.ledger.verify import verify
 from servo.projections.compactor import Compactor
 from servo.projections.store import Store
+from servo.runtime import load_settings, open_workspace
+from servo.runtime.service import Service
 from tests.integration.projection_support import (
     Place,
     assert_same,
@@ -127,6 +129,66 @@ def test_a_paused_compactor_comes_back(place: Place, tmp_path: Path) -> None:
     assert out.read_text().startswith("fenced: a newer compactor (epoch 2) took over from epoch 1")
     assert place.store.current() == published
     settled(place)
+
+
+# ── taking turns ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def compact_in_turn(folder: Path, start: Barrier, out: Path, delay: float, patience: float) -> None:
+    place = Place(folder)
+    start.wait(60)
+    time.sleep(delay)
+    try:
+        with place.store.working(patience), place.compactor() as compactor, arm("compact.begin", slowly):
+            out.write_text(f"at {compactor.compact().watermark.position}")
+            compactor.sweep()
+    except FencedOut as problem:
+        out.write_text(f"aside: {problem}")
+
+
+def slowly() -> None:
+    time.sleep(0.3)
+
+
+@pytest.mark.parametrize("patience", [0.0, 60.0], ids=["stepping aside", "waiting"])
+def test_ten_compactors_one_after_the_other(place: Place, tmp_path: Path, patience: float) -> None:
+    """Nobody's work is taken away in the middle: each publishes, or steps aside before it has begun."""
+    place.ledger.append(mixed(80))
+    start = multiprocessing.get_context("forkserver").Barrier(10)
+    outs = [tmp_path / f"{number}.out" for number in range(10)]
+    started = [
+        processes()(target=compact_in_turn, args=(tmp_path, start, out, number * 0.05, patience))
+        for number, out in enumerate(outs)
+    ]
+    for one in started:
+        one.start()
+    for one in started:
+        one.join(120)
+    said = [out.read_text() for out in outs]
+    aside = [text for text in said if "is at work on the projections" in text]
+    assert said.count("at 80") + len(aside) == 10
+    assert said.count("at 80") >= 1 if patience == 0 else not aside
+    assert place.store.current().version == 1
+    settled(place)
+
+
+def test_a_read_during_a_replay_does_not_fence_it(tmp_path: Path) -> None:
+    settings = load_settings(tmp_path, {"SERVO_TAIL_EVENTS": "3", "SERVO_TENANT": "acme"})
+    answers: list[int] = []
+    with open_workspace(settings, create=True) as replaying, open_workspace(settings) as reading:
+        replaying.ledger.append(cancels(20))
+
+        def read() -> None:
+            answers.append(Service(reading).query("SELECT count(*) FROM runs").rows[0][0])
+
+        with arm("compact.after_files", read):
+            assert Service(replaying).replay(check=False).version == 1
+        assert answers == [20]
+        assert reading.store.current().replayed == 1
+        # Who asks for a compaction waits for its turn, but not for ever.
+        with replaying.store.working(), pytest.raises(FencedOut, match=f"process {os.getpid()} is at work"):
+            Service(reading).compact(timeout=0.2)
+        assert Service(reading).compact().version == 1
 
 
 def processes() -> Callable[..., BaseProcess]:

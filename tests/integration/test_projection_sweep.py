@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from servo.clock import system_clock
+from servo.errors import ProjectionMissing
 from servo.faults import arm
 from servo.projections import Reader
 from servo.projections.store import KEEP_FOR, KEEP_VERSIONS
@@ -116,7 +117,7 @@ def test_a_file_that_young_versions_need_stays_however_old_it_is(place: Place, c
 def test_a_file_of_a_compactor_at_work_stays(place: Place, clock: Movable) -> None:
     place.ledger.append(mixed(40))
     swept: list[int] = []
-    with place.compactor() as compactor, arm("compact.after_files", lambda: swept.append(place.store.sweep(clock()))):
+    with place.compactor() as compactor, arm("compact.after_files", lambda: swept.append(compactor.sweep())):
         manifest = compactor.compact()
     assert swept == [0]
     whole(place.store, manifest)
@@ -180,6 +181,57 @@ def test_a_manifest_that_cannot_be_read_does_not_stop_a_sweep(place: Place, cloc
     whole(place.store, place.store.current())
     versions(place, 2)
     assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+
+
+def test_leftovers_of_crashes_go_when_they_are_old(place: Place, clock: Movable) -> None:
+    versions(place, 2)
+    root = place.store.root
+    staged = root / "staging" / "01J" / "runs" / "part-0.parquet"
+    staged.parent.mkdir(parents=True)
+    left = [staged, root / ".CURRENT.1.tmp", root / "manifests" / ".x.json.1.tmp"]
+    for path in left:
+        path.write_bytes(b"half")
+    sweep(place)
+    assert all(path.exists() for path in left)
+    clock.ahead = LATER
+    sweep(place)
+    assert not any(path.exists() for path in left)
+    assert list((root / "staging").iterdir()) == []
+    whole(place.store, place.store.current())
+
+
+def test_only_the_newest_compactor_sweeps(place: Place, clock: Movable) -> None:
+    """Another one may be at files that are old already and named by no version yet: a replay can take long."""
+    versions(place, KEEP_VERSIONS + 5)
+    clock.ahead = LATER
+    before = files(place)
+    with place.compactor() as older, place.compactor() as newer:
+        assert older.sweep() == 0
+        assert files(place) == before
+        assert newer.sweep() > 0
+
+
+def test_a_snapshot_whose_files_are_gone_says_so(place: Place, clock: Movable) -> None:
+    """It is not damaged, and a replay would not help: asking again does, and a reader does so by itself."""
+    place.ledger.append(mixed(100))
+    place.compact()
+    reader = place.reader()
+    unread, read = place.reader().snapshot(), reader.snapshot()
+    read.query("SELECT count(*) FROM runs")
+    versions(place, KEEP_VERSIONS + 5)
+    place.replay()
+    clock.ahead = LATER
+    versions(place, KEEP_VERSIONS + 1)
+    assert sweep(place) > 0
+    for snapshot in (unread, read):
+        with pytest.raises(ProjectionMissing, match=r"too old.*ask again") as refused:
+            snapshot.query("SELECT count(DISTINCT status) FROM runs")
+        assert "replay" not in str(refused.value)
+    expected = [(len(place.fold()["runs"]),)]
+    given = iter([read])
+    find = reader.snapshot
+    reader.snapshot = lambda **when: next(given, None) or find(**when)  # type: ignore[method-assign]
+    assert reader.query("SELECT count(*) FROM (SELECT DISTINCT run_id, status FROM runs)").rows == expected
 
 
 def test_unfinished_files_beside_the_pointer_do_no_harm(place: Place) -> None:

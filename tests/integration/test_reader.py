@@ -14,9 +14,12 @@ import pytest
 
 from servo.clock import system_clock
 from servo.errors import EventNotFound, InvalidQuery, ProjectionLagging
+from servo.events import RecordedEvent
+from servo.fold.batch import Batch, batch
 from servo.ids import UlidFactory, ulid_offset
 from servo.ledger.sqlite import SqliteLedger
 from servo.projections import Answer, TailLimits
+from servo.projections import reader as reading
 from tests.integration.projection_support import WORKSPACE, Place, cancel, cancels
 
 COUNT = "SELECT count(*) FROM runs"
@@ -56,6 +59,54 @@ def test_an_ordinary_read_takes_no_longer_than_its_limit(place: Place) -> None:
     answer = place.reader(TailLimits(fold_seconds=0.0)).query(COUNT)
     assert 0 < answer.watermark.position < 1_000
     knows(answer, answer.watermark.position, place)
+
+
+def test_an_ordinary_read_looks_at_no_more_bytes_than_its_limit(place: Place) -> None:
+    place.ledger.append(cancels(100))
+    size = max(len(event.payload) for event in place.events())
+    answer = place.reader(TailLimits(bytes=10 * size, fold_seconds=60)).query(COUNT)
+    assert 10 <= answer.watermark.position < 20
+    knows(answer, answer.watermark.position, place)
+    # One event that is larger than the limit does not stop reads for ever.
+    knows(place.reader(TailLimits(bytes=1, fold_seconds=60)).query(COUNT), 1, place)
+    knows(place.reader(TailLimits(bytes=1)).query(COUNT, fresh=True), 100, place)
+
+
+def slow_folding(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[int]:
+    """Each step of folding takes so long; how many events each had."""
+    steps: list[int] = []
+
+    def slow(events: list[RecordedEvent]) -> Batch:
+        steps.append(len(events))
+        time.sleep(seconds)
+        return batch(events)
+
+    monkeypatch.setattr(reading, "batch", slow)
+    return steps
+
+
+def test_folding_counts_as_time(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.ledger.append(cancels(4_000))
+    steps = slow_folding(monkeypatch, 0.2)
+    answer = place.reader(TailLimits(fold_seconds=0.3)).query(COUNT)
+    assert 0 < answer.watermark.position <= 1_000
+    assert len(steps) <= 2
+    knows(answer, answer.watermark.position, place)
+    with pytest.raises(ProjectionLagging, match=r"\d+ events behind") as refused:
+        place.reader().query(COUNT, fresh=True, timeout=0.3)
+    assert 2_000 <= refused.value.behind_events < 4_000
+    knows(place.reader().query(COUNT, fresh=True, timeout=60), 4_000, place)
+
+
+def test_a_past_far_in_bytes_is_rebuilt_on_disk(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.ledger.append(cancels(300))
+    steps = slow_folding(monkeypatch, 0)
+    moment = place.events()[249].event_id
+    snapshot = place.reader(TailLimits(bytes=1_000)).snapshot(as_of=moment)
+    assert (snapshot.tail, snapshot.store.root == place.store.root) == (None, False)
+    assert sum(steps) < 250, "what is too much for memory is not folded there"
+    knows(snapshot.query(COUNT), 250, place)
+    assert place.reader().snapshot(as_of=moment).tail is not None
 
 
 def test_fresh_is_the_head_however_long_the_tail(place: Place) -> None:

@@ -44,7 +44,9 @@ def spark() -> Iterator[SparkSession]:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path, clock=Ticking())
+    folder = tmp_path / "a folder with spaces"
+    folder.mkdir()
+    place = Place(folder, clock=Ticking())
     yield place
     place.close()
 
@@ -57,11 +59,12 @@ def _replay(spark: SparkSession, place: Place) -> None:
 def test_spark_replay_from_archive_and_ledger_equals_the_local_one(
     spark: SparkSession, place: Place, seed: int
 ) -> None:
-    for proposal in mixed(250, seed):
+    story = mixed(290, seed)
+    for proposal in story[:250]:
         place.ledger.append([proposal])
     moved = archive_events(place.ledger, place.archive, before=place.clock() - timedelta(seconds=1), segment_events=60)
     assert moved.count, "nothing was archived, so the archive is not tried"
-    for proposal in mixed(40, seed + 100):
+    for proposal in story[250:]:
         place.ledger.append([proposal])
     local = place.replay()
     _replay(spark, place)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -9,17 +10,20 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from servo.events import GENESIS, chain
+from servo.events import GENESIS, RecordedEvent, chain
 from servo.faults import arm
 from servo.ledger.archive import Archive, archive_events
 from servo.ledger.history import History
 from servo.ledger.sqlite import SqliteLedger
 from servo.ledger.stored import pack
 from servo.ledger.verify import MOST_PROBLEMS, verify
+from servo.runtime import load_settings, open_workspace
+from servo.runtime.service import Service
 from tests.contract.support import WORKSPACE, cancel, mint
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
@@ -35,7 +39,8 @@ def minute(number: int) -> datetime:
 def ledger(tmp_path: Path) -> Iterator[SqliteLedger]:
     minutes = count()
     ledger = SqliteLedger(tmp_path / "ledger.db", WORKSPACE, mint(lambda: minute(next(minutes))))
-    ledger.append([cancel(f"run_{n}", "large " * 1000 if n == LARGE else "r") for n in range(1, EVENTS + 1)])
+    for n in range(1, EVENTS + 1):  # one by one, because a batch is recorded in one moment
+        ledger.append([cancel(f"run_{n}", "large " * 1000 if n == LARGE else "r")])
     yield ledger
     ledger.close()
 
@@ -376,3 +381,79 @@ def test_archiving_while_it_is_verified(history: History, ledger: SqliteLedger) 
     verification = verify(history, progress=go_on)
     assert verification.problems == []
     assert verification.events == verification.head.position
+
+
+# ── what the projections remember ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """Forty events of which the projections know thirty; nothing is archived."""
+    with open_workspace(load_settings(tmp_path, {}), create=True) as project:
+        service = Service(project)
+        for first, last in [(1, 20), (21, 30)]:
+            project.ledger.append([cancel(f"run_{n}") for n in range(first, last + 1)])
+            service.compact()
+        project.ledger.append([cancel(f"run_{n}") for n in range(31, 41)])
+        yield service
+
+
+def rewritten(service: Service, events: list[RecordedEvent]) -> None:
+    """Replace the whole ledger by events that are chained anew, with a head that fits: it is sound in itself."""
+    previous = GENESIS
+    with sqlite3.connect(service._project.settings.home / "ledger.db", isolation_level=None) as sql:
+        sql.execute("DELETE FROM events WHERE position > ?", (len(events),))
+        for event in events:
+            previous = chain(previous, event)
+            sql.execute(
+                "UPDATE events SET actor = ?, chain_hash = ? WHERE position = ?",
+                (event.actor, bytes.fromhex(previous), event.position),
+            )
+        sql.execute(
+            "UPDATE workspaces SET position = ?, event_id = ?, chain_hash = ?",
+            (len(events), events[-1].event_id, previous),
+        )
+    sql.close()
+
+
+def found_by(service: Service) -> list[tuple[int, str]]:
+    return [(problem.position, problem.kind) for problem in service.verify().problems]
+
+
+def test_the_projections_have_nothing_to_say_about_a_sound_ledger(service: Service) -> None:
+    assert found_by(service) == []
+    service.archive(keep_days=0)
+    assert found_by(service) == []
+
+
+@pytest.mark.parametrize("left", [29, 25, 20, 19])
+def test_a_cut_off_end_is_found_by_what_the_projections_remember(service: Service, left: int) -> None:
+    rewritten(service, service._project.ledger.read(0)[:left])
+    assert verify(service._project.history).problems == []
+    (problem,) = service.verify().problems
+    assert (problem.position, problem.kind) == (left + 1, "removed")
+    assert "made from events up to 30" in problem.detail
+
+
+def test_a_chain_forged_anew_is_found_by_what_the_projections_remember(service: Service) -> None:
+    events = service._project.ledger.read(0)
+    events[24] = msgspec.structs.replace(events[24], actor="nobody")
+    rewritten(service, events)
+    assert verify(service._project.history).problems == []
+    (problem,) = service.verify().problems
+    assert (problem.position, problem.kind) == (30, "changed")
+    assert events[29].chain_hash in problem.detail
+
+
+@pytest.mark.parametrize("damage", ["pointer", "manifests", "gone"])
+def test_damaged_projections_do_not_hinder_the_proof(service: Service, damage: str) -> None:
+    root = service._project.store.root
+    if damage == "gone":
+        shutil.rmtree(root)
+    for path in [root / "CURRENT"] if damage == "pointer" else root.glob("manifests/*"):
+        path.write_text("nonsense")
+    assert found_by(service) == []
+    with sqlite3.connect(service._project.settings.home / "ledger.db") as sql:
+        sql.execute("UPDATE events SET actor = 'nobody' WHERE position = 30")
+    sql.close()
+    assert found_by(service) == [(30, "changed")]

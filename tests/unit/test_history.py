@@ -31,7 +31,8 @@ def ledger() -> MemoryLedger:
     """Twenty events, recorded a second apart."""
     seconds = count()
     ledger = MemoryLedger(WORKSPACE, mint(lambda: second(next(seconds))))
-    ledger.append([cancel(f"run_{n}") for n in range(20)])
+    for number in range(20):
+        ledger.append([cancel(f"run_{number}")])
     return ledger
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from servo.errors import InvalidSettings
-from servo.runtime.settings import Settings, TailSettings, load_settings, unknown_variables, without_password
+from servo.ledger.address import without_password
+from servo.runtime.settings import Settings, TailSettings, load_settings, unknown_variables
 
 
 def load(folder: Path, toml: str | None = None, **environ: str) -> Settings:
@@ -144,9 +145,31 @@ def test_unknown_variables() -> None:
     [
         ("postgresql://me:hunter2@host:5432/db", "postgresql://me:***@host:5432/db"),
         ("postgresql://host/db?user=me&password=hunter2", "postgresql://host/db"),
-        ("postgresql://me:hunter2@host:port/db", "postgresql://***"),
+        ("postgresql://me:hunter2@host:port/db", "postgresql://me:***@host:port/db"),
         ("postgresql://me@host/db", "postgresql://me@host/db"),
+        ("postgresql://me@host:5432,other:5433/db", "postgresql://me@host:5432,other:5433/db"),
+        ("postgresql://[::1]:5432/db", "postgresql://[::1]:5432/db"),
+        ("postgresql://me@/db?host=/run/pg", "postgresql://me@/db?host=/run/pg"),
+        ("postgresql://me:x#hunter2@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:x?hunter2@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:x/hunter2@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:x@hunter2@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:x:hunter2@host/db", "postgresql://me:***@host/db"),
+        ("postgresql://me:x?hunter2=1@host/db", "postgresql://***"),
+        ("postgresql://:hunter2@host/db", "postgresql://:***@host/db"),
+        ("postgresql://x/hunter2@host/db", "postgresql://***@host/db"),
+        ("postgresql://x@y:hunter2@host/db", "postgresql://***@host/db"),
+        ("postgresql:me:hunter2@host/db", "postgresql:me:***@host/db"),
+        ("postgresql:/me:hunter2@host/db", "postgresql:/me:***@host/db"),
+        ("postgresql://me:hunter2", "postgresql://***"),
+        ("postgresql://me:hunter2/db", "postgresql://***"),
+        ("postgresql:me:hunter2", "postgresql:***"),
+        ("postgresql://host/db?password=x@hunter2", "postgresql://***"),
+        ("postgresql://me@host/db?p%61ssword=hunter2", "postgresql://me@host/db"),
+        ("postgresql://me@host/db?sslmode=require&sslpassword=hunter2", "postgresql://me@host/db"),
+        ("postgresql://me:1\nhunter2@host/db", "postgresql://me:***@host/db"),
         ("sqlite:/x/l.db", "sqlite:/x/l.db"),
+        ("sqlite:/x/a:b@c?d=e.db", "sqlite:/x/a:b@c?d=e.db"),
     ],
 )
 def test_passwords_are_not_shown(tmp_path: Path, address: str, shown: str) -> None:

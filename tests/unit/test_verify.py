@@ -39,7 +39,7 @@ class Rows:
     def position_at(self, event_id: str) -> int:
         raise InvalidInput("not asked for here")
 
-    def trim(self, position: int) -> None:
+    def trim(self, position: int, forget_keys: str = "") -> None:
         raise InvalidInput("read only")
 
     def close(self) -> None:

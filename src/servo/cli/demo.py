@@ -57,7 +57,7 @@ def demo() -> None:
 
         _step("Spark writes a month of orders, one job for all days and regions")
         story.request(DAYS * len(REGIONS))
-        outcomes = write_partitions(orders(spark), _FOLDER / "data" / "orders", project.mint())
+        outcomes = write_partitions(orders(spark), _FOLDER / "data" / "orders", project.mint(DAYS * len(REGIONS)))
         story.finish(outcomes)
         click.echo(f"  {len(outcomes.keys)} partitions in {_FOLDER / 'data' / 'orders'}, recorded as one event")
 

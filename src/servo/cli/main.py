@@ -35,12 +35,17 @@ click.version_option(__version__, "-V", "--version", prog_name="servo")(cli)
 
 def main() -> None:
     """The entry point of the `servo` command."""
+    if sys.stdout is None:  # somebody closed it
+        sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (it lives as long as the program)
     code = run(sys.argv[1:])
+    unwritten = False
     try:
         sys.stdout.flush()
     except BrokenPipeError:
         code = CLOSED_PIPE
-    if code == CLOSED_PIPE:
+    except OSError:
+        code, unwritten = code or 1, True
+    if code == CLOSED_PIPE or unwritten:
         # Python would complain when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if code == INTERRUPTED:
@@ -92,6 +97,10 @@ def run(args: Sequence[str]) -> int:
         return INTERRUPTED
     except ClosedPipe:
         return CLOSED_PIPE
+    except OSError as problem:
+        # Servo's own files have errors of their own; what is left is where the answer was to go.
+        _say("output", f"the answer cannot be written: {problem.strerror or problem}", None, as_json=as_json)
+        return 1
     return result if isinstance(result, int) else 0
 
 

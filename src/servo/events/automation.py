@@ -6,8 +6,9 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any, ClassVar
 
+from servo.errors import InvalidInput
 from servo.events.definitions import ScheduleDefinition, SensorDefinition, Upstream
-from servo.events.fact import Fact, require_aware
+from servo.events.fact import Fact, Int64, require_aware
 
 Selector = dict[str, Any]
 
@@ -38,7 +39,7 @@ class _ScheduleSwitched(Fact, frozen=True, kw_only=True):
     key: ClassVar[str] = "sched_def:{self.schedule_id}:{self.version}"
     subject: ClassVar[str] = "schedule_id"
     schedule_id: str
-    version: int
+    version: Int64
     reason: str | None = None
 
 
@@ -64,7 +65,7 @@ class ScheduleTicked(Fact, frozen=True, kw_only=True):
     tick_id: str
     schedule_id: str
     scheduled_for: datetime
-    definition_version: int
+    definition_version: Int64
     status: str  # TRIGGERED, SKIPPED, FAILED
     manual: bool = False
     asset_selection: list[str] = []
@@ -105,7 +106,7 @@ class _SensorSwitched(Fact, frozen=True, kw_only=True):
     key: ClassVar[str] = "sensor_def:{self.sensor_id}:{self.version}"
     subject: ClassVar[str] = "sensor_id"
     sensor_id: str
-    version: int
+    version: Int64
     reason: str | None = None
 
 
@@ -129,7 +130,7 @@ class SensorCursorReset(Fact, frozen=True, kw_only=True):
     subject: ClassVar[str] = "sensor_id"
 
     sensor_id: str
-    state_version: int
+    state_version: Int64
     cursor: str | None = None
     reason: str | None = None
 
@@ -145,13 +146,21 @@ class SensorEvaluated(Fact, frozen=True, kw_only=True):
     trigger: str  # push, poll, manual
     status: str  # TRIGGERED, NO_DATA, SKIPPED, SKIPPED_STALE_CURSOR, FAILED
     message_id: str | None = None
-    poll_epoch: int | None = None
+    poll_epoch: Int64 | None = None
     request_id: str | None = None
-    expected_state_version: int | None = None
+    expected_state_version: Int64 | None = None
     cursor_before: str | None = None
     cursor_after: str | None = None
     run_keys: list[str] = []
     reason: str | None = None
+
+    def require_foldable(self) -> None:
+        named = {"push": self.message_id, "poll": self.poll_epoch, "manual": self.request_id}
+        if named.get(self.trigger) is None:
+            raise InvalidInput(
+                f"a {self.trigger} evaluation of {self.sensor_id} does not say of what",
+                hint="give message_id for push, poll_epoch for poll, request_id for manual",
+            )
 
     @property
     def idempotency_key(self) -> str:
@@ -177,18 +186,22 @@ class BackfillCreated(Fact, frozen=True, kw_only=True):
     name: str
     asset_selection: list[str]
     selector: Selector
-    total_partitions: int
+    total_partitions: Int64
     client_request_id: str | None = None
     retry_request_id: str | None = None
     parent_backfill_id: str | None = None
     root_backfill_id: str | None = None
     upstreams: list[Upstream] = []
-    chunk_size: int = 10
-    max_concurrent_runs: int = 2
-    priority: int = 0
+    chunk_size: Int64 = 10
+    max_concurrent_runs: Int64 = 2
+    priority: Int64 = 0
     newest_first: bool = False
     state: str = "PENDING"
     warnings: list[str] = []
+
+    def require_foldable(self) -> None:
+        if self.retry_request_id is None and self.client_request_id is None:
+            raise InvalidInput(f"backfill {self.name} has no request id", hint="give client_request_id")
 
     @property
     def idempotency_key(self) -> str:
@@ -206,9 +219,9 @@ class BackfillChunkPlanned(Fact, frozen=True, kw_only=True):
     free_form: ClassVar[bool] = True
 
     backfill_id: str
-    chunk_index: int
+    chunk_index: Int64
     partitions: Selector
-    partition_count: int
+    partition_count: Int64
     run_key: str
     run_id: str
     request_fingerprint: str
@@ -223,5 +236,5 @@ class BackfillStateChanged(Fact, frozen=True, kw_only=True):
 
     backfill_id: str
     state: str
-    state_version: int
+    state_version: Int64
     reason: str | None = None

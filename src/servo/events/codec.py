@@ -33,6 +33,18 @@ def encode(fact: Fact) -> bytes:
     return _encode(fact)
 
 
+def encode_checked(fact: Fact) -> bytes:
+    """The same, after making sure that it can be read back and folded: what is recorded stays for ever."""
+    try:
+        payload = encode(fact)
+        if (decoder := _DECODERS.get(fact.event_type)) is not None:
+            decoder.decode(payload)
+    except (msgspec.MsgspecError, TypeError, UnicodeEncodeError) as problem:
+        raise InvalidInput(f"{fact.event_type} cannot be recorded: {problem}", hint="correct that field") from problem
+    fact.require_foldable()
+    return payload
+
+
 def decode(event: RecordedEvent, *, steps: Mapping[tuple[str, int], Step] = STEPS) -> Event | UnknownEvent:
     """The fact of a recorded event, in its newest version."""
     kind = _CLASSES.get(event.event_type)

@@ -12,11 +12,11 @@ from enum import StrEnum
 from typing import TypeVar
 
 from servo.errors import InvalidInput
-from servo.events.fact import Value, require_aware
-from servo.ids import ulid_range
+from servo.events.fact import Int64, Value, require_aware
+from servo.ids import is_ulid, ulid_offset, ulid_range
+from servo.partitions import PartitionKey
 
 T = TypeVar("T")
-_END_OF_COUNTS = 1 << 63
 
 
 class Outcome(StrEnum):
@@ -44,9 +44,9 @@ class PartitionOutcomes(Value, frozen=True, kw_only=True):
     keys: list[str]
     outcome: Outcome | list[Outcome] = Outcome.SUCCEEDED
     first_materialization_id: str | None = None
-    rows: int | list[int | None] | None = None
-    bytes: int | list[int | None] | None = None
-    files: int | list[int | None] | None = None
+    rows: Int64 | list[Int64 | None] | None = None
+    bytes: Int64 | list[Int64 | None] | None = None
+    files: Int64 | list[Int64 | None] | None = None
     content_hash: str | list[str | None] | None = None
     error: str | list[str | None] | None = None
 
@@ -54,7 +54,12 @@ class PartitionOutcomes(Value, frozen=True, kw_only=True):
         _require_set(self.keys, "a set of partitions")
         for name in ("outcome", "rows", "bytes", "files", "content_hash", "error"):
             _require_length(self, name, len(self.keys))
-        _require_counts(self)
+
+    def require_foldable(self) -> None:
+        _require_keys(self.keys)
+        if self.first_materialization_id is not None:
+            # Raises where it is no ULID, or where so many do not follow it.
+            ulid_offset(self.first_materialization_id, max(len(self.keys) - 1, 0))
 
     def __len__(self) -> int:
         return len(self.keys)
@@ -78,7 +83,7 @@ class InputPartitions(Value, frozen=True, kw_only=True):
     asset_key: str
     keys: list[str]
     materialization_ids: list[str]
-    edges: list[list[int]] | None = None
+    edges: list[list[Int64]] | None = None
 
     def __post_init__(self) -> None:
         if len(self.materialization_ids) != len(self.keys):
@@ -93,6 +98,10 @@ class InputPartitions(Value, frozen=True, kw_only=True):
                 f"input {self.asset_key} has {count} partitions, and an edge to one that is not among them",
                 hint="edges are indexes into keys, from 0 on",
             )
+
+    def require_foldable(self) -> None:
+        _require_keys(self.keys)
+        _require_ulids(self.materialization_ids)
 
     def pairs(self, outputs: int) -> Iterator[tuple[int, int]]:
         """Every (output index, input index) of a task with that many outputs."""
@@ -117,6 +126,9 @@ class CheckOutcomes(Value, frozen=True, kw_only=True):
         for name in ("passed", "observed"):
             _require_length(self, name, len(self.keys))
 
+    def require_foldable(self) -> None:
+        _require_keys(self.keys)
+
 
 class PartitionSet(Value, frozen=True, kw_only=True):
     """Partitions of one asset."""
@@ -124,6 +136,9 @@ class PartitionSet(Value, frozen=True, kw_only=True):
     asset_id: str
     asset_key: str
     keys: list[str]
+
+    def require_foldable(self) -> None:
+        _require_keys(self.keys)
 
 
 class EarlierMaterializations(Value, frozen=True, kw_only=True):
@@ -143,6 +158,10 @@ class EarlierMaterializations(Value, frozen=True, kw_only=True):
         for moment in self.materialized_at:
             require_aware(moment, "materialized_at")
 
+    def require_foldable(self) -> None:
+        _require_keys(self.keys)
+        _require_ulids(self.materialization_ids)
+
 
 def _require_set(keys: list[str], what: str) -> None:
     """What is said about a partition is said once: of two things of one moment none would be the newer."""
@@ -151,13 +170,15 @@ def _require_set(keys: list[str], what: str) -> None:
         raise InvalidInput(f"{what} names {twice!r} twice", hint="name each partition once")
 
 
-def _require_counts(value: PartitionOutcomes) -> None:
-    """Whatever is recorded must fit into a column of the projections."""
-    for name in ("rows", "bytes", "files"):
-        column = getattr(value, name)
-        counts = [count for count in (column if isinstance(column, list) else [column]) if count is not None]
-        if counts and not 0 <= min(counts) <= max(counts) < _END_OF_COUNTS:
-            raise InvalidInput(f"column {name!r} has a count below 0 or beyond 64 bits", hint="give counts from 0 on")
+def _require_keys(keys: list[str]) -> None:
+    for key in keys:
+        PartitionKey.parse(key)
+
+
+def _require_ulids(ids: list[str]) -> None:
+    for text in ids:
+        if not is_ulid(text):
+            raise InvalidInput(f"{text!r:.60} is not a materialization id", hint="give ULIDs, as `mint` makes them")
 
 
 def _require_length(value: Value, name: str, count: int) -> None:

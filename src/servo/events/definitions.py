@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from servo.errors import InvalidInput
-from servo.events.fact import Value
+from servo.events.fact import Int64, Value
 
 
 class Dependency(Value, frozen=True, kw_only=True):
@@ -28,7 +29,7 @@ class AssetDefinition(Value, frozen=True, kw_only=True):
     owners: list[str] = []
     tags: dict[str, str] = {}
     description: str | None = None
-    freshness_seconds: int | None = None
+    freshness_seconds: Int64 | None = None
     settings: dict[str, Any] = {}
     renamed_from: str | None = None
 
@@ -37,13 +38,13 @@ class ScheduleDefinition(Value, frozen=True, kw_only=True):
     """A schedule as a person or a project wrote it."""
 
     schedule_id: str
-    version: int
+    version: Int64
     name: str
     cron: str
     asset_selection: list[str]
     timezone: str = "UTC"
-    catchup_window_minutes: int = 1440
-    max_catchup_ticks: int = 10
+    catchup_window_minutes: Int64 = 1440
+    max_catchup_ticks: Int64 = 10
     overlap: str = "allow"
     enabled: bool = True
     settings: dict[str, Any] = {}
@@ -53,10 +54,10 @@ class SensorDefinition(Value, frozen=True, kw_only=True):
     """A sensor as a person or a project wrote it."""
 
     sensor_id: str
-    version: int
+    version: Int64
     name: str
     kind: str
-    min_interval_seconds: int = 30
+    min_interval_seconds: Int64 = 30
     enabled: bool = True
     settings: dict[str, Any] = {}
 
@@ -67,7 +68,7 @@ class PlannedTask(Value, frozen=True, kw_only=True):
     task_key: str
     asset_id: str
     asset_key: str
-    partition_count: int
+    partition_count: Int64
     partitions: dict[str, Any] | None = None
     upstream: list[str] = []
     code_version: str | None = None
@@ -81,7 +82,7 @@ class Source(Value, frozen=True, kw_only=True):
     detail: str | None = None  # tick id, evaluation id, chunk index, request id
 
     def __post_init__(self) -> None:
-        if self.kind == "backfill" and not (self.detail or "").isdecimal():
+        if self.kind == "backfill" and not re.fullmatch(r"[0-9]{1,18}", self.detail or ""):
             raise InvalidInput(
                 f"the source of a backfill's run names the chunk {self.detail!r}", hint="give the index of the chunk"
             )

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import cache
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar, get_args, get_type_hints
 
 import msgspec
 
 from servo.errors import InvalidInput
 
+# Whatever is recorded must fit into a column of the projections.
+Int64 = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
+
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A part of a fact: frozen, compared by content, defaults left out of its stored form."""
+
+    def require_foldable(self) -> None:
+        """Refuse what could be recorded and then not be folded; looked at once, when the fact is proposed."""
 
 
 class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +49,24 @@ class Fact(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     def correlation(self) -> str:
         """The entity (run, backfill, schedule, sensor …) that this fact is part of the story of."""
         return type(self)._subject_of(self)
+
+    def require_foldable(self) -> None:
+        """Refuse what could be recorded and then not be folded: an append-only ledger could never be rid of it."""
+        for name in _fields_with_parts(type(self)):
+            part = getattr(self, name)
+            for value in part if isinstance(part, list) else (part,):
+                if value is not None:
+                    value.require_foldable()
+
+
+@cache
+def _fields_with_parts(kind: type[Fact]) -> tuple[str, ...]:
+    """The fields that hold values, or lists of them."""
+    return tuple(name for name, hint in get_type_hints(kind).items() if _is_part(hint))
+
+
+def _is_part(hint: object) -> bool:
+    return (isinstance(hint, type) and issubclass(hint, Value)) or any(map(_is_part, get_args(hint)))
 
 
 def require_aware(moment: datetime | None, what: str) -> None:

@@ -39,7 +39,7 @@ from servo.events.columns import (
     PartitionSet,
 )
 from servo.events.definitions import AssetDefinition, PlannedTask, ScheduleDefinition, SensorDefinition, Source
-from servo.events.fact import Fact, require_aware
+from servo.events.fact import Fact, Int64, require_aware
 
 # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -55,7 +55,7 @@ class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
     free_form: ClassVar[bool] = True
 
     deployment_id: str
-    number: int
+    number: Int64
     definitions_hash: str
     previous_deployment_id: str | None = None
     assets: list[AssetDefinition] = []
@@ -97,7 +97,7 @@ class RunRequested(Fact, frozen=True, kw_only=True):
     asset_selection: list[str]
     source: Source
     partitions: Selector | None = None
-    priority: int = 0
+    priority: Int64 = 0
     tags: dict[str, str] = {}
 
     @property
@@ -140,10 +140,10 @@ class RunFinished(Fact, frozen=True, kw_only=True):
     run_id: str
     outcome: Outcome
     source: Source
-    tasks_succeeded: int = 0
-    tasks_failed: int = 0
-    tasks_skipped: int = 0
-    tasks_cancelled: int = 0
+    tasks_succeeded: Int64 = 0
+    tasks_failed: Int64 = 0
+    tasks_skipped: Int64 = 0
+    tasks_cancelled: Int64 = 0
     reason: str | None = None
 
 
@@ -170,10 +170,10 @@ class TaskStarted(Fact, frozen=True, kw_only=True):
 
     run_id: str
     task_key: str
-    attempt: int
+    attempt: Int64
     asset_id: str
     asset_key: str
-    partition_count: int
+    partition_count: Int64
     worker: str | None = None
     spark_application_id: str | None = None
 
@@ -187,7 +187,7 @@ class TaskRetryScheduled(Fact, frozen=True, kw_only=True):
 
     run_id: str
     task_key: str
-    attempt: int
+    attempt: Int64
     retry_at: datetime
     reason: str | None = None
 
@@ -206,18 +206,18 @@ class TaskFinished(Fact, frozen=True, kw_only=True):
 
     run_id: str
     task_key: str
-    attempt: int
+    attempt: Int64
     asset_id: str
     asset_key: str
     outcome: Outcome
     partitions: PartitionOutcomes
-    part: int | None = None
+    part: Int64 | None = None
     final: bool = True
     code_version: str | None = None
     inputs: list[InputPartitions] = []
     checks: list[CheckOutcomes] = []
-    succeeded_so_far: int | None = None
-    failed_so_far: int | None = None
+    succeeded_so_far: Int64 | None = None
+    failed_so_far: Int64 | None = None
     worker: str | None = None
     spark_application_id: str | None = None
     error: str | None = None

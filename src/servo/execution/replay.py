@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from servo.clock import Clock
-from servo.execution.spark import configured
+from servo.execution.spark import address, configured
 from servo.fold.batch import batch
 from servo.fold.rows import Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
@@ -24,6 +24,7 @@ from servo.fold.tables import TABLES, TABLES_BY_NAME
 from servo.ledger.history import History
 from servo.ledger.segments import SCHEMA, SegmentFile, events_from
 from servo.projections.arrow import plain, rows, schema, tables
+from servo.projections.files import file_ref
 from servo.projections.manifest import FileRef, Manifest, watermark_of
 from servo.projections.merging import conflicts, merged, sort_order
 from servo.projections.store import Store, storage_explained, sync_file
@@ -76,7 +77,7 @@ def _segments(history: History, staging: Path, until: int) -> list[str]:
     paths = [] if archive is None else archive.paths()
     live = staging / "live.parquet"
     SegmentFile.write(live, history.batches(0 if archive is None else archive.last_position, until))
-    return [path.absolute().as_uri() for path in (*paths, live)]
+    return [address(path) for path in (*paths, live)]
 
 
 def contributions(spark: SparkSession, segments: list[str]) -> DataFrame:
@@ -131,7 +132,7 @@ def _view(said: DataFrame, name: str, table: type[Row], view: str) -> None:
 def _write(merged_rows: DataFrame, table: type[Row], folder: Path) -> None:
     """One sorted file: merged by all workers, written by one."""
     sorted_rows = merged_rows.repartition(1).sortWithinPartitions(*sort_order(table))
-    sorted_rows.write.option("compression", "zstd").parquet(folder.absolute().as_uri())
+    sorted_rows.write.option("compression", "zstd").parquet(address(folder))
 
 
 def _parts(folder: Path) -> list[Path]:
@@ -140,10 +141,9 @@ def _parts(folder: Path) -> list[Path]:
 
 def _move(part: Path, store: Store, table: type[Row], mint: Callable[[], str]) -> FileRef:
     """Put a finished file where manifests find it."""
-    file = FileRef(name=f"{mint()}.parquet", rows=pq.read_metadata(part).num_rows, bytes=part.stat().st_size)
-    target = store.path(table.table, file)
+    target = store.root / "files" / table.table / f"{mint()}.parquet"
     target.parent.mkdir(parents=True, exist_ok=True)
     part.replace(target)
     sync_file(target)
     sync_file(target.parent)
-    return file
+    return file_ref(target, pq.read_metadata(target).num_rows)

@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from servo.events.columns import Outcome, PartitionOutcomes
+from servo.execution.spark import address
 from servo.partitions import PartitionKey
 
 FIRST_DAY, DAYS, REGIONS = date(2025, 1, 1), 31, ("eu", "us")
@@ -30,7 +31,7 @@ def orders(spark: SparkSession) -> DataFrame:
 def write_partitions(frame: DataFrame, folder: Path, first_materialization_id: str) -> PartitionOutcomes:
     """Write a frame by day and region in one job, and say what became of each partition."""
     stored = frame.persist()
-    stored.repartition("date", "region").write.partitionBy("date", "region").parquet(folder.absolute().as_uri())
+    stored.repartition("date", "region").write.partitionBy("date", "region").parquet(address(folder))
     # A sum does not depend on the order of rows; as a decimal it cannot overflow.
     content = F.sum(F.xxhash64("order_id", "cents").cast("decimal(38,0)")).cast("string")
     measured = (

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
@@ -41,6 +42,11 @@ def session(master: str = "local[*]") -> Iterator[SparkSession]:
         yield started
     finally:
         started.stop()
+
+
+def address(path: Path) -> str:
+    """A local path as Spark takes it: it does not decode what a URI would encode, such as a space."""
+    return f"file://{path.absolute()}"
 
 
 @contextmanager

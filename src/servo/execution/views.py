@@ -7,6 +7,7 @@ from weakref import WeakKeyDictionary
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from servo.execution.spark import address
 from servo.fold.rows import Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES
@@ -33,7 +34,7 @@ def _said(spark: SparkSession, snapshot: Snapshot, table: type[Row]) -> str:
     parts = [f"servo_empty_{table.table}"]
     spark.createDataFrame([], columns).createOrReplaceTempView(parts[0])
     if files := snapshot.manifest.tables.get(table.table):
-        paths = [snapshot.store.path(table.table, file).absolute().as_uri() for file in files]
+        paths = [address(snapshot.store.path(table.table, file)) for file in files]
         parts.append(f"servo_files_{table.table}")
         spark.read.schema(columns).parquet(*paths).createOrReplaceTempView(parts[-1])
     tail = snapshot.tail

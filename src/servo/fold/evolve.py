@@ -99,7 +99,9 @@ def fold(events: Iterable[RecordedEvent], state: State | None = None) -> State:
             index = after[RunKeyRow.table][(fact.run_key,)]
             assert isinstance(index, RunKeyRow)
             if conflict := run_key_conflict(event, fact, index):
-                after.setdefault(conflict.table, {}).setdefault(key_of(conflict), conflict)
+                conflicts = after.setdefault(conflict.table, {})
+                key = key_of(conflict)
+                conflicts[key] = merge(conflicts[key], conflict) if key in conflicts else conflict
     return after
 
 

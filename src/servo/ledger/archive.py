@@ -303,10 +303,13 @@ def archive_events(
     archive: Archive,
     *,
     before: datetime,
+    keys_before: datetime | None = None,
     segment_events: int = 50_000,
     progress: Progress | None = None,
 ) -> ArchiveReport:
     """Move the events that were recorded before a time from the ledger to its archive.
+
+    Their idempotency keys stay in the ledger; those recorded before `keys_before` are forgotten there.
 
     Safe to interrupt at any moment and to repeat: nothing is lost, nothing is there twice. Raises Conflict while
     another archiver is at work, StorageFailed if the disk refuses, LedgerCorrupt if ledger and archive contradict
@@ -314,20 +317,21 @@ def archive_events(
     """
     if segment_events < 1:
         raise InvalidInput(f"a segment holds at least one event, not {segment_events}")
+    forget_keys = "" if keys_before is None else last_id_of(_millisecond(keys_before) - 1)
     with archive.locked():
         reach("archive.begin")
         head = ledger.head()
         _require_same_story(ledger, archive, head)
         archive.sweep(live_until=head.position)
         start = archive.last_position
-        _trim(ledger, head.trimmed_position, start)  # where an earlier run was interrupted
+        _trim(ledger, head.trimmed_position, start, forget_keys)  # where an earlier run was interrupted
         end = ledger.position_at(last_id_of(_millisecond(before) - 1))
         moved = ArchiveReport()
         while archive.last_position < end:
             position = archive.last_position
             until = min(position + segment_events, end)
             segment = archive.add(_up_to_bytes(batches(ledger.read, position, until), _SEGMENT_BYTES))
-            _trim(ledger, position, segment.last)
+            _trim(ledger, position, segment.last, forget_keys)
             reach("archive.after_trim")
             moved = ArchiveReport(
                 first=start + 1,
@@ -406,9 +410,9 @@ def missing_from_archive(first: int, last: int) -> LedgerCorrupt:
     )
 
 
-def _trim(ledger: Ledger, after: int, until: int) -> None:
+def _trim(ledger: Ledger, after: int, until: int, forget_keys: str) -> None:
     for position in (*range(after + _TRIM_STEP, until, _TRIM_STEP), until):
-        ledger.trim(position)
+        ledger.trim(position, forget_keys)
 
 
 def _up_to_bytes(parts: Iterator[list[RecordedEvent]], most: int) -> Iterator[list[RecordedEvent]]:

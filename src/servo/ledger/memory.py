@@ -6,10 +6,12 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from threading import Condition as ThreadCondition
 
+import msgspec
+
 from servo.errors import InvalidInput
 from servo.events import Proposal, RecordedEvent
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
-from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record
+from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record, require_live
 
 
 class MemoryLedger:
@@ -32,14 +34,13 @@ class MemoryLedger:
                     self._require(condition)
                 self._events.extend(recording.events)
                 for event in recording.events:
-                    self._known[event.idempotency_key] = Known(
-                        event.event_id, event.position, event.event_type, event.payload
-                    )
+                    self._known[event.idempotency_key] = Known.of(event)
                 self._head = advanced(self._head, recording.events)
                 self._changed.notify_all()
             return recording.receipts
 
     def _require(self, condition: Condition) -> None:
+        require_live(condition, self._head)
         for event in reversed(self._events):
             if event.position <= condition.position:
                 return
@@ -59,25 +60,23 @@ class MemoryLedger:
     def position_at(self, event_id: str) -> int:
         return self._head.trimmed_position + bisect_right(self._events, event_id, key=lambda event: event.event_id)
 
-    def trim(self, position: int) -> None:
+    def trim(self, position: int, forget_keys: str = "") -> None:
         with self._changed:
-            count = position - self._head.trimmed_position
-            if count <= 0:
-                return
             if position > self._head.position:
                 raise InvalidInput(f"cannot trim to {position}: the ledger ends at {self._head.position}")
-            for event in self._events[:count]:
-                del self._known[event.idempotency_key]
-            last = self._events[count - 1]
-            del self._events[:count]
-            self._head = Head(
-                position=self._head.position,
-                event_id=self._head.event_id,
-                chain_hash=self._head.chain_hash,
-                occurred_at=self._head.occurred_at,
-                trimmed_position=position,
-                trimmed_chain_hash=last.chain_hash,
-            )
+            count = position - self._head.trimmed_position
+            if count > 0:
+                last = self._events[count - 1]
+                del self._events[:count]
+                self._head = msgspec.structs.replace(
+                    self._head, trimmed_position=position, trimmed_chain_hash=last.chain_hash
+                )
+            trimmed = self._head.trimmed_position
+            self._known = {
+                key: known
+                for key, known in self._known.items()
+                if known.position > trimmed or known.event_id > forget_keys
+            }
 
     def close(self) -> None:
         """Nothing to give up."""

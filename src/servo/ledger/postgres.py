@@ -21,10 +21,11 @@ from servo.events.envelope import to_micros
 from servo.faults import reach
 from servo.ledger.postgres_server import SQL, Connection, Server
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
-from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record
+from servo.ledger.recording import Mint, advanced, conflict, draft, record, require_live
 from servo.ledger.sql import migrations
-from servo.ledger.stored import event_from, head_from, row_from, unpack
+from servo.ledger.stored import event_from, head_from, key_row, known_from, row_from
 
+_KEYS_AT_ONCE = 500  # their payloads come with them, and may be large
 _LOOK_AGAIN_SECONDS = 1.0  # a notification can be lost, for instance by a proxy on the way
 
 
@@ -58,11 +59,7 @@ class PostgresLedger:
                 locked = connection.execute(SQL["lock_head"], {"workspace_no": self._workspace_no})
                 held = connection.execute(SQL["known"], {"workspace_no": self._workspace_no, "keys": keys}, binary=True)
             head = self._head(locked.fetchone())
-            known = {
-                key: Known(event_id, position, event_type, unpack(payload))
-                for key, event_id, position, event_type, payload in held
-            }
-            recording = record(drafts, head, known, self._workspace, self._mint)
+            recording = record(drafts, head, dict(map(known_from, held)), self._workspace, self._mint)
             if not recording.events:
                 return recording.receipts
             if condition is not None:
@@ -104,18 +101,23 @@ class PostgresLedger:
             )
         return int(low)
 
-    def trim(self, position: int) -> None:
+    def trim(self, position: int, forget_keys: str = "") -> None:
         with self._server.connection() as connection, self._transaction(connection):
             connection.execute(SQL["durable"])
-            here: dict[str, Any] = {"workspace_no": self._workspace_no, "position": position}
+            here: dict[str, Any] = {
+                "workspace_no": self._workspace_no,
+                "position": position,
+                "forget_keys": forget_keys,
+            }
             head = self._head(connection.execute(SQL["lock_head"], here).fetchone())
-            if position <= head.trimmed_position:
-                return
             if position > head.position:
                 raise InvalidInput(f"cannot trim to {position}: the ledger ends at {head.position}")
-            (chain_hash,) = self._row(connection.execute(SQL["chain_hash"], here).fetchone())
-            connection.execute(SQL["mark_trimmed"], here | {"chain_hash": chain_hash.hex()})
-            connection.execute(SQL["trim"], here)
+            if position > head.trimmed_position:
+                (chain_hash,) = self._row(connection.execute(SQL["chain_hash"], here).fetchone())
+                connection.execute(SQL["mark_trimmed"], here | {"chain_hash": chain_hash.hex()})
+                self._keep_keys(connection, here | {"after": head.trimmed_position, "limit": _KEYS_AT_ONCE})
+                connection.execute(SQL["trim"], here)
+            connection.execute(SQL["forget_keys"], here)
 
     def close(self) -> None:
         self._server.close()
@@ -205,6 +207,7 @@ class PostgresLedger:
         return row
 
     def _require(self, connection: Connection, condition: Condition, head: Head) -> None:
+        require_live(condition, head)
         if condition.subjects is None:
             newest = head.position
         else:
@@ -217,6 +220,13 @@ class PostgresLedger:
             newest = found or 0
         if newest > condition.position:
             raise conflict(condition, newest)
+
+    def _keep_keys(self, connection: Connection, wanted: dict[str, Any]) -> None:
+        while rows := connection.execute(SQL["keys_to_keep"], wanted, binary=True).fetchall():
+            with connection.cursor().copy(SQL["keep_keys"]) as copy:
+                for row in rows:
+                    copy.write_row(key_row(row, self._workspace_no))
+            wanted = wanted | {"after": rows[-1][2]}
 
     def _insert(self, connection: Connection, events: list[RecordedEvent], head: Head) -> None:
         with connection.cursor().copy(SQL["insert"]) as copy:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from select import POLLIN, poll
 from threading import Lock
 from typing import Any, cast
-from urllib.parse import urlsplit
 
 import psycopg
 from psycopg import errors as pg
@@ -127,6 +127,11 @@ class Server:
                 return StorageFailed(f"{self} cannot be written: {what}", hint="nothing was recorded")
             case pg.DataCorrupted() | pg.IndexCorrupted():
                 return LedgerCorrupt(f"{self} is damaged: {what}", hint="restore it from a copy")
+            case pg.QueryCanceled():  # an operational error too, but the connection is well
+                return LedgerUnavailable(
+                    f"{self} gave up: {what}",
+                    hint="raise the server's statement_timeout for this user, and repeat; nothing was recorded",
+                )
             case psycopg.OperationalError():
                 return LedgerUnavailable(
                     f"{self}: the connection was lost: {what}",
@@ -153,8 +158,6 @@ def _address(url: str) -> tuple[str, str, str]:
     """What the driver needs, the database, and a name for messages that holds no password."""
     hint = "write postgresql://user:password@host:port/database; in a password, @ is %40, : is %3A, / is %2F"
     # The driver's own complaints quote what they do not understand, which may be a part of the password.
-    if urlsplit(url).netloc.count("@") > 1:
-        raise InvalidSettings("the address of the ledger has more than one @ before the host", hint=hint)
     try:
         known = conninfo_to_dict(url)
         conninfo = make_conninfo(url, connect_timeout=known.get("connect_timeout", _CONNECT_SECONDS))
@@ -163,6 +166,10 @@ def _address(url: str) -> tuple[str, str, str]:
     user, port = known.get("user"), known.get("port")
     host = known.get("host") or known.get("hostaddr") or ""
     database = str(known.get("dbname") or user or "")
+    # A password with an @ or a / in it ends up in what the driver takes for the host, the port or the database.
+    is_split = any("@" in str(part) and str(part) in url for part in (host, database))
+    if is_split or not re.fullmatch(r"[\d,]*", str(port or "")):
+        raise InvalidSettings("the address of the ledger has an @ or a : where none can be", hint=hint)
     return (
         conninfo,
         database,

@@ -30,7 +30,8 @@ class Workspace(msgspec.Struct, frozen=True):
 class Condition(msgspec.Struct, frozen=True, kw_only=True):
     """Append only if nothing happened since `position`, in all the ledger or to the given subjects.
 
-    A subject is a correlation id: a run, a schedule, a backfill.
+    A subject is a correlation id: a run, a schedule, a backfill. Nobody can look into the archive while appending, so a
+    condition on subjects that reaches back into the trimmed part does not hold.
     """
 
     position: int
@@ -82,8 +83,12 @@ class Ledger(Protocol):
         trimmed, or there is none, it is the trimmed position.
         """
 
-    def trim(self, position: int) -> None:
-        """Forget events up to and including a position. For the archive alone, once it holds them."""
+    def trim(self, position: int, forget_keys: str = "") -> None:
+        """Forget events up to and including a position. For the archive alone, once it holds them.
+
+        Their idempotency keys stay, except those of trimmed events whose id is not greater than `forget_keys`, now
+        or earlier: these are free again.
+        """
 
     def close(self) -> None:
         """Give up connections; the ledger object must not be used afterwards."""

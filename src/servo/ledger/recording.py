@@ -3,29 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC
+from datetime import UTC, datetime
+from hashlib import sha256
 
 import msgspec
 
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidInput
-from servo.events import Proposal, RecordedEvent, encode
+from servo.events import Proposal, RecordedEvent, encode_checked
 from servo.events.envelope import chained
 from servo.ids import ulid_range
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
 
 # Longer texts do not fit into PostgreSQL's indexes; one rule for all keeps a ledger movable between backends.
 _MAX_INDEXED_BYTES = 2000
+_FIRST_MOMENT = datetime(1970, 1, 1, tzinfo=UTC)
 
 Mint = Callable[[str | None], str]  # the next event id after a given one
 
 
 class Known(msgspec.Struct, frozen=True, gc=False):
-    """An event that already holds an idempotency key."""
+    """An event that already holds an idempotency key. Of its payload only the hash: it may have been archived."""
 
     event_id: str
     position: int
     event_type: str
-    payload: bytes
+    payload_hash: bytes
+
+    @classmethod
+    def of(cls, event: RecordedEvent) -> Known:
+        return cls(event.event_id, event.position, event.event_type, hash_of(event.payload))
+
+
+def hash_of(payload: bytes) -> bytes:
+    return sha256(payload).digest()
 
 
 class Draft(msgspec.Struct, frozen=True, gc=False):
@@ -49,19 +59,17 @@ def _draft(proposal: Proposal) -> Draft:
             f"{fact.event_type} has a time without a timezone: {proposal.occurred_at.isoformat()}",
             hint="give an aware datetime, such as datetime.now(UTC)",
         )
+    if proposal.occurred_at < _FIRST_MOMENT:
+        raise InvalidInput(
+            f"{fact.event_type} happened before 1970: {proposal.occurred_at.isoformat()}", hint="check the clock"
+        )
     key, correlation_id = fact.idempotency_key, proposal.correlation_id or fact.correlation
     if not _is_plain(key, correlation_id, proposal.actor, proposal.causation_id or ""):
         _require_text(key, f"the idempotency key of {fact.event_type}", indexed=True)
         _require_text(correlation_id, f"the correlation id of {fact.event_type}", indexed=True)
         _require_text(proposal.actor, f"the actor of {fact.event_type}")
         _require_text(proposal.causation_id or "", f"the causation id of {fact.event_type}")
-    try:
-        payload = encode(fact)
-    except UnicodeEncodeError as problem:
-        raise InvalidInput(
-            f"{fact.event_type} holds text that is not Unicode: {problem.reason}", hint="decode it as UTF-8"
-        ) from problem
-    return Draft(proposal, key, correlation_id, payload)
+    return Draft(proposal, key, correlation_id, encode_checked(fact))
 
 
 def _is_plain(*texts: str) -> bool:
@@ -104,7 +112,7 @@ def record(
     ids = iter(ulid_range(mint(head.event_id), len(drafts)))
     for item in drafts:
         key = item.idempotency_key
-        holder = known.get(key) or by_key.get(key)
+        holder = known.get(key) or (Known.of(by_key[key]) if key in by_key else None)
         if holder is not None:
             _require_same(item, holder)
             receipts.append(Receipt(event_id=holder.event_id, position=holder.position, duplicate=True))
@@ -137,8 +145,8 @@ def record(
     return Recording(events, receipts)
 
 
-def _require_same(item: Draft, holder: Known | RecordedEvent) -> None:
-    if item.payload != holder.payload or item.proposal.fact.event_type != holder.event_type:
+def _require_same(item: Draft, holder: Known) -> None:
+    if hash_of(item.payload) != holder.payload_hash or item.proposal.fact.event_type != holder.event_type:
         raise IdempotencyMismatch(
             f"idempotency key {item.idempotency_key!r} already belongs to {holder.event_type} {holder.event_id}"
             " with another payload",
@@ -168,3 +176,15 @@ def conflict(condition: Condition, newest: int) -> AppendConflict:
         expected=condition.position,
         actual=newest,
     )
+
+
+def require_live(condition: Condition, head: Head) -> None:
+    """Refuse a condition on subjects that reaches into the archived part: what happened there is not known here."""
+    if condition.subjects and condition.position < head.trimmed_position:
+        raise AppendConflict(
+            f"whether {', '.join(sorted(condition.subjects))} changed cannot be told: decided at position"
+            f" {condition.position}, but events up to {head.trimmed_position} are archived",
+            hint="look again and decide again",
+            expected=condition.position,
+            actual=head.trimmed_position,
+        )

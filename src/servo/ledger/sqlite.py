@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import struct
 import threading
 import time
+import weakref
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 
 from servo.errors import (
@@ -24,13 +26,29 @@ from servo.events import GENESIS, Proposal, RecordedEvent
 from servo.events.envelope import to_micros
 from servo.faults import reach
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
-from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record
+from servo.ledger.recording import Mint, advanced, conflict, draft, record, require_live
 from servo.ledger.sql import migrations, queries
-from servo.ledger.stored import event_from, head_from, row_from, unpack
+from servo.ledger.stored import event_from, head_from, key_row, known_from, row_from
 from servo.ledger.wakeup import Wakeup
 
 _BUSY_SECONDS = 30.0
 _SQL = queries("sqlite")
+_APPLICATION_ID = 0x5356524F  # "SVRO"; the third migration writes it
+_HEADER = struct.Struct(">16s44xI4xI")  # what a database starts with: a magic text, user_version, application_id
+_MAGIC = b"SQLite format 3\0"
+
+
+class _Held:
+    """A thread's connection, which nothing else holds: it is closed when the thread ends.
+
+    Not a connection itself, because those refer to themselves and would wait for the garbage collector.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self.connection = connection
+
+    def __del__(self) -> None:
+        self.connection.close()
 
 
 class SqliteLedger:
@@ -41,14 +59,14 @@ class SqliteLedger:
         self._workspace = workspace
         self._mint = mint
         self._local = threading.local()
-        self._connections: list[sqlite3.Connection] = []
+        self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._appending = threading.Lock()
         self._wakeup = Wakeup.of(path)
         try:
             with _explained(path):
                 if create:
                     path.parent.mkdir(parents=True, exist_ok=True)
-                elif not path.exists():
+                if not _is_ledger(path) and not create:
                     raise self._not_found()
                 self._migrate(create=create)
                 self._workspace_no = self._find_workspace(create=create)
@@ -64,12 +82,8 @@ class SqliteLedger:
         with self._appending, _explained(self._path), self._transaction() as connection:
             reach("append.begin")
             head = self._head(connection)
-            known = {
-                key: Known(event_id, position, event_type, unpack(payload))
-                for key, event_id, position, event_type, payload in connection.execute(
-                    _SQL["known"], (keys, self._workspace_no)
-                )
-            }
+            wanted = {"workspace_no": self._workspace_no, "keys": keys}
+            known = dict(map(known_from, connection.execute(_SQL["known"], wanted)))
             recording = record(drafts, head, known, self._workspace, self._mint)
             if not recording.events:
                 return recording.receipts
@@ -106,38 +120,41 @@ class SqliteLedger:
             )
         return int(low)
 
-    def trim(self, position: int) -> None:
+    def trim(self, position: int, forget_keys: str = "") -> None:
         with self._appending, _explained(self._path), self._transaction() as connection:
             head = self._head(connection)
-            if position <= head.trimmed_position:
-                return
             if position > head.position:
                 raise InvalidInput(f"cannot trim to {position}: the ledger ends at {head.position}")
-            chain_hash = connection.execute(_SQL["chain_hash"], (self._workspace_no, position)).fetchone()[0]
-            connection.execute(_SQL["mark_trimmed"], (position, chain_hash.hex(), self._workspace_no))
-            connection.execute(_SQL["trim"], (self._workspace_no, position))
+            if position > head.trimmed_position:
+                chain_hash = connection.execute(_SQL["chain_hash"], (self._workspace_no, position)).fetchone()[0]
+                connection.execute(_SQL["mark_trimmed"], (position, chain_hash.hex(), self._workspace_no))
+                kept = connection.execute(_SQL["keys_to_keep"], (self._workspace_no, position, forget_keys))
+                connection.executemany(_SQL["keep_key"], (key_row(row, self._workspace_no) for row in kept))
+                connection.execute(_SQL["trim"], (self._workspace_no, position))
+            connection.execute(_SQL["forget_keys"], (self._workspace_no, forget_keys))
 
     def close(self) -> None:
-        for connection in self._connections:
-            connection.close()
-        self._connections.clear()
+        for held in list(self._held):
+            held.connection.close()
+        self._held.clear()
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _connection(self) -> sqlite3.Connection:
         """This thread's connection: SQLite has its transactions per connection."""
-        connection: sqlite3.Connection | None = getattr(self._local, "connection", None)
-        if connection is None:
+        held: _Held | None = getattr(self._local, "held", None)
+        if held is None:
             # Closed from the thread that closes the ledger, hence without the same-thread check.
             connection = sqlite3.connect(
                 self._path, timeout=_BUSY_SECONDS, isolation_level=None, check_same_thread=False
             )
-            self._connections.append(connection)
+            held = _Held(connection)
+            self._held.add(held)
             _use_write_ahead_log(connection)
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA foreign_keys = ON")
-            self._local.connection = connection
-        return connection
+            self._local.held = held
+        return held.connection
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -162,6 +179,7 @@ class SqliteLedger:
             ) from problem
 
     def _migrate(self, *, create: bool) -> None:
+        """Bring the tables up to date, also for who only reads: every query needs the newest ones."""
         steps = migrations("sqlite")
         connection = self._connection()
         version = self._version(connection)
@@ -215,6 +233,7 @@ class SqliteLedger:
         return head_from(row)
 
     def _require(self, connection: sqlite3.Connection, condition: Condition, head: Head) -> None:
+        require_live(condition, head)
         if condition.subjects is None:
             newest = head.position
         else:
@@ -236,6 +255,46 @@ class SqliteLedger:
         connection.execute(
             _SQL["advance"], (head.position, head.event_id, head.chain_hash, occurred_at, self._workspace_no)
         )
+
+
+def _is_ledger(path: Path) -> bool:
+    """Whether a ledger is there, or nothing yet. Raises if it is something else, and changes nothing in any case."""
+    try:
+        with path.open("rb") as file:
+            start = file.read(_HEADER.size)
+    except FileNotFoundError:
+        return False
+    if len(start) == _HEADER.size and _HEADER.unpack(start)[::2] == (_MAGIC, _APPLICATION_ID):
+        return True
+    if not start:
+        return False
+    # An older ledger, one whose first pages are still in the write-ahead log, or no ledger at all: look inside.
+    try:
+        application_id, tables = _looked_into(path, "ro")
+    except sqlite3.OperationalError as problem:
+        if not _is(problem, sqlite3.SQLITE_READONLY):
+            raise
+        # Its last user was killed at a commit, and SQLite must first put the file in order.
+        application_id, tables = _looked_into(path, "rw")
+    if application_id == 0 and not tables:
+        return False
+    if application_id == _APPLICATION_ID or (application_id == 0 and {"workspaces", "events"} <= tables):
+        return True
+    raise LedgerCorrupt(
+        f"{path} is not a Servo ledger but the database of another program",
+        hint="set SERVO_LEDGER to another file; nothing was changed",
+    )
+
+
+def _looked_into(path: Path, mode: str) -> tuple[int, set[str]]:
+    """The application id and the tables, by a connection that sets nothing up."""
+    with closing(
+        sqlite3.connect(
+            f"{path.absolute().as_uri()}?mode={mode}", uri=True, timeout=_BUSY_SECONDS, isolation_level=None
+        )
+    ) as connection:
+        (application_id,) = connection.execute("PRAGMA application_id").fetchone()
+        return application_id, {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
 
 
 def _use_write_ahead_log(connection: sqlite3.Connection) -> None:

@@ -14,6 +14,7 @@ from servo.errors import LedgerCorrupt
 from servo.events import RecordedEvent
 from servo.events.envelope import from_micros, to_micros
 from servo.ledger.protocol import Head, Workspace
+from servo.ledger.recording import Known, hash_of
 
 _WORTH_DEFLATING = 2048  # below this the time costs more than the bytes
 _FAST = 1
@@ -67,6 +68,23 @@ def event_from(row: Row, workspace: Workspace) -> RecordedEvent:
         raise LedgerCorrupt(
             f"the event at position {row[0]} is damaged: {problem}", hint="run `servo ledger verify`"
         ) from problem
+
+
+def known_from(row: Row) -> tuple[str, Known]:
+    """A key and its holder, from a row that has the holder's payload or, where that is archived, its hash."""
+    key, event_id, position, event_type, payload, payload_hash = row
+    try:
+        return key, Known(event_id, position, event_type, payload_hash or hash_of(unpack(payload)))
+    except zlib.error as problem:
+        raise LedgerCorrupt(
+            f"the event at position {position} is damaged: {problem}", hint="run `servo ledger verify`"
+        ) from problem
+
+
+def key_row(row: Row, workspace_no: int) -> Row:
+    """What stays of an event when it is archived, from the same row."""
+    key, known = known_from(row)
+    return (workspace_no, key, known.event_id, known.position, known.event_type, known.payload_hash)
 
 
 def head_from(row: Row) -> Head:

@@ -103,6 +103,11 @@ def plain(table: type[Row], rows: pa.Table) -> pa.Table:
     return rows.cast(schema(table))
 
 
+def joined(parts: list[pa.Table]) -> pa.Table:
+    """Rows of several tables with one schema, none of them copied."""
+    return parts[0] if len(parts) == 1 else pa.concat_tables(parts)
+
+
 def _origins(counts: list[int]) -> pa.Array:
     numbers = pa.array(range(len(counts)), pa.int32())
     return pc.run_end_decode(pa.RunEndEncodedArray.from_arrays(pa.array(accumulate(counts), pa.int32()), numbers))

@@ -68,7 +68,7 @@ class Compactor:
 
     def sweep(self) -> int:
         """Remove files that no version needs any more; how many."""
-        return self._store.sweep(self._clock())
+        return self._store.sweep(self._clock(), self._epoch)
 
     def close(self) -> None:
         self._connection.close()

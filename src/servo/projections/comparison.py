@@ -48,5 +48,5 @@ def _compared(
 
 
 def _relation(store: Store, manifest: Manifest, table: type[Row]) -> str:
-    paths = [store.path(table.table, file) for file in manifest.tables.get(table.table, [])]
+    paths = store.intact(table.table, manifest.tables.get(table.table, []))
     return f"({merged(table, engine.parquet(paths))})" if paths else engine.empty(table)

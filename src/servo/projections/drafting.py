@@ -20,6 +20,7 @@ from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
 from servo.projections.arrow import in_order, row_count, rows, tables, write
+from servo.projections.files import file_ref
 from servo.projections.manifest import FileRef, Manifest
 from servo.projections.merging import conflicts, merged, sort_order
 from servo.projections.store import Store, storage_explained, sync_file
@@ -43,11 +44,9 @@ class Draft:
 
     def add(self, batch: Batch) -> None:
         """Fold a batch in."""
-        below = [self._store.path(table, file) for table, files in self.tables.items() for file in files]
-        with engine.damage_named(self._connection, below):
-            self._push({TABLES_BY_NAME[name]: contributions for name, contributions in tables(batch).items()})
-            if batch.requests:
-                self._push({RunKeyConflictRow: self._conflicts(rows(RunKeyConflictRow, batch.requests))})
+        self._push({TABLES_BY_NAME[name]: contributions for name, contributions in tables(batch).items()})
+        if batch.requests:
+            self._push({RunKeyConflictRow: self._conflicts(rows(RunKeyConflictRow, batch.requests))})
 
     def _conflicts(self, requests: pa.Table) -> pa.Table:
         """The run requests that the index, as it is after this batch, gives another fingerprint."""
@@ -100,7 +99,8 @@ class Draft:
                 stack[:] = [self._merge(table, relation, repeated=self._repeated(table, relation))]
 
     def _parquet(self, table: type[Row], files: list[FileRef]) -> str:
-        return engine.parquet([self._store.path(table.table, file) for file in files])
+        """A relation over files, none of which is damaged: a merge would write the damage on."""
+        return engine.parquet(self._store.intact(table.table, files))
 
     def _repeated(self, table: type[Row], relation: str) -> bool:
         """Whether any key is spoken of twice; which ones, by their hashes, is in `repeated`.
@@ -127,8 +127,7 @@ class Draft:
         return f"SELECT {names} FROM {numbered} ANTI JOIN repeated USING (number) UNION ALL {again}"
 
     def _write(self, table: type[Row], write_to: Callable[[Path], None]) -> FileRef:
-        name = f"{self._mint()}.parquet"
-        path = self._store.root / "files" / table.table / name
+        path = self._store.root / "files" / table.table / f"{self._mint()}.parquet"
         with storage_explained(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
@@ -139,4 +138,4 @@ class Draft:
             sync_file(path)
             sync_file(path.parent)
             reach("compact.after_file")
-            return FileRef(name=name, rows=row_count(path), bytes=path.stat().st_size)
+            return file_ref(path, row_count(path))

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +30,8 @@ _TYPES = {
 Connection = duckdb.DuckDBPyConnection
 
 
-def connect() -> Connection:
+def connect(spill: str | None = None) -> Connection:
+    """A connection of our own. What does not fit into memory goes to the folder `spill`, by default a temporary one."""
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -38,28 +39,28 @@ def connect() -> Connection:
             "autoload_known_extensions": "false",
             # A name in a query is a table, never a variable of the Python code around it.
             "python_enable_replacements": "false",
-            # What does not fit into memory goes here; the default is a folder wherever the user happens to be.
-            "temp_directory": str(Path(tempfile.gettempdir()) / f"servo-spill-{os.getpid()}"),
+            # DuckDB's default is a folder wherever the user happens to be.
+            "temp_directory": str(Path(tempfile.gettempdir()) / f"servo-spill-{os.getpid()}")
+            if spill is None
+            else spill,
         },
     )
-    connection.execute("SET TimeZone = 'UTC'")
-    connection.execute("SET preserve_insertion_order = false")
+    # Global, for each cursor is a connection of its own.
+    connection.execute("SET GLOBAL TimeZone = 'UTC'")
+    connection.execute("SET GLOBAL preserve_insertion_order = false")
     # Files are never changed, so what they say of themselves is read once.
-    connection.execute("SET parquet_metadata_cache = true")
+    connection.execute("SET GLOBAL parquet_metadata_cache = true")
     return connection
 
 
 def connect_to(paths: Sequence[Path]) -> Connection:
     """A connection for queries that others wrote: it opens these files and no others, and nothing can change that."""
-    connection = connect()
+    # Nowhere to spill: a query may read whatever lies in that folder, so what does not fit into memory is refused.
+    connection = connect(spill="")
     connection.execute(f"SET allowed_paths = [{', '.join(literal(str(path)) for path in paths)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")
     return connection
-
-
-def identifier(name: str) -> str:
-    return '"' + name.replace('"', '""') + '"'
 
 
 def literal(text: str) -> str:
@@ -95,6 +96,8 @@ def run(connection: Connection, sql: str) -> None:
     """Execute a statement of our own that answers nothing: if it fails, the files are not what they should be."""
     try:
         connection.execute(sql)
+    except duckdb.OutOfMemoryException as problem:
+        raise explain(problem) from problem
     except duckdb.Error as problem:
         raise ProjectionDamaged(_first_line(problem), hint=REBUILD) from problem
 
@@ -106,7 +109,26 @@ def require_select(sql: str) -> None:
     except duckdb.Error as problem:
         raise InvalidQuery(_first_line(problem), hint="give one SELECT statement") from problem
     if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
-        raise InvalidQuery("only one SELECT statement can be run", hint="projections are changed by events alone")
+        raise InvalidQuery(_ONE_SELECT, hint=_READ_ONLY)
+
+
+def ask(
+    connection: Connection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
+) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """What a query answers that somebody else wrote, on a connection that is closed with it.
+
+    A SELECT may have DELETE or COPY in its WITH. The transaction forbids all that changes tables, and the plan tells
+    of a COPY, which might write over the very files that the connection may open.
+    """
+    try:
+        fetch(connection, "BEGIN TRANSACTION READ ONLY")
+        if "copy" in sql.lower():
+            _, [(_, plan)] = fetch(connection, f"EXPLAIN (FORMAT json) {sql}", parameters)
+            if _A_COPY.search(plan):
+                raise InvalidQuery(_ONE_SELECT, hint=_READ_ONLY)
+        return fetch(connection, sql, parameters)
+    finally:
+        connection.close()
 
 
 def fetch(
@@ -127,22 +149,6 @@ def fetch_arrow(connection: Connection, sql: str) -> pa.Table:
         raise explain(problem) from problem
 
 
-@contextmanager
-def damage_named(connection: Connection, paths: Sequence[Path]) -> Iterator[None]:
-    """Say which of the files is damaged, if that is why something failed: DuckDB often does not."""
-    try:
-        yield
-    except (InvalidQuery, ProjectionDamaged) as failure:
-        if isinstance(failure.__cause__, _MISTAKES):
-            raise  # found before any file was read
-        for path in paths:
-            try:
-                connection.cursor().execute(f"SELECT max(hash(COLUMNS(*))) FROM {parquet([path])}").fetchall()
-            except duckdb.Error as problem:
-                raise ProjectionDamaged(f"{path} is damaged: {_first_line(problem)}", hint=REBUILD) from problem
-        raise
-
-
 def explain(problem: duckdb.Error) -> Exception:
     """DuckDB's error as one of ours, in one line."""
     text = _first_line(problem)
@@ -151,6 +157,8 @@ def explain(problem: duckdb.Error) -> Exception:
         return StorageFailed(text, hint="free some space and repeat; the last published version stays readable")
     if "read-only file system" in lowered or "permission denied" in lowered:
         return StorageFailed(text, hint="make the folder writable; the last published version stays readable")
+    if isinstance(problem, duckdb.TransactionException):
+        return InvalidQuery(_ONE_SELECT, hint=_READ_ONLY)
     if isinstance(problem, duckdb.PermissionException):
         return InvalidQuery("a query reads the tables of the projections, no files", hint=_TABLES)
     if isinstance(problem, duckdb.IOException) or any(sign in lowered for sign in _SIGNS_OF_DAMAGE):
@@ -163,6 +171,9 @@ def explain(problem: duckdb.Error) -> Exception:
 
 
 _MISTAKES = (duckdb.BinderException, duckdb.CatalogException, duckdb.ParserException)
+_ONE_SELECT = "only one SELECT statement can be run"
+_READ_ONLY = "projections are changed by events alone"
+_A_COPY = re.compile(r'"name": "[A-Z_]*COPY')  # an operator of a plan
 _TABLES = "see `servo query --tables` for what there is"
 # How DuckDB speaks of a Parquet file that is not one, was cut short or was changed.
 _SIGNS_OF_DAMAGE = (

@@ -42,6 +42,7 @@ class FileRef(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     rows: int
     bytes: int
+    sha256: str | None = None
 
 
 class Manifest(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,19 +6,21 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import count
+from itertools import chain, count
+from math import inf
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from servo.clock import Clock
-from servo.errors import ProjectionLagging
-from servo.events import RecordedEvent
-from servo.fold.batch import batch
+from servo.errors import ProjectionLagging, ProjectionMissing
+from servo.events import RecordedEvent, UnknownEvent
+from servo.fold.batch import Batch, batch
 from servo.fold.run_rows import RunKeyConflictRow
+from servo.fold.tables import TABLES_BY_NAME
 from servo.ledger.history import History
 from servo.projections.belonging import require_same_ledger
 from servo.projections.manifest import Manifest, Watermark, watermark_of
@@ -26,13 +28,20 @@ from servo.projections.snapshot import Answer, Snapshot, Tail
 from servo.projections.store import Store
 from servo.projections.unknown import warn_of_unknown
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 
 class TailLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much newer than the files an ordinary read may look: events, their age, and the time it may take."""
+    """How much newer than the files an ordinary read may look: events, their bytes, and the time it may take."""
 
     events: int = 5_000
-    age_seconds: float = 60.0
+    bytes: int = 16 << 20
     fold_seconds: float = 0.2
+
+
+# Events, and bytes of them, that are folded between two looks at the clock.
+_STEP_EVENTS, _STEP_BYTES = 500, 1 << 20
 
 
 class Reader:
@@ -49,7 +58,13 @@ class Reader:
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), **when: Any) -> Answer:
         """Run one SELECT; `when` as for `snapshot`."""
-        return self.snapshot(**when).query(sql, parameters)
+        try:
+            return self.snapshot(**when).query(sql, parameters)
+        except ProjectionMissing:
+            # A version that was swept between our look at it and the first read of its files.
+            with self._lock:
+                self._cached = self._past = None
+            return self.snapshot(**when).query(sql, parameters)
 
     def snapshot(
         self,
@@ -85,25 +100,37 @@ class Reader:
         require_same_ledger(self._store, self._history, manifest)
         after = manifest.watermark.position
         until = head.position if target is None else target
+        size: float = inf
         if target is None:
             deadline = time.monotonic() + self._limits.fold_seconds
-            until = min(until, after + self._limits.events)
-        events = self._read(after, until, deadline)
-        reached = events[-1].position if events else after
+            until, size = min(until, after + self._limits.events), self._limits.bytes
+        folding = _Folding(manifest.watermark)
+        for step in self._steps(after, until, size):
+            folding.add(step)
+            if time.monotonic() > deadline:
+                break
+        reached = folding.watermark.position
         if target is not None and reached < target:
             raise self._lagging(manifest, reached, target)
-        snapshot = Snapshot(self._store, manifest, _tail(events), _watermark(manifest, events))
+        snapshot = Snapshot(self._store, manifest, folding.tail(), folding.watermark)
         with self._lock:
             self._cached = ((manifest.version, reached), snapshot)
         return snapshot
 
-    def _read(self, after: int, until: int, deadline: float) -> list[RecordedEvent]:
-        events: list[RecordedEvent] = []
-        for read in self._history.batches(after, until) if after < until else ():
-            events += read
-            if time.monotonic() > deadline:
+    def _steps(self, after: int, until: int, size: float) -> Iterator[list[RecordedEvent]]:
+        """Events up to a position, or up to so many bytes of them but at least one, in lists that are soon folded."""
+        step: list[RecordedEvent] = []
+        total = begun = 0
+        for event in chain.from_iterable(self._history.batches(after, until) if after < until else ()):
+            if total and total + len(event.payload) > size:
                 break
-        return events
+            step.append(event)
+            total += len(event.payload)
+            if len(step) >= _STEP_EVENTS or total - begun >= _STEP_BYTES:
+                yield step
+                step, begun = [], total
+        if step:
+            yield step
 
     def _await(self, event_id: str, deadline: float) -> int:
         """The position of an event that may still be on its way from another machine's clock or commit."""
@@ -141,9 +168,12 @@ class Reader:
             if self._past is not None and self._past[0] == (position, base.version):
                 return self._past[1]
         require_same_ledger(self._store, self._history, base)
+        folding = _Folding(base.watermark)
         if position - base.watermark.position <= self._limits.events:
-            events = list(self._history.events(base.watermark.position, position))
-            snapshot = Snapshot(self._store, base, _tail(events), _watermark(base, events))
+            for step in self._steps(base.watermark.position, position, self._limits.bytes):
+                folding.add(step)
+        if folding.watermark.position == position:
+            snapshot = Snapshot(self._store, base, folding.tail(), folding.watermark)
         else:
             # The writing half loads Arrow, which reads from files alone need not.
             from servo.projections.compactor import rebuild  # noqa: PLC0415
@@ -160,17 +190,36 @@ class Reader:
         return snapshot
 
 
-def _tail(events: list[RecordedEvent]) -> Tail | None:
-    if not events:
-        return None
-    # Arrow takes a while to load, and most reads find nothing newer than the files.
-    from servo.projections.arrow import rows, tables  # noqa: PLC0415
+class _Folding:
+    """A tail in the making, a step at a time."""
 
-    folded = batch(events)
-    warn_of_unknown(folded)
-    requests = rows(RunKeyConflictRow, folded.requests) if folded.requests else None
-    return Tail(tables(folded), requests)
+    def __init__(self, base: Watermark) -> None:
+        self.watermark = base
+        self._tables: dict[str, list[pa.Table]] = {}
+        self._requests: list[pa.Table] = []
+        self._unknown: list[UnknownEvent] = []
+        self._empty = True
 
+    def add(self, events: list[RecordedEvent]) -> None:
+        # Arrow takes a while to load, and most reads find nothing newer than the files.
+        from servo.projections.arrow import plain, rows, tables  # noqa: PLC0415
 
-def _watermark(manifest: Manifest, events: list[RecordedEvent]) -> Watermark:
-    return watermark_of(events[-1]) if events else manifest.watermark
+        folded = batch(events)
+        for name, said in tables(folded).items():
+            # What is constant in one step need not be in the next: only plain columns fit together.
+            self._tables.setdefault(name, []).append(plain(TABLES_BY_NAME[name], said))
+        if folded.requests:
+            self._requests.append(plain(RunKeyConflictRow, rows(RunKeyConflictRow, folded.requests)))
+        self._unknown += folded.unknown
+        self.watermark = watermark_of(events[-1])
+        self._empty = False
+
+    def tail(self) -> Tail | None:
+        """What was said, or None if there was nothing."""
+        if self._empty:
+            return None
+        from servo.projections.arrow import joined  # noqa: PLC0415 (as above)
+
+        warn_of_unknown(Batch(chunks=[], requests=[], unknown=self._unknown))
+        requests = joined(self._requests) if self._requests else None
+        return Tail({name: joined(said) for name, said in self._tables.items()}, requests)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from servo.errors import InvalidQuery, ProjectionDamaged, ProjectionMissing
 from servo.fold.rows import Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
+from servo.projections.files import FileMissing, require_intact
 from servo.projections.manifest import Manifest, Watermark
 from servo.projections.merging import conflicts, merged
 from servo.projections.store import Store
@@ -48,23 +50,26 @@ class Snapshot:
         self.store = store
         self.manifest = manifest
         self.tail = tail
-        self._files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
-        self._connection = engine.connect_to(self._files)
+        files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
+        self._connection = engine.connect_to(files)
         self._ready: set[str] = set()
         self._lock = threading.Lock()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """Run one SELECT over the tables by their names."""
         engine.require_select(sql)
-        with engine.damage_named(self._connection, self._files):
-            names, rows = engine.fetch(self._prepared(sql), sql, parameters)
+        cursor = self._prepared(sql)
+        try:
+            names, rows = engine.ask(cursor, sql, parameters)
+        except (ProjectionDamaged, InvalidQuery) as failure:
+            # The files were as written when they were first looked at: say which one has changed or gone since.
+            # DuckDB says of one that is gone that it may not be opened, as if the query were at fault.
+            with self._lock:
+                ready = sorted(self._ready)
+            for table in ready:
+                self._checked(table, again=isinstance(failure, ProjectionDamaged))
+            raise
         return Answer(names, rows, self.watermark)
-
-    def arrow(self, sql: str) -> pa.Table:
-        """The same as an Arrow table, for large answers."""
-        engine.require_select(sql)
-        with engine.damage_named(self._connection, self._files):
-            return engine.fetch_arrow(self._prepared(sql), sql)
 
     def close(self) -> None:
         self._connection.close()
@@ -81,29 +86,41 @@ class Snapshot:
         """Make a view: rows that only the largest file speaks of as they are, all others merged once."""
         if table.table in self._ready:
             return
-        paths = [self.store.path(table.table, file) for file in self.manifest.tables.get(table.table, [])]
+        paths = self._checked(table.table)
         base = engine.parquet(paths[:1]) if paths else engine.empty(table)
         newer = self._newer(table, paths[1:])
         if newer is None:
-            engine.run(self._connection, f"CREATE VIEW {table.table} AS SELECT * FROM {base}")
+            engine.run(self._connection, f"CREATE OR REPLACE VIEW {table.table} AS SELECT * FROM {base}")
         else:
             keys = ", ".join(table.key)
-            engine.run(
-                self._connection,
-                f"CREATE TABLE newer_{table.table} AS SELECT * FROM {newer}",
-            )
+            # Whatever an attempt that failed half-way has left is replaced.
+            engine.run(self._connection, f"CREATE OR REPLACE TABLE newer_{table.table} AS SELECT * FROM {newer}")
             said = f"(SELECT * FROM newer_{table.table})"
             touched = f"(SELECT * FROM {base} SEMI JOIN {said} USING ({keys}) UNION ALL SELECT * FROM {said})"
+            engine.run(self._connection, f"CREATE OR REPLACE TABLE merged_{table.table} AS {merged(table, touched)}")
+            engine.run(self._connection, f"DROP TABLE newer_{table.table}")
             engine.run(
                 self._connection,
-                f"CREATE TABLE merged_{table.table} AS {merged(table, touched)}",
-            )
-            engine.run(
-                self._connection,
-                f"CREATE VIEW {table.table} AS SELECT * FROM {base} ANTI JOIN merged_{table.table} USING ({keys})"
+                f"CREATE OR REPLACE VIEW {table.table} AS"
+                f" SELECT * FROM {base} ANTI JOIN merged_{table.table} USING ({keys})"
                 f" UNION ALL SELECT * FROM merged_{table.table}",
             )
         self._ready.add(table.table)
+
+    def _checked(self, table: str, *, again: bool = False) -> list[Path]:
+        """The files of a table, each of them just as it was written."""
+        files = self.manifest.tables.get(table, [])
+        for file in files:
+            try:
+                require_intact(self.store.path(table, file), file, again=again)
+            except FileMissing:
+                if file in self.store.current().tables.get(table, []):
+                    raise
+                raise ProjectionMissing(
+                    f"this snapshot (version {self.manifest.version}) is too old: its files are no longer kept",
+                    hint="ask again",
+                ) from None
+        return [self.store.path(table, file) for file in files]
 
     def _newer(self, table: type[Row], paths: list[Path]) -> str | None:
         """Everything said after the largest file was written, keys repeated as they come; None if nothing was."""

@@ -5,27 +5,38 @@ manifests/<version>-<epoch>    immutable, one per version
 CURRENT                        the pointer, swapped by a rename: a reader sees the old version or the new, whole
 EPOCH                          the fencing number: only its newest holder may swap the pointer
 LOCK                           held while the epoch is taken and the pointer swapped, never while folding
+WORK                           held while folding, so that compactors take turns; whoever does not ask is fenced
+staging/<id>/                  what a replay on Spark is making
 """
 
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
-from collections.abc import Iterator
+import shutil
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
+from typing import TextIO
 
 import msgspec
 
 from servo.errors import FencedOut, ProjectionDamaged, ProjectionMissing, ServoError, StorageFailed
 from servo.faults import reach
+from servo.projections.files import require_intact
 from servo.projections.manifest import REBUILD, FileRef, Manifest, decode, encode
 
 # A reader that opened a version may go on with it for this long; as-of reads start from the versions kept.
 KEEP_FOR = timedelta(minutes=10)
 KEEP_VERSIONS = 16
+# Seconds between two attempts to become the one at work, and after which to say that somebody else is.
+_LOOK_AGAIN, _SAY_SO = 0.05, 1.0
+
+log = logging.getLogger(__name__)
 
 
 class _Pointer(msgspec.Struct):
@@ -88,7 +99,45 @@ class Store:
     def path(self, table: str, file: FileRef) -> Path:
         return self.root / "files" / table / file.name
 
+    def intact(self, table: str, files: Sequence[FileRef]) -> list[Path]:
+        """Where files of a table lie, each of them just as it was written."""
+        paths = [self.path(table, file) for file in files]
+        for path, file in zip(paths, files, strict=True):
+            require_intact(path, file)
+        return paths
+
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def working(self, timeout: float = 0.0) -> Iterator[None]:
+        """Be the one at work, waiting so many seconds for whoever is; FencedOut if it is still at it then.
+
+        Compactors that take the epoch from each other would never get done. This only makes them take turns: that no
+        two publish over each other is due to the epoch, also where one of them was suspended in the middle.
+        """
+        with storage_explained(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            lock = (self.root / "WORK").open("a+")
+        with lock:
+            self._take_turn(lock, timeout)
+            yield
+
+    def _take_turn(self, lock: TextIO, timeout: float) -> None:
+        began, told = time.monotonic(), False
+        # The kernel frees the lock with the process, so a killed compactor blocks nobody.
+        while not _locks(lock):
+            lock.seek(0)
+            other = f"process {lock.read().strip() or 'unknown'} is at work on the projections"
+            waited = time.monotonic() - began
+            if waited >= timeout:
+                raise FencedOut(f"{other} in {self.root}", hint="let it finish, or end it if it hangs")
+            if waited > _SAY_SO and not told:
+                log.warning("%s; waiting up to %g seconds", other, timeout, extra={"action": "projections.wait"})
+                told = True
+            time.sleep(_LOOK_AGAIN)
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
 
     def take_epoch(self) -> int:
         """Become the one compactor that may publish; whoever was it before is fenced out."""
@@ -121,9 +170,14 @@ class Store:
             _replace(self._pointer, msgspec.json.encode(pointer))
             reach("pointer.after_swap")
 
-    def sweep(self, now: datetime) -> int:
-        """Remove versions that nobody may be reading any more and files that no kept version names; how many files."""
+    def sweep(self, now: datetime, epoch: int) -> int:
+        """Remove versions that nobody may be reading any more and files that no kept version names; how many files.
+
+        Only the holder of the epoch does: what it does not know of then belongs to nobody who could still publish it.
+        """
         with storage_explained(self.root), self._locked():
+            if self._epoch() != epoch:
+                return 0
             current = self.current()
             kept: set[tuple[str, str]] = set()
             for path in sorted(self._manifests.glob("*.json")):
@@ -137,7 +191,17 @@ class Store:
                     kept |= {(table, file.name) for table, files in manifest.tables.items() for file in files}
                 else:
                     path.unlink()
+            self._remove_leftovers(older_than=now - KEEP_FOR)
             return self._remove_files(kept, older_than=now - KEEP_FOR)
+
+    def _remove_leftovers(self, older_than: datetime) -> None:
+        """What crashes left: the staging of a replay on Spark, and files that were never renamed to what they are."""
+        for path in (*self.root.glob("staging/*"), *self.root.glob(".*.tmp"), *self._manifests.glob(".*.tmp")):
+            if path.stat().st_mtime < older_than.timestamp():
+                if path.is_dir():
+                    shutil.rmtree(path, ignore_errors=True)
+                else:
+                    path.unlink(missing_ok=True)
 
     def _remove_files(self, kept: set[tuple[str, str]], older_than: datetime) -> int:
         removed = 0
@@ -179,6 +243,14 @@ class Store:
             # The kernel frees the lock with the process, so a killed compactor blocks nobody.
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _locks(file: TextIO) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from servo.ledger import export as exporting
 from servo.ledger import verify as verifying
 from servo.ledger.archive import ArchiveReport, archive_events
 from servo.ledger.protocol import Head
-from servo.runtime import doctor
+from servo.runtime import anchors, doctor
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 Progress = Callable[[int, int], None]  # how many events are done, of how many
 Engine = Literal["local", "spark"]
 
+TURN = 600.0  # seconds that a compaction or a replay waits for another one to finish
 TIMEOUT = 30.0  # seconds that a read may wait for an event or for the tail to be folded
 
 
@@ -154,8 +155,10 @@ class Service:
     # ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def verify(self, progress: Progress | None = None) -> verifying.Verification:
-        """Prove that nothing was changed, removed or inserted."""
-        return verifying.verify(self._project.history, progress)
+        """Prove that nothing was changed, removed or inserted, also by what the projections remember."""
+        history = self._project.history
+        versions = anchors.witnesses(self._project.store)  # first: the ledger must not end before any of them
+        return anchors.compared(verifying.verify(history, progress), versions, history)
 
     def archive(
         self, *, before: datetime | None = None, keep_days: float | None = None, progress: Progress | None = None
@@ -168,7 +171,20 @@ class Service:
                 before = self._project.clock() - timedelta(days=keep_days or 0)
             except OverflowError:
                 raise InvalidInput(f"{keep_days} days ago is no date", hint="give a smaller number") from None
-        return archive_events(self._project.ledger, self._project.archive, before=before, progress=progress)
+        return archive_events(
+            self._project.ledger,
+            self._project.archive,
+            before=before,
+            keys_before=self._keys_before(),
+            progress=progress,
+        )
+
+    def _keys_before(self) -> datetime | None:
+        """Since when idempotency keys live; None if that is before all time."""
+        try:
+            return self._project.clock() - timedelta(days=self._project.settings.idempotency_days)
+        except OverflowError:
+            return None
 
     def export(self, out: TextIO | BinaryIO, *, after: int = 0, until: int | None = None) -> int:
         """Write events as JSON lines; how many."""
@@ -176,12 +192,15 @@ class Service:
 
     # ── the projections ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def compact(self, progress: Progress | None = None) -> Compaction:
-        """Fold everything that is new into the projections, and remove files that nobody needs any more."""
+    def compact(self, progress: Progress | None = None, *, timeout: float = TURN) -> Compaction:
+        """Fold everything that is new into the projections, and remove files that nobody needs any more.
+
+        Waits up to `timeout` seconds for another process that is doing the same, or a replay.
+        """
         project = self._project
         project.ledger.head()  # a missing ledger is said before anything is written
-        before = project.store.current().watermark.position
-        with project.compactor() as compactor:
+        with project.store.working(timeout), project.compactor() as compactor:
+            before = project.store.current().watermark.position
             manifest = compactor.compact(progress)
             removed = compactor.sweep()
         return Compaction(
@@ -194,8 +213,9 @@ class Service:
     def replay(self, *, check: bool = True, engine: Engine = "local", progress: Progress | None = None) -> Replay:
         """Rebuild the projections from the ledger, publish them, and compare them with what was there."""
         self._project.ledger.head()  # a missing ledger is said before anything is written
-        before, problem = self._brought_up() if check else (None, "not asked for")
-        after = self._replayed(engine, None if before is None else before.watermark.position, progress)
+        with self._project.store.working(TURN):
+            before, problem = self._brought_up() if check else (None, "not asked for")
+            after = self._replayed(engine, None if before is None else before.watermark.position, progress)
         if before is None:
             return Replay(version=after.version, watermark=after.watermark, not_compared=problem)
         if before.watermark != after.watermark:  # only Spark's replay cannot be told where to stop
@@ -230,12 +250,13 @@ class Service:
         manifest, problem = self._what_is_there()
         if manifest is None:
             return None, f"what was there could not be read: {problem}"
+        if manifest.version == 0:
+            return None, "nothing was there"
         try:
             with self._project.compactor() as compactor:
-                manifest = compactor.compact()
+                return compactor.compact(), None
         except ProjectionError as damage:
             return None, f"what was there could not be read: {damage.message}"
-        return (manifest, None) if manifest.version else (None, "nothing was recorded yet")
 
     def _what_is_there(self) -> tuple[Manifest | None, str | None]:
         try:
@@ -250,7 +271,8 @@ class Service:
         if not self._tail_is_long():
             return
         try:
-            self.compact()
+            # Without waiting, and so without taking the work away from whoever is at it.
+            self.compact(timeout=0)
         except FencedOut:
             log.debug("another process compacts; its version is read", extra={"action": "query.fenced_out"})
         except StorageFailed as problem:

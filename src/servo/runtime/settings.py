@@ -14,12 +14,12 @@ from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import msgspec
 
 from servo.errors import InvalidName, InvalidSettings
 from servo.ids import check_name
+from servo.ledger.address import without_password
 
 DEFAULT = "default"
 _HOME = ".servo"
@@ -127,21 +127,6 @@ def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]
     known = {*VARIABLES, *OTHER_VARIABLES}
     names = sorted(name for name in environ if name.startswith("SERVO_") and name not in known)
     return [(name, _closest(name, known)) for name in names]
-
-
-def without_password(address: str) -> str:
-    """An address as it may be shown."""
-    if "://" not in address:
-        return address
-    try:
-        parts = urlsplit(address)
-        if parts.password is None and "password=" not in parts.query:
-            return address
-        user = f"{parts.username}:***@" if parts.username else ""
-        port = f":{parts.port}" if parts.port else ""
-        return f"{parts.scheme}://{user}{parts.hostname or ''}{port}{parts.path}"
-    except ValueError:
-        return address.partition(":")[0] + "://***"
 
 
 # ── finding and reading ──────────────────────────────────────────────────────────────────────────────────────────

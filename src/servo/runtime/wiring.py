@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Self
 
 from servo.clock import Clock, system_clock
+from servo.errors import LedgerCorrupt
 from servo.ids import UlidFactory
 from servo.ledger.archive import Archive
 from servo.ledger.history import History
@@ -46,13 +47,20 @@ class Project:
 
     @cached_property
     def ledger(self) -> Ledger:
-        return open_ledger(
+        ledger = open_ledger(
             self.settings.ledger,
             self.workspace,
             clock=self.clock,
             random_bytes=self._random_bytes,
             create=self._create,
         )
+        if self._create and (known := self.archive.last_position) > (head := ledger.head().position):
+            ledger.close()
+            raise LedgerCorrupt(
+                f"the ledger ends at position {head}, but its archive knows {known} events: it was lost or replaced",
+                hint="restore the ledger from a copy, or move the archive away to begin anew",
+            )
+        return ledger
 
     @cached_property
     def archive(self) -> Archive:
@@ -76,7 +84,7 @@ class Project:
         from servo.projections.reader import Reader, TailLimits  # noqa: PLC0415
 
         tail = self.settings.tail
-        limits = TailLimits(events=tail.events, age_seconds=tail.age_seconds, fold_seconds=tail.fold_ms / 1000)
+        limits = TailLimits(events=tail.events, fold_seconds=tail.fold_ms / 1000)
         return Reader(self.store, self.history, clock=self.clock, limits=limits)
 
     @cached_property
@@ -95,9 +103,9 @@ class Project:
         finally:
             compactor.close()
 
-    def mint(self) -> str:
-        """A new ULID."""
-        return self._mint.next()
+    def mint(self, count: int = 1) -> str:
+        """A new ULID, or the first of so many in a row: nobody else is given any of them."""
+        return self._mint.next(count=count)
 
     def close(self) -> None:
         if "ledger" in self.__dict__:

@@ -73,14 +73,25 @@ WHERE workspace_no = %(workspace_no)s
 RETURNING pg_notify(%(channel)s, '');
 
 -- name: known
--- Events that hold one of the given idempotency keys. The limit, which changes nothing about a unique key, keeps the
--- planner from other ways: one index look-up per key, however large the ledger is, also before it was analyzed.
-SELECT idempotency_key, event_id, position, event_type, payload
+-- Events that hold one of the given idempotency keys, in the ledger or in the archive. The limits, which change nothing
+-- about unique keys, keep the planner from other ways: one index look-up per key and table, however large the ledger is,
+-- also before it was analyzed.
+SELECT idempotency_key, event_id, position, event_type, payload, payload_hash
 FROM unnest(%(keys)s::text[]) AS wanted (key)
 CROSS JOIN LATERAL (
-    SELECT * FROM servo.events
-    WHERE workspace_no = %(workspace_no)s AND idempotency_key = wanted.key
-    LIMIT 1
+    (
+        SELECT idempotency_key, event_id, position, event_type, payload, NULL::bytea AS payload_hash
+        FROM servo.events
+        WHERE workspace_no = %(workspace_no)s AND idempotency_key = wanted.key
+        LIMIT 1
+    )
+    UNION ALL
+    (
+        SELECT idempotency_key, event_id, position, event_type, NULL, payload_hash
+        FROM servo.archived_keys
+        WHERE workspace_no = %(workspace_no)s AND idempotency_key = wanted.key
+        LIMIT 1
+    )
 ) AS holder;
 
 -- name: newest_of_subjects
@@ -126,6 +137,23 @@ SELECT chain_hash FROM servo.events WHERE workspace_no = %(workspace_no)s AND po
 -- name: trim
 -- Remove events that the archive holds.
 DELETE FROM servo.events WHERE workspace_no = %(workspace_no)s AND position <= %(position)s;
+
+-- name: keys_to_keep
+-- Some of the events between two positions whose keys stay, because their ids are greater than a given one.
+SELECT idempotency_key, event_id, position, event_type, payload, NULL::bytea
+FROM servo.events
+WHERE workspace_no = %(workspace_no)s AND position > %(after)s AND position <= %(position)s
+  AND event_id > %(forget_keys)s
+ORDER BY position LIMIT %(limit)s;
+
+-- name: keep_keys
+-- The keys of events that leave the ledger, as rows of text.
+COPY servo.archived_keys (workspace_no, idempotency_key, event_id, position, event_type, payload_hash)
+FROM STDIN;
+
+-- name: forget_keys
+-- Let the keys of archived events up to an id be free again.
+DELETE FROM servo.archived_keys WHERE workspace_no = %(workspace_no)s AND event_id <= %(forget_keys)s;
 
 -- name: mark_trimmed
 -- Remember how far events were removed, and the chain hash there.

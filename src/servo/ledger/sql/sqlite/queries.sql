@@ -18,11 +18,17 @@ FROM workspaces WHERE workspace_no = ?;
 UPDATE workspaces SET position = ?, event_id = ?, chain_hash = ?, occurred_at = ? WHERE workspace_no = ?;
 
 -- name: known
--- Events that hold one of the given idempotency keys, which come as one JSON list.
--- The cross join pins the plan: one index look-up per key, however large the ledger is.
-SELECT idempotency_key, event_id, position, event_type, payload
-FROM json_each(?) AS wanted CROSS JOIN events
-WHERE workspace_no = ? AND idempotency_key = wanted.value;
+-- Events that hold one of the given idempotency keys, which come as one JSON list, in the ledger or in the archive.
+-- The cross joins pin the plan: one index look-up per key, however large the ledger is; and none of the archived keys
+-- where there are none, which is asked once.
+SELECT idempotency_key, event_id, position, event_type, payload, NULL AS payload_hash
+FROM json_each(:keys) AS wanted CROSS JOIN events
+WHERE workspace_no = :workspace_no AND idempotency_key = wanted.value
+UNION ALL
+SELECT idempotency_key, event_id, position, event_type, NULL, payload_hash
+FROM json_each(:keys) AS wanted CROSS JOIN archived_keys
+WHERE workspace_no = :workspace_no AND idempotency_key = wanted.value
+  AND EXISTS (SELECT 1 FROM archived_keys WHERE workspace_no = :workspace_no);
 
 -- name: newest_of_subjects
 -- The newest event after a position that concerns one of the given subjects, which come as one JSON list.
@@ -62,6 +68,20 @@ SELECT chain_hash FROM events WHERE workspace_no = ? AND position = ?;
 -- name: trim
 -- Remove events that the archive holds.
 DELETE FROM events WHERE workspace_no = ? AND position <= ?;
+
+-- name: keys_to_keep
+-- Events up to a position whose keys stay, because their ids are greater than a given one.
+SELECT idempotency_key, event_id, position, event_type, payload, NULL
+FROM events WHERE workspace_no = ? AND position <= ? AND event_id > ?;
+
+-- name: keep_key
+-- The key of an event that leaves the ledger.
+INSERT INTO archived_keys (workspace_no, idempotency_key, event_id, position, event_type, payload_hash)
+VALUES (?, ?, ?, ?, ?, ?);
+
+-- name: forget_keys
+-- Let the keys of archived events up to an id be free again.
+DELETE FROM archived_keys WHERE workspace_no = ? AND event_id <= ?;
 
 -- name: mark_trimmed
 -- Remember how far events were removed, and the chain hash there.
