@@ -68,7 +68,7 @@ lock: setup ## Pin the newest packages that pyproject.toml allows
 	@scripts/lock
 
 clean: ## Remove .venv and all that tools, tests and Spark left
-	@rm -rf .venv .servo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
+	@rm -rf .venv .servo/demo .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
 	  build dist bench/out bench/results spark-warehouse metastore_db derby.log artifacts
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -7,10 +7,17 @@ from typing import Any
 import pytest
 
 from servo.errors import InvalidInput, ServoError
-from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes, PartitionSet
-from servo.events.definitions import Source
+from servo.events.columns import CheckOutcomes, InputPartitions, Outcome, PartitionOutcomes, PartitionSet
+from servo.events.definitions import AssetDefinition, PlannedTask, Source
 from servo.events.fact import Fact
-from servo.events.model import PartitionsInvalidated, RunRequested, TaskFinished, TaskStarted
+from servo.events.model import (
+    DefinitionsDeployed,
+    PartitionsInvalidated,
+    RunPlanned,
+    RunRequested,
+    TaskFinished,
+    TaskStarted,
+)
 from servo.fold import fold
 from servo.fold.batch import batch
 from servo.ledger import MemoryLedger, Workspace
@@ -59,6 +66,13 @@ BAD: dict[str, Any] = {
     "an attempt beyond 64 bits": lambda: started(attempt=2**70),
     "a priority beyond 64 bits": lambda: requested(priority=2**70),
     "a chunk beyond 64 bits": lambda: requested(source=Source(kind="backfill", id="b", detail="9" * 30)),
+    "two checks of one name": lambda: finished(checks=[CheckOutcomes(name="unique", keys=["n=i:1"])] * 2),
+    "two tasks of one key": lambda: RunPlanned(
+        run_id="run_1", tasks=[PlannedTask(**ASSET, task_key="t", partition_count=1)] * 2
+    ),
+    "an asset deployed twice": lambda: DefinitionsDeployed(
+        deployment_id="d", number=1, definitions_hash="h", assets=[AssetDefinition(**ASSET, code_version="1")] * 2
+    ),
     "an invalidated key that is none": lambda: PartitionsInvalidated(
         invalidation_id="i", reason="r", sets=[PartitionSet(**ASSET, keys=["x"])]
     ),

@@ -65,7 +65,13 @@ def verify(ctx: click.Context, as_json: bool) -> None:
 @ledger.command()
 @json_option
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare with what was there, row for row.")
-@click.option("--engine", type=click.Choice(["local", "spark"]), default="local", show_default=True)
+@click.option(
+    "--engine",
+    type=click.Choice(["local", "spark"]),
+    default="local",
+    show_default=True,
+    help="Who does the work: this process, or Spark for what outgrows it.",
+)
 @click.pass_context
 def replay(ctx: click.Context, check: bool, engine: Literal["local", "spark"], as_json: bool) -> None:
     """Rebuild every projection from the ledger.

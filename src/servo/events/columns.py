@@ -12,7 +12,7 @@ from enum import StrEnum
 from typing import TypeVar
 
 from servo.errors import InvalidInput
-from servo.events.fact import Int64, Value, require_aware
+from servo.events.fact import Int64, Value, require_aware, require_distinct
 from servo.ids import is_ulid, ulid_offset, ulid_range
 from servo.partitions import PartitionKey
 
@@ -51,7 +51,7 @@ class PartitionOutcomes(Value, frozen=True, kw_only=True):
     error: str | list[str | None] | None = None
 
     def __post_init__(self) -> None:
-        _require_set(self.keys, "a set of partitions")
+        require_distinct(self.keys, "a set of partitions")
         for name in ("outcome", "rows", "bytes", "files", "content_hash", "error"):
             _require_length(self, name, len(self.keys))
 
@@ -122,7 +122,7 @@ class CheckOutcomes(Value, frozen=True, kw_only=True):
     observed: str | list[str | None] | None = None
 
     def __post_init__(self) -> None:
-        _require_set(self.keys, f"check {self.name!r}")
+        require_distinct(self.keys, f"check {self.name!r}")
         for name in ("passed", "observed"):
             _require_length(self, name, len(self.keys))
 
@@ -152,7 +152,7 @@ class EarlierMaterializations(Value, frozen=True, kw_only=True):
     content_hash: str | list[str | None] | None = None
 
     def __post_init__(self) -> None:
-        _require_set(self.keys, "a rollback")
+        require_distinct(self.keys, "a rollback")
         for name in ("materialization_ids", "run_ids", "materialized_at", "code_version", "content_hash"):
             _require_length(self, name, len(self.keys))
         for moment in self.materialized_at:
@@ -161,13 +161,6 @@ class EarlierMaterializations(Value, frozen=True, kw_only=True):
     def require_foldable(self) -> None:
         _require_keys(self.keys)
         _require_ulids(self.materialization_ids)
-
-
-def _require_set(keys: list[str], what: str) -> None:
-    """What is said about a partition is said once: of two things of one moment none would be the newer."""
-    if len(set(keys)) != len(keys):
-        twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidInput(f"{what} names {twice!r} twice", hint="name each partition once")
 
 
 def _require_keys(keys: list[str]) -> None:

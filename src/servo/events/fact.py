@@ -76,3 +76,10 @@ def require_aware(moment: datetime | None, what: str) -> None:
             f"{what} has no timezone: {moment.isoformat()}",
             hint="give an aware datetime, such as datetime.now(UTC)",
         )
+
+
+def require_distinct(names: list[str], what: str) -> None:
+    """Refuse to be told two things about one: of a single fact neither would be the newer."""
+    if len(set(names)) != len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise InvalidInput(f"{what} names {twice!r} twice", hint="name each once")

@@ -39,7 +39,7 @@ from servo.events.columns import (
     PartitionSet,
 )
 from servo.events.definitions import AssetDefinition, PlannedTask, ScheduleDefinition, SensorDefinition, Source
-from servo.events.fact import Fact, Int64, require_aware
+from servo.events.fact import Fact, Int64, require_aware, require_distinct
 
 # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -62,6 +62,12 @@ class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
     schedules: list[ScheduleDefinition] = []
     sensors: list[SensorDefinition] = []
     removed_asset_ids: list[str] = []
+
+    def require_foldable(self) -> None:
+        super().require_foldable()
+        require_distinct([asset.asset_id for asset in self.assets], "a deployment")
+        require_distinct([schedule.schedule_id for schedule in self.schedules], "a deployment")
+        require_distinct([sensor.sensor_id for sensor in self.sensors], "a deployment")
 
     @property
     def idempotency_key(self) -> str:
@@ -117,6 +123,10 @@ class RunPlanned(Fact, frozen=True, kw_only=True):
     run_id: str
     tasks: list[PlannedTask]
     deployment_id: str | None = None
+
+    def require_foldable(self) -> None:
+        super().require_foldable()
+        require_distinct([task.task_key for task in self.tasks], f"the plan of {self.run_id}")
 
 
 class RunStarted(Fact, frozen=True, kw_only=True):
@@ -221,6 +231,10 @@ class TaskFinished(Fact, frozen=True, kw_only=True):
     worker: str | None = None
     spark_application_id: str | None = None
     error: str | None = None
+
+    def require_foldable(self) -> None:
+        super().require_foldable()
+        require_distinct([check.name for check in self.checks], f"the checks of {self.task_key}")
 
     @property
     def idempotency_key(self) -> str:
