@@ -29,7 +29,9 @@ class Project:
     """A ledger, its projections and a reader in a folder of their own."""
 
     def __init__(self, url: str | None = None) -> None:
-        self.folder = Path(tempfile.mkdtemp(prefix="servo-bench-"))
+        # Removed with the process at the latest.
+        self._folder = tempfile.TemporaryDirectory(prefix="servo-bench-", ignore_cleanup_errors=True)
+        self.folder = Path(self._folder.name)
         self.ledger = open_ledger(url or f"sqlite:{self.folder / 'ledger.db'}", Workspace("bench", "main"))
         self.history = History(self.ledger, None)
         self.store = Store(self.folder / "projections")

@@ -27,7 +27,7 @@ pytest_plugins = ("tests.contract.fixtures",)
 
 POINTS = sorted(faults.POINTS)
 VISITS = (1, 2, 3)
-RANDOM_ROUNDS = 200 - len(POINTS) * len(VISITS)
+RANDOM_ROUNDS = 200
 ROUNDS_ON_ONE_LEDGER = 31
 
 
