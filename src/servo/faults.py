@@ -11,6 +11,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from threading import Lock
 
 POINTS = frozenset(
     {
@@ -59,12 +60,14 @@ def _require_known(point: str) -> None:
 
 def _kill_at_visit(visit: int) -> Callable[[], None]:
     remaining = visit
+    counting = Lock()  # a point may be reached by several threads
 
     def kill() -> None:
         nonlocal remaining
-        remaining -= 1
-        if remaining == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
+        with counting:
+            remaining -= 1
+            if remaining == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
 
     return kill
 

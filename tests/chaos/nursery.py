@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
+from threading import Lock
 from typing import IO, Any
 
 import pandas as pd  # Arrow loads it at its first array, which must not be in each child
@@ -107,12 +108,14 @@ def _arm(work: Work) -> None:
     faults._arm_from_environment()
     [(point, kill)] = faults._armed.items()
     visits = 0
+    one_at_a_time = Lock()  # files are written side by side, and each is a visit
 
     def reached() -> None:
         nonlocal visits
-        visits += 1
-        work.reached.write_text(f"{point}=kill:{visits}")
-        kill()
+        with one_at_a_time:
+            visits += 1
+            work.reached.write_text(f"{point}=kill:{visits}")
+            kill()
 
     faults._armed[point] = reached
 
