@@ -1,18 +1,78 @@
 """Servo: a partition-aware orchestrator for data assets that Spark computes."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from servo import testing
+    from servo.assets import checks as check
+    from servo.assets.automation import RunRequest, Schedule, sensor
+    from servo.assets.decorator import Dep, asset
+    from servo.assets.spec import Approval, Retry
+    from servo.partitions import Cron, Daily, Dynamic, Hourly, Monthly, Static, Weekly
+    from servo.partitions import mappings as mapping
+    from servo.runtime.reading import read
     from servo.runtime.views import spark_views
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "spark_views"]
+__all__ = [
+    "Approval",
+    "Cron",
+    "Daily",
+    "Dep",
+    "Dynamic",
+    "Hourly",
+    "Monthly",
+    "Retry",
+    "RunRequest",
+    "Schedule",
+    "Static",
+    "Weekly",
+    "__version__",
+    "asset",
+    "check",
+    "mapping",
+    "read",
+    "sensor",
+    "spark_views",
+    "testing",
+]
+
+# Where each name comes from; without a second part it is the module itself.
+_PLACES = {
+    "Approval": "servo.assets.spec:Approval",
+    "Cron": "servo.partitions:Cron",
+    "Daily": "servo.partitions:Daily",
+    "Dep": "servo.assets.decorator:Dep",
+    "Dynamic": "servo.partitions:Dynamic",
+    "Hourly": "servo.partitions:Hourly",
+    "Monthly": "servo.partitions:Monthly",
+    "Retry": "servo.assets.spec:Retry",
+    "RunRequest": "servo.assets.automation:RunRequest",
+    "Schedule": "servo.assets.automation:Schedule",
+    "Static": "servo.partitions:Static",
+    "Weekly": "servo.partitions:Weekly",
+    "asset": "servo.assets.decorator:asset",
+    "check": "servo.assets.checks",
+    "mapping": "servo.partitions.mappings",
+    "read": "servo.runtime.reading:read",
+    "sensor": "servo.assets.automation:sensor",
+    "spark_views": "servo.runtime.views:spark_views",
+    "testing": "servo.testing",
+}
 
 
 def __getattr__(name: str) -> Any:
     """Load what the package offers when it is asked for: `import servo` alone stays quick."""
-    if name == "spark_views":
-        from servo.runtime.views import spark_views  # noqa: PLC0415
+    place = _PLACES.get(name)
+    if place is None:
+        raise AttributeError(f"module 'servo' has no attribute {name!r}")
+    module, _, attribute = place.partition(":")
+    found = import_module(module)
+    value = getattr(found, attribute) if attribute else found
+    globals()[name] = value  # so that the next look finds it at once
+    return value
 
-        return spark_views
-    raise AttributeError(f"module 'servo' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -7,10 +7,17 @@
     │   ├── InvalidPartitionKey
     │   ├── InvalidCanonicalValue
     │   ├── InvalidSettings
-    │   └── InvalidQuery
+    │   ├── InvalidQuery
+    │   ├── InvalidDefinition      with the file and line of the definition
+    │   ├── InvalidPartition
+    │   ├── InvalidSelection
+    │   └── InputsMissing
     ├── NotFound                   exit 3: it is not there
     │   ├── LedgerNotFound
-    │   └── EventNotFound
+    │   ├── EventNotFound
+    │   ├── AssetNotFound
+    │   ├── RunNotFound
+    │   └── DataNotFound
     ├── Conflict                   exit 4: somebody else was first; look again, decide again
     │   ├── AppendConflict
     │   ├── IdempotencyMismatch
@@ -27,8 +34,14 @@
     │   ├── ProjectionDamaged
     │   ├── ProjectionMissing
     │   └── ProjectionLagging
+    ├── TaskError                  an attempt at a task came to nothing
+    │   ├── UserCodeFailed
+    │   ├── OutputRefused
+    │   ├── WorkCancelled
+    │   └── WorkerLost
     └── EnvironmentProblem
         ├── JavaMissing
+        ├── SparkUnavailable
         └── MissingExtra
 
 `code` is stable and meant for programs; `message` says what is wrong and `hint` what to do about it.
@@ -106,6 +119,30 @@ class InvalidQuery(InvalidInput):
     code = "invalid-query"
 
 
+class InvalidDefinition(InvalidInput):
+    """An asset, schedule or sensor that cannot be meant; the message begins with the file and line of it."""
+
+    code = "invalid-definition"
+
+
+class InvalidPartition(InvalidInput):
+    """A partition, or a set of them, that the asset's definition does not have."""
+
+    code = "invalid-partition"
+
+
+class InvalidSelection(InvalidInput):
+    """A selection of assets that does not read, or that selects nothing."""
+
+    code = "invalid-selection"
+
+
+class InputsMissing(InvalidInput):
+    """Partitions would be computed from upstream partitions that are not there and not part of the run."""
+
+    code = "inputs-missing"
+
+
 class NotFound(ServoError):
     """It is not there, or not visible to whoever asks."""
 
@@ -123,6 +160,24 @@ class EventNotFound(NotFound):
     """No event has that id or position."""
 
     code = "event-not-found"
+
+
+class AssetNotFound(NotFound):
+    """No asset has that name or key."""
+
+    code = "asset-not-found"
+
+
+class RunNotFound(NotFound):
+    """No run has that id."""
+
+    code = "run-not-found"
+
+
+class DataNotFound(NotFound):
+    """A partition has no such materialization, or its files are gone."""
+
+    code = "data-not-found"
 
 
 class Conflict(ServoError):
@@ -243,6 +298,39 @@ class ProjectionLagging(ProjectionError):
         self.behind_seconds = behind_seconds
 
 
+class TaskError(ServoError):
+    """An attempt at a task came to nothing. Only `retryable` ones deserve another attempt."""
+
+    code = "task-error"
+    retryable: ClassVar[bool] = True
+
+
+class UserCodeFailed(TaskError):
+    """An asset's function raised, or Spark did while it computed what the function asked for."""
+
+    code = "user-code-failed"
+
+
+class OutputRefused(TaskError):
+    """What a function returned cannot be published: no DataFrame, a changed schema, rows of other partitions."""
+
+    code = "output-refused"
+    retryable = False
+
+
+class WorkCancelled(TaskError):
+    """Somebody cancelled the run while the task was at work."""
+
+    code = "work-cancelled"
+    retryable = False
+
+
+class WorkerLost(TaskError):
+    """A worker was not heard of for longer than its lease."""
+
+    code = "worker-lost"
+
+
 class EnvironmentProblem(ServoError):
     """Something that Servo needs is not on this machine."""
 
@@ -253,6 +341,12 @@ class JavaMissing(EnvironmentProblem):
     """Spark needs Java 17 or newer and none was found."""
 
     code = "java-missing"
+
+
+class SparkUnavailable(EnvironmentProblem):
+    """Spark did not start, or the cluster cannot be reached."""
+
+    code = "spark-unavailable"
 
 
 class MissingExtra(EnvironmentProblem):

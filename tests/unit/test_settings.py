@@ -8,7 +8,17 @@ import pytest
 
 from servo.errors import InvalidSettings
 from servo.ledger.address import without_password
-from servo.runtime.settings import Settings, TailSettings, load_settings, unknown_variables
+from servo.runtime.settings import (
+    VARIABLES,
+    LimitSettings,
+    RetentionSettings,
+    Settings,
+    SparkSettings,
+    TailSettings,
+    WorkerSettings,
+    load_settings,
+    unknown_variables,
+)
 
 
 def load(folder: Path, toml: str | None = None, **environ: str) -> Settings:
@@ -28,6 +38,7 @@ def test_defaults(tmp_path: Path) -> None:
     settings = load(tmp_path)
     home = tmp_path / ".servo"
     assert settings == Settings(
+        root=tmp_path,
         home=home,
         ledger=f"sqlite:{home / 'ledger.db'}",
         storage=str(home / "storage"),
@@ -36,6 +47,11 @@ def test_defaults(tmp_path: Path) -> None:
     )
     assert (settings.tenant, settings.workspace, settings.idempotency_days) == ("default", "default", 7)
     assert settings.tail == TailSettings(events=5000, age_seconds=60, fold_ms=200)
+    assert (settings.namespace, settings.definitions) == ("default", None)
+    assert settings.spark == SparkSettings(master="local[*]", remote=None, conf={})
+    assert settings.limits == LimitSettings(tasks=4, runs=10, threads=4, pools={})
+    assert settings.worker == WorkerSettings(lease_seconds=15.0, heartbeat_seconds=3.0)
+    assert settings.retention == RetentionSettings(versions=None, days=None, grace_hours=24)
     assert {setting.origin for setting in settings.shown()} == {"default"}
 
 
@@ -58,6 +74,7 @@ def test_it_is_found_from_below_and_paths_start_at_the_file(tmp_path: Path) -> N
     load(tmp_path, 'home = "state"')
     assert load(below).home == tmp_path / "state"
     assert load(below).source == tmp_path / "servo.toml"
+    assert load(below).root == tmp_path
     (tmp_path / "a" / "pyproject.toml").write_text("[tool.servo]\ntenant = 'nearer'\n")
     assert load(below).tenant == "nearer"
     assert load(below).home == tmp_path / "a" / ".servo"
@@ -84,6 +101,76 @@ def test_the_environment_overrides_and_its_paths_start_here(tmp_path: Path) -> N
     assert {setting.key: setting.origin for setting in settings.shown()}["tail.events"] == "SERVO_TAIL_EVENTS"
 
 
+def test_tables(tmp_path: Path) -> None:
+    toml = """
+        namespace = "sales_eu"
+        definitions = "assets.py,more"
+        [spark]
+        master = "spark://host:7077"
+        [spark.conf]
+        "spark.sql.shuffle.partitions" = 8
+        spark.sql.ansi.enabled = true
+        spark.memory.fraction = 0.5
+        spark.app.name = "x"
+        [limits]
+        runs = 2
+        pools = { api = 1, "big db" = 3 }
+        [worker]
+        lease_seconds = 7
+        [retention]
+        versions = 3
+        grace_hours = 0
+    """
+    settings = load(tmp_path, toml, SERVO_LIMITS_TASKS="9", SERVO_RETENTION_DAYS="30", SERVO_DEFINITIONS="other")
+    assert (settings.namespace, settings.definitions) == ("sales_eu", "other")
+    assert settings.spark.master == "spark://host:7077"
+    assert settings.spark.conf == {
+        "spark.sql.shuffle.partitions": "8",
+        "spark.sql.ansi.enabled": "true",
+        "spark.memory.fraction": "0.5",
+        "spark.app.name": "x",
+    }
+    assert settings.limits == LimitSettings(tasks=9, runs=2, pools={"api": 1, "big db": 3})
+    assert settings.worker == WorkerSettings(lease_seconds=7.0)
+    assert settings.retention == RetentionSettings(versions=3, days=30, grace_hours=0)
+    shown = {setting.key: (setting.value, setting.origin) for setting in settings.shown()}
+    assert shown["limits.pools"] == ("api=1, big db=3", str(tmp_path / "servo.toml"))
+    assert shown["limits.tasks"] == ("9", "SERVO_LIMITS_TASKS")
+    assert shown["limits.threads"] == ("4", "default")
+    assert shown["spark.remote"] == ("none", "default")
+    assert set(VARIABLES.values()) == shown.keys() - {"spark.conf", "limits.pools"}
+
+
+def test_whose_spark_remote_holds(tmp_path: Path) -> None:
+    def remote(settings: Settings) -> tuple[str | None, str | None]:
+        return settings.spark.remote, settings.origins.get("spark.remote")
+
+    assert remote(load(tmp_path, SPARK_REMOTE=" ")) == (None, None)
+    assert remote(load(tmp_path, SPARK_REMOTE="sc://a")) == ("sc://a", "SPARK_REMOTE")
+    toml = '[spark]\nremote = "sc://b"'
+    assert remote(load(tmp_path, toml, SPARK_REMOTE="sc://a")) == ("sc://b", str(tmp_path / "servo.toml"))
+    both = {"SPARK_REMOTE": "sc://a", "SERVO_SPARK_REMOTE": "sc://c"}
+    assert remote(load(tmp_path, **both)) == ("sc://c", "SERVO_SPARK_REMOTE")
+
+
+def test_spark_secrets_are_not_shown(tmp_path: Path) -> None:
+    toml = """
+        [spark]
+        remote = "sc://host:15002/;use_ssl=true;token=hunter2"
+        [spark.conf]
+        spark.hadoop.fs.s3a.secret.key = "hunter2"
+        spark.my.PassWord = "hunter2"
+        spark.jdbc.url = "postgresql://me:hunter2@host/db"
+        spark.plain = "seen"
+    """
+    settings = load(tmp_path, toml)
+    assert settings.spark.conf["spark.my.PassWord"] == "hunter2"
+    for text in (repr(settings), repr(settings.spark), f"{settings.shown()}"):
+        assert "hunter2" not in text
+        assert "sc://host:15002/;***" in text
+        assert "spark.plain=seen" in text
+
+
 @pytest.mark.parametrize("ledger", ["sqlite:/x/l.db", "sqlite:///x/l.db", "sqlite:/x/y/../l.db"])
 def test_sqlite_addresses(tmp_path: Path, ledger: str) -> None:
     assert load(tmp_path, SERVO_LEDGER=ledger).ledger == "sqlite:/x/l.db"
@@ -95,6 +182,25 @@ def test_sqlite_addresses(tmp_path: Path, ledger: str) -> None:
         ("tennant = 'a'", ["servo.toml", "'tennant'", "did you mean tenant?"]),
         ("[tail]\nevent = 3", ["'tail.event'", "did you mean tail.events?"]),
         ("xyzzy = 1", ["'xyzzy'", "known are home, ledger"]),
+        ("[retension]\ndays = 3", ["'retension'", "did you mean retention?"]),
+        ("heartbeat_seconds = 1", ["'heartbeat_seconds'", "did you mean worker.heartbeat_seconds?"]),
+        ("[spark]\nhome = 'x'", ["'spark.home'", "did you mean home?"]),
+        ("[spark]\nxyzzy = 'x'", ["'spark.xyzzy'", "known are spark.master, spark.remote, spark.conf"]),
+        ("[spark]\nremote = 'spark://me:hunter2@h'", ["spark.remote is not", "sc://"]),
+        ("[spark]\nconf = 3", ["spark.conf", "expected object"]),
+        ("[spark.conf]\nspark.x = [1]", ["spark.conf", "'spark.x'", "a number"]),
+        ("[spark.conf]\nspark.x = 1\n'spark.x' = 2", ["spark.conf has 'spark.x' twice"]),
+        ("[limits]\nthreads = 0", ["limits.threads", ">= 1"]),
+        ("[limits]\npools = { api = 0 }", ["limits.pools", ">= 1"]),
+        ("[limits.pools]\napi = 'one'", ["limits.pools", "expected int"]),
+        ("[worker]\nheartbeat_seconds = 7.5", ["worker.lease_seconds is 15", "two heartbeats take 15", "twice"]),
+        ("[worker]\nlease_seconds = nan", ["worker.lease_seconds", "> 0"]),
+        ("[worker]\nlease_seconds = inf", ["worker.lease_seconds", "<= 86400"]),
+        ("[retention]\nversions = 0", ["retention.versions", ">= 1"]),
+        ("[retention]\ngrace_hours = -1", ["retention.grace_hours", ">= 0"]),
+        ("namespace = 'Acme'", ["namespace", "'Acme'", "lower-case"]),
+        ("namespace = 'a/b'", ["namespace", "'a/b'"]),
+        ("definitions = ' '", ["definitions names nothing"]),
         ("tenant = 3", ["tenant", "expected str"]),
         ("[tail]\nevents = 'many'", ["tail.events", "expected int"]),
         ("[tail]\nevents = 0", ["tail.events", ">= 1"]),
@@ -122,6 +228,8 @@ def test_mistakes_in_the_environment(tmp_path: Path) -> None:
     assert "SERVO_TENANT: tenant: 'A'" in mistake(tmp_path, SERVO_TENANT="A")
     assert "SERVO_TAIL_EVENTS='many'" in mistake(tmp_path, SERVO_TAIL_EVENTS="many")
     assert ">= 1" in mistake(tmp_path, SERVO_TAIL_EVENTS="0")
+    assert "SERVO_WORKER_LEASE_SECONDS='nan'" in mistake(tmp_path, SERVO_WORKER_LEASE_SECONDS="nan")
+    assert "SERVO_WORKER_LEASE_SECONDS: worker.lease_seconds is 2" in mistake(tmp_path, SERVO_WORKER_LEASE_SECONDS="2")
 
 
 def test_two_files_in_one_folder(tmp_path: Path) -> None:

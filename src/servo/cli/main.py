@@ -5,18 +5,20 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
 from servo import __version__
+from servo.cli import interrupts
 from servo.cli.lazy import ClosedPipe, LazyGroup
 from servo.errors import ServoError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 CLOSED_PIPE = 141  # 128 + SIGPIPE
+TERMINATED = 143  # 128 + SIGTERM
 
 cli = LazyGroup(
     "servo",
@@ -24,10 +26,21 @@ cli = LazyGroup(
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict. Completion: see docs/reference/cli.md.",
     context_settings={"help_option_names": ["-h", "--help"]},
     places={
+        "asset": ("servo.cli.asset:asset", "List and show the project's assets."),
+        "check": ("servo.cli.check:check", "Say what is wrong with the project's definitions."),
         "demo": ("servo.cli.demo:demo", "Show what Servo does, from nothing to results."),
         "doctor": ("servo.cli.doctor:doctor", "Check this machine and this project; change nothing."),
+        "init": ("servo.cli.init:init", "Begin a project: a few assets that run as they stand."),
         "ledger": ("servo.cli.ledger:ledger", "Verify, replay, compact, archive and export the ledger."),
+        "materialize": ("servo.cli.materialize:materialize", "Compute partitions of assets, and wait for them."),
+        "partition": ("servo.cli.partition:partition", "The history of a partition, and the way back."),
+        "plan": ("servo.cli.plan:plan", "Explain what a run would do; change nothing."),
         "query": ("servo.cli.query:query", "Run one SELECT over the projections."),
+        "read": ("servo.cli.read:read", "Show the data of an asset, now or as of then."),
+        "run": ("servo.cli.run:run", "List, show, cancel and retry runs, and read their logs."),
+        "up": ("servo.cli.up:up", "Run the control loop and workers until stopped."),
+        "vacuum": ("servo.cli.vacuum:vacuum", "Remove data files that no event points to."),
+        "worker": ("servo.cli.worker:worker", "Take tasks and run them on Spark."),
     },
 )
 click.version_option(__version__, "-V", "--version", prog_name="servo")(cli)
@@ -37,6 +50,7 @@ def main() -> None:
     """The entry point of the `servo` command."""
     if sys.stdout is None:  # somebody closed it
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (it lives as long as the program)
+    interrupts.listen()
     code = run(sys.argv[1:])
     unwritten = False
     try:
@@ -48,27 +62,39 @@ def main() -> None:
     if code == CLOSED_PIPE or unwritten:
         # Python would complain when it flushes at the end.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    if code == INTERRUPTED:
-        # What was at work is simply left: nothing half-done is ever visible.
+    if code in (INTERRUPTED, TERMINATED):
+        # What was at work is simply left: nothing half-done is ever visible. A progress bar may have hidden the cursor.
+        if sys.stderr.isatty():
+            sys.stderr.write("\x1b[?25h")
         sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 
 
 def _interruptibly(work: Callable[[], Any]) -> Any:
-    """Work in a thread of its own, so that the main one hears Ctrl-C: databases at work do not."""
+    """Work in a thread of its own, so that the main one hears Ctrl-C: databases at work do not.
+
+    A command that has asked for it reacts to the first Ctrl-C and goes on; see `servo.cli.interrupts`.
+    """
     result: list[Any] = []
     failure: list[BaseException] = []
+    done = Event()  # not `join`: a thread whose join was interrupted counts as ended (Python 3.11)
 
     def do() -> None:
         try:
             result.append(work())
         except BaseException as problem:  # noqa: BLE001 (it goes on in the main thread)
             failure.append(problem)
+        finally:
+            done.set()
 
-    thread = Thread(target=do, name="servo", daemon=True)
-    thread.start()
-    thread.join()
+    Thread(target=do, name="servo", daemon=True).start()
+    while not done.is_set():
+        try:
+            done.wait()
+        except KeyboardInterrupt:
+            if not interrupts.react():
+                raise
     if failure:
         raise failure[0]
     return result[0]
@@ -92,6 +118,12 @@ def run(args: Sequence[str]) -> int:
     except click.ClickException as problem:
         _say("failed", problem.format_message(), None, as_json=as_json)
         return problem.exit_code
+    except interrupts.Terminated:
+        _say("interrupted", "terminated", None, as_json=as_json)
+        return TERMINATED
+    except interrupts.Left as left:
+        _say("interrupted", left.message, left.hint, as_json=as_json)
+        return INTERRUPTED
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted", "interrupted", None, as_json=as_json)
         return INTERRUPTED

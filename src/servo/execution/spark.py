@@ -1,47 +1,237 @@
-"""The Spark session: started when first needed, never stopped if somebody else started it."""
+"""The Spark session: started when first needed, never stopped if somebody else started it.
+
+Where it runs is configuration alone: `local[*]`, `spark://host:port`, `yarn` and `k8s://…` are masters of a classic
+session, with a JVM in this machine as its driver; `sc://host:port` is the address of a Spark Connect server.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+import socket
 import sys
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
+import msgspec
+from py4j.protocol import Py4JError
+from pyspark import SparkContext
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
+from servo.errors import InvalidSettings, SparkUnavailable
+from servo.execution import connect, jvm
+from servo.execution.failures import is_session_lost
 from servo.execution.java import require_java
 
-_SETTINGS = {
+LOCAL = "local[*]"
+_MASTERS = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn(-\w+)?|k8s://.+")
+_HINT = "masters are local[*], spark://host:port, yarn and k8s://https://host:port; a Connect server is spark.remote"
+_SESSION = {"spark.sql.session.timeZone": "UTC"}
+_CLASSIC = {
+    **_SESSION,
+    "spark.app.name": "servo",
+    "spark.log.level": "ERROR",
+    "spark.scheduler.mode": "FAIR",  # runs share the cluster: each has a pool, see tagging.py
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
-    "spark.log.level": "ERROR",
-    "spark.sql.session.timeZone": "UTC",
 }
 
 
+class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where and how to start a session. What `conf` says wins over all that Servo would set.
+
+    `timeout_seconds` is how long a standalone master or a Connect server may take to answer. YARN and Kubernetes may
+    have to find room first, and have time limits of their own.
+    """
+
+    master: str | None = LOCAL
+    remote: str | None = None
+    conf: dict[str, str] = {}
+    timeout_seconds: float = 30.0
+
+
+class _Owned:
+    """The session that we started, and how many blocks use it: it ends with the last of them."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.session: SparkSession | None = None
+        self.users = 0
+
+
+_OWNED = _Owned()
+
+
 @contextmanager
-def session(master: str = "local[*]") -> Iterator[SparkSession]:
-    """The active session, or a new one that ends with the block."""
-    active = SparkSession.getActiveSession()
-    if active is not None:
-        yield active
-        return
-    require_java(os.environ)
+def session(settings: SparkSettings | str | None = None) -> Iterator[SparkSession]:
+    """The session that is there, as it is; or a new one, which ends with the block. A text is a master."""
+    if not isinstance(settings, SparkSettings):
+        settings = SparkSettings(master=settings or LOCAL)
+    with _OWNED.lock:
+        found = existing()
+        if found is None:
+            found = _OWNED.session = _start(settings)
+            _OWNED.users = 0
+        ours = _OWNED.session is not None and _same(found, _OWNED.session)
+        _OWNED.users += ours
+    try:
+        yield found
+    finally:
+        if ours:
+            _leave()
+
+
+def _leave() -> None:
+    with _OWNED.lock:
+        _OWNED.users -= 1
+        if _OWNED.users or _OWNED.session is None:
+            return
+        last, _OWNED.session = _OWNED.session, None
+        if is_connect(last):
+            connect.stop(last)
+            return
+        if last.sparkContext._jsc is None:
+            return  # the work stopped it, and what is there by now is not ours
+        try:
+            application_id(last)  # PySpark would warn of a JVM that is gone, and then fall over it
+        except Exception as problem:
+            if not is_session_lost(problem):
+                raise
+            jvm.forget()
+        else:
+            last.stop()
+
+
+def is_connect(spark: SparkSession) -> bool:
+    """Whether the session speaks to a Connect server rather than to a JVM of its own."""
+    return type(spark).__module__.startswith("pyspark.sql.connect")
+
+
+def application_id(spark: SparkSession) -> str | None:
+    """The id under which the cluster and the Spark UI know the session. A Connect server does not tell it."""
+    return None if is_connect(spark) else str(spark.sparkContext.applicationId)
+
+
+def existing() -> SparkSession | None:
+    """The session of this thread or of this process, whoever started it."""
+    if jvm.is_dead():
+        jvm.forget()
+    if (remote := connect.existing()) is not None:
+        return remote
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return None
+    # A session belongs to the thread that made it; the other threads of the process find it as the default.
+    return SparkSession.getActiveSession() or SparkSession._instantiatedSession or SparkSession(context)
+
+
+def _same(one: SparkSession, other: SparkSession) -> bool:
+    if is_connect(one) or is_connect(other):
+        return one is other
+    return one.sparkContext is other.sparkContext
+
+
+def _start(settings: SparkSettings) -> SparkSession:
+    conf = dict(settings.conf)
+    remote = conf.pop("spark.remote", settings.remote)
+    master = conf.pop("spark.master", settings.master)
+    if remote is None and master in (None, LOCAL):
+        remote = os.environ.get("SPARK_REMOTE")  # as for every other program that uses PySpark
+    elif remote is not None and master not in (None, LOCAL):
+        raise InvalidSettings(f"spark.master is {master} and spark.remote is set too", hint="keep one of them")
+    if remote is not None:
+        return connect.start(remote, {**_SESSION, **conf}, settings.timeout_seconds)
+    return _start_classic(master or LOCAL, conf, settings.timeout_seconds)
+
+
+def _start_classic(master: str, conf: dict[str, str], seconds: float) -> SparkSession:
+    if not _MASTERS.fullmatch(master):
+        raise InvalidSettings(f"{master!r} is not a Spark master", hint=_HINT)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which has its own idea of the master
+    if not submitted:
+        require_java(os.environ)
     # Spark starts its Python workers from the PATH unless told which Python has our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    builder = SparkSession.builder.master(master).appName("servo")
-    if master.startswith("local"):
-        # Nothing outside this machine has any business with a local session.
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-        builder = builder.config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
-    for name, value in _SETTINGS.items():
-        builder = builder.config(name, value)
-    started = builder.getOrCreate()
+    wanted = dict(_CLASSIC)
+    if not (submitted and master == LOCAL):
+        wanted["spark.master"] = master
+    environ = {}
+    if master.startswith("spark://"):
+        _reach(master, seconds)
+    if _stays_here(master):
+        # Nothing outside this machine has any business with the session.
+        environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+        wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+    wanted |= conf
+    started = _started(master, wanted, environ, seconds)
+    if "spark.log.level" not in conf:
+        jvm.quieten(started)
+    return started
+
+
+def _started(master: str, conf: dict[str, str], environ: Mapping[str, str], seconds: float) -> SparkSession:
+    remote = os.environ.pop("SPARK_REMOTE", None)  # PySpark would go there whatever the master is
+    stderr = None
+    late = threading.Event()
+    given: dict[str, Any] = dict(conf)
     try:
-        yield started
+        stderr = jvm.launch(conf, environ)
+        with jvm.at_most(seconds if master.startswith("spark://") else None) as late:
+            started = SparkSession.builder.config(map=given).getOrCreate()
+    except (Py4JError, PySparkException, OSError, AttributeError) as failure:
+        reason = (stderr and stderr.reason()) or str(failure).strip().partition("\n")[0]
+        jvm.forget()
+        if late.is_set():
+            what = f"the Spark master {master} did not take the session within {seconds:g} s"
+            hint = "is it a standalone master, and of this version of Spark?"
+            raise SparkUnavailable(what, hint=hint) from failure
+        raise SparkUnavailable(f"Spark did not start on {master}: {reason}", hint="see spark.conf") from failure
     finally:
-        started.stop()
+        if remote is not None:
+            os.environ["SPARK_REMOTE"] = remote
+    if stderr is not None:
+        stderr.release()
+    return started
+
+
+def _stays_here(master: str) -> bool:
+    return master.startswith("local") or all(host in ("127.0.0.1", "localhost", "::1") for host, _ in _hosts(master))
+
+
+def _hosts(master: str) -> list[tuple[str, int]]:
+    """Of `spark://one:7077,two:7077`, where any of them may be the leader."""
+    if not master.startswith("spark://"):
+        return [("", 0)]
+    try:
+        parts = [urlsplit(f"//{part}") for part in master.removeprefix("spark://").split(",")]
+        hosts = [(part.hostname, part.port) for part in parts]
+    except ValueError:
+        hosts = []
+    known = [(host, port) for host, port in hosts if host and port]
+    if not hosts or len(known) < len(hosts):
+        raise InvalidSettings(f"{master!r} is not the address of a standalone master", hint="write spark://host:7077")
+    return known
+
+
+def _reach(master: str, seconds: float) -> None:
+    """Say at once that nobody is there: Spark would try for a minute, loudly, and take the JVM with it."""
+    problems = []
+    hosts = _hosts(master)
+    for place in hosts:
+        try:
+            socket.create_connection(place, timeout=seconds / len(hosts)).close()
+            return
+        except OSError as problem:
+            problems.append(problem.strerror or str(problem) or "no answer")
+    raise SparkUnavailable(
+        f"no Spark master answers at {master}: {problems[-1].lower()}",
+        hint="start it, or set spark.master to where it is; local[*] needs none",
+    )
 
 
 def address(path: Path) -> str:

@@ -116,7 +116,7 @@ class Service:
         if wait_for_event_id is not None and not is_ulid(wait_for_event_id):
             raise InvalidInput(f"{wait_for_event_id!r:.80} is not an event id", hint="it has 26 characters")
         if as_of is None:
-            self._bound_the_tail()
+            self.bound_the_tail()
         return self._project.reader.query(
             sql, fresh=fresh, as_of=as_of, wait_for_event_id=wait_for_event_id, timeout=timeout
         )
@@ -266,7 +266,7 @@ class Service:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _bound_the_tail(self) -> None:
+    def bound_the_tail(self) -> None:
         """Compact where the tail has outgrown its limits: in embedded mode nobody else does."""
         if not self._tail_is_long():
             return

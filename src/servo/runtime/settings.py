@@ -2,23 +2,27 @@
 
 The file is `servo.toml`, or the table `[tool.servo]` of `pyproject.toml`, in the current folder or the nearest one
 above it. Every setting can be overridden by an environment variable named after it: `tail.events` by
-`SERVO_TAIL_EVENTS`. A relative path in the file starts at the file's folder, one in the environment at the current
-folder.
+`SERVO_TAIL_EVENTS`; only those that are tables of free names (`spark.conf`, `limits.pools`) have none. A relative path
+in the file starts at the file's folder, one in the environment at the current folder.
+
+A new setting is a field of one of the classes below, and a new table is a class and a line in `_TABLES`: names,
+variables, checks and what is shown follow from the fields.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, get_origin, get_type_hints
 
 import msgspec
 
-from servo.errors import InvalidName, InvalidSettings
-from servo.ids import check_name
+from servo.errors import InvalidAssetKey, InvalidName, InvalidSettings
+from servo.ids import AssetKey, check_name
 from servo.ledger.address import without_password
 
 DEFAULT = "default"
@@ -27,6 +31,11 @@ _SCHEMES = ("sqlite", "postgresql", "postgres", "memory")
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Duration = Annotated[float, msgspec.Meta(ge=0)]
+_Pulse = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+
+# Spark's own rule for what it hides of its configuration.
+_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
+_HIDDEN = "***"
 
 
 class TailSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,6 +44,45 @@ class TailSettings(msgspec.Struct, frozen=True, kw_only=True):
     events: _Count = 5_000
     age_seconds: _Duration = 60.0
     fold_ms: _Duration = 200.0
+
+
+class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where assets are computed: on the cluster of `master`, or with `remote` by the Spark Connect server there."""
+
+    master: str = "local[*]"
+    remote: str | None = None
+    conf: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        # As everywhere, nothing that lets somebody in.
+        return f"SparkSettings({', '.join(f'{key}={value}' for key, value in _shown_of('spark', self))})"
+
+
+class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How much happens at the same time: tasks and runs at all, partitions of one task, tasks of each pool."""
+
+    tasks: _Count = 4
+    runs: _Count = 10
+    threads: _Count = 4
+    pools: dict[str, _Count] = {}
+
+
+class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How long a worker may be silent before it is given up for lost, and how often it says that it is alive."""
+
+    lease_seconds: _Pulse = 15.0
+    heartbeat_seconds: _Pulse = 3.0
+
+
+class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which materializations keep their data: the newest `versions`, those of the last `days`; None is all of them.
+
+    Files that nothing refers to are removed when they are `grace_hours` old: a younger one may be on its way.
+    """
+
+    versions: _Count | None = None
+    days: _Count | None = None
+    grace_hours: Annotated[int, msgspec.Meta(ge=0)] = 24
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,8 +94,12 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """All settings of a project, with absolute paths. `origins` says where each one comes from."""
+    """All settings of a project, with absolute paths. `origins` says where each one comes from.
 
+    `root` is the project's folder: that of the file (`source`), or the current one where there is no file.
+    """
+
+    root: Path
     home: Path
     ledger: str
     storage: str
@@ -55,8 +107,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     archive: Path
     tenant: str = "default"
     workspace: str = "default"
+    namespace: str = "default"
+    definitions: str | None = None
     idempotency_days: _Count = 7
     tail: TailSettings = TailSettings()
+    spark: SparkSettings = SparkSettings()
+    limits: LimitSettings = LimitSettings()
+    worker: WorkerSettings = WorkerSettings()
+    retention: RetentionSettings = RetentionSettings()
     source: Path | None = None
     origins: dict[str, str] = {}
 
@@ -65,12 +123,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         return f"Settings({shown})"
 
     def shown(self) -> list[Setting]:
-        """Every setting with its origin; a password in an address is left out."""
-        values = {key: getattr(self.tail, key[5:]) if key.startswith("tail.") else getattr(self, key) for key in _KEYS}
-        values["ledger"] = without_password(self.ledger)
-        values["storage"] = without_password(self.storage)
+        """Every setting with its origin; passwords, tokens and the like are left out."""
+        values = ((key, _as_shown(key, getattr(self, key))) for key in _PLAIN)
+        nested = (pair for name in _TABLES for pair in _shown_of(name, getattr(self, name)))
         return [
-            Setting(key=key, value=str(value), origin=self.origins.get(key, DEFAULT)) for key, value in values.items()
+            Setting(key=key, value=value, origin=self.origins.get(key, DEFAULT)) for key, value in (*values, *nested)
         ]
 
 
@@ -81,20 +138,43 @@ class _Raw(msgspec.Struct, kw_only=True):
     ledger: str | None = None
     tenant: str | None = None
     workspace: str | None = None
+    namespace: str | None = None
+    definitions: str | None = None
     storage: str | None = None
     projections: str | None = None
     archive: str | None = None
     idempotency_days: _Count | None = None
     tail: TailSettings | None = None
+    spark: SparkSettings | None = None
+    limits: LimitSettings | None = None
+    worker: WorkerSettings | None = None
+    retention: RetentionSettings | None = None
 
 
-_TYPES: dict[str, Any] = {field.name: field.type for field in msgspec.structs.fields(_Raw) if field.name != "tail"} | {
-    f"tail.{field.name}": field.type for field in msgspec.structs.fields(TailSettings)
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    "tail": TailSettings,
+    "spark": SparkSettings,
+    "limits": LimitSettings,
+    "worker": WorkerSettings,
+    "retention": RetentionSettings,
+}
+_PLAIN = tuple(name for name in _Raw.__struct_fields__ if name not in _TABLES)
+_TYPES: dict[str, Any] = {
+    **{key: kind for key, kind in get_type_hints(_Raw, include_extras=True).items() if key in _PLAIN},
+    **{
+        f"{name}.{key}": kind
+        for name, table in _TABLES.items()
+        for key, kind in get_type_hints(table, include_extras=True).items()
+    },
 }
 _KEYS = tuple(_TYPES)
-VARIABLES = {f"SERVO_{key.replace('.', '_').upper()}": key for key in _KEYS}
+VARIABLES = {
+    f"SERVO_{key.replace('.', '_').upper()}": key for key, kind in _TYPES.items() if get_origin(kind) is not dict
+}
 # Read elsewhere, so no setting and no mistake either.
 OTHER_VARIABLES = frozenset({"SERVO_SECRET", "SERVO_FAULTS", "SERVO_URL"})
+# Spark's own variable: whoever set it wants it to hold here too.
+_SPARK_REMOTE = "SPARK_REMOTE"
 
 
 class _Said(msgspec.Struct, frozen=True):
@@ -112,11 +192,14 @@ def load_settings(folder: Path | None = None, environ: Mapping[str, str] | None 
     except FileNotFoundError:
         raise InvalidSettings("the current folder is gone", hint="change to one that is there") from None
     file, table = _find(here)
+    variables = os.environ if environ is None else environ
     said: dict[str, _Said] = {}
+    if remote := variables.get(_SPARK_REMOTE, "").strip():
+        said["spark.remote"] = _Said(remote, _SPARK_REMOTE, here)
     if file is not None:
-        said = {key: _Said(value, str(file), file.parent) for key, value in _flat(file, table)}
+        said |= {key: _Said(value, str(file), file.parent) for key, value in _flat(file, table)}
     for name, key in VARIABLES.items():
-        text = (os.environ if environ is None else environ).get(name)
+        text = variables.get(name)
         if text is not None:
             said[key] = _Said(_from_text(name, key, text), name, here)
     return _settings(said, file, here if file is None else file.parent)
@@ -169,32 +252,59 @@ def _parsed(file: Path) -> dict[str, Any]:
 
 def _flat(file: Path, table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Checked values by key, those of `[tail]` as `tail.…`."""
-    known = {key.partition(".")[0] for key in _KEYS}
-    for key in table.keys() - known:
-        raise _unknown(file, key, known)
-    tail = table.get("tail", {})
-    for key in tail.keys() - {key[5:] for key in _KEYS if key.startswith("tail.")} if isinstance(tail, dict) else ():
-        raise _unknown(file, f"tail.{key}", _KEYS)
+    for key in table.keys() - {*_PLAIN, *_TABLES}:
+        raise _unknown(file, key, (*_PLAIN, *_TABLES))
+    nested = {name: table[name] for name in _TABLES if isinstance(table.get(name), dict)}
+    for name, values in nested.items():
+        fields = _TABLES[name].__struct_fields__
+        for key in values.keys() - set(fields):
+            raise _unknown(file, f"{name}.{key}", [f"{name}.{field}" for field in fields])
+    if isinstance(conf := nested.get("spark", {}).get("conf"), dict):
+        texts = list(_spark_conf(file, conf))
+        if twice := next((name for name, _ in texts if [one for one, _ in texts].count(name) > 1), None):
+            raise InvalidSettings(f"{file}: spark.conf has {twice!r:.80} twice", hint="keep one, in quotes or without")
+        nested["spark"] = nested["spark"] | {"conf": dict(texts)}
+    table = table | nested
     try:
-        msgspec.convert(table, _Raw)
+        checked = msgspec.convert(table, _Raw)
     except msgspec.ValidationError as problem:
         what, _, path = str(problem).partition(" - at `$.")
         hint = f"{what.replace('`', '')}".replace("Expected", "expected")
         raise InvalidSettings(f"{file}: {path.rstrip('`')} has a value that it cannot have", hint=hint) from None
+    for key in table.keys() - nested.keys():
+        yield key, getattr(checked, key)
+    for name, values in nested.items():
+        yield from ((f"{name}.{key}", getattr(getattr(checked, name), key)) for key in values)
+
+
+def _spark_conf(file: Path, table: dict[str, Any], before: str = "") -> Iterator[tuple[str, str]]:
+    """Spark's settings as text. To TOML, a dotted name without quotes is tables in tables; here it is that name."""
     for key, value in table.items():
-        if key == "tail":
-            yield from ((f"tail.{name}", limit) for name, limit in value.items())
-        else:
-            yield key, value
+        name = f"{before}{key}"
+        match value:
+            case dict():
+                yield from _spark_conf(file, value, f"{name}.")
+            case bool():
+                yield name, str(value).lower()
+            case str() | int() | float():
+                yield name, str(value)
+            case _:
+                raise InvalidSettings(
+                    f"{file}: spark.conf: {name!r:.80} has a value that it cannot have",
+                    hint="expected text, a number, true or false",
+                )
 
 
-def _unknown(file: Path, key: str, known: Any) -> InvalidSettings:
-    meant = _closest(key, known) or _closest(key.rpartition(".")[2], known)
-    hint = f"did you mean {meant}?" if meant else f"known are {', '.join(_KEYS)}"
+def _unknown(file: Path, key: str, known: Iterable[str]) -> InvalidSettings:
+    """An unknown name: written wrongly, or at home in another table or in none."""
+    last = key.rpartition(".")[2]
+    elsewhere = next((name for name in _KEYS if name.rpartition(".")[2] == last), None)
+    meant = elsewhere or _closest(key, known) or _closest(last, _KEYS)
+    hint = f"did you mean {meant}?" if meant else f"known are {', '.join(known)}"
     return InvalidSettings(f"{file}: there is no setting {key!r:.80}", hint=hint)
 
 
-def _closest(name: str, known: Any) -> str | None:
+def _closest(name: str, known: Iterable[str]) -> str | None:
     return next(iter(get_close_matches(name, sorted(known), n=1, cutoff=0.7)), None)
 
 
@@ -229,10 +339,18 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         except InvalidName as problem:
             raise InvalidSettings(f"{one.origin}: {key}: {problem.message}", hint=problem.hint) from None
 
+    def table(name: str) -> Any:
+        values = {key.partition(".")[2]: one.value for key, one in said.items() if key.startswith(f"{name}.")}
+        return _TABLES[name](**values)
+
     home = path("home", root / _HOME)
-    limits = {key[5:]: one.value for key, one in said.items() if key.startswith("tail.")}
     days = said.get("idempotency_days")
+    _check_definitions(said.get("definitions"))
+    _check_remote(said.get("spark.remote"))
+    worker: WorkerSettings = table("worker")
+    _check_pulse(worker, said)
     return Settings(
+        root=root,
         home=home,
         ledger=_ledger(said.get("ledger"), home),
         storage=_storage(said.get("storage"), home),
@@ -240,8 +358,14 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         archive=path("archive", home / "archive"),
         tenant=name("tenant"),
         workspace=name("workspace"),
+        namespace=_namespace(said.get("namespace")),
+        definitions=said["definitions"].value if "definitions" in said else None,
         idempotency_days=7 if days is None else days.value,
-        tail=TailSettings(**limits),
+        tail=table("tail"),
+        spark=table("spark"),
+        limits=table("limits"),
+        worker=worker,
+        retention=table("retention"),
         source=file,
         origins={key: one.origin for key, one in said.items()},
     )
@@ -281,3 +405,70 @@ def _storage(said: _Said | None, home: Path) -> str:
     if not said.value or "\0" in said.value:
         raise InvalidSettings(f"{said.origin}: storage is not a path", hint="give a folder or an address")
     return str(_absolute(said.value, said.folder))
+
+
+def _namespace(said: _Said | None) -> str:
+    if said is None:
+        return "default"
+    try:
+        return AssetKey(namespace=said.value, name="x").namespace
+    except InvalidAssetKey:
+        raise InvalidSettings(
+            f"{said.origin}: namespace: {said.value!r:.80} cannot be the first part of an asset key",
+            hint="use lower-case letters, digits and _, a letter first",
+        ) from None
+
+
+def _check_definitions(said: _Said | None) -> None:
+    if said is not None and (not said.value.strip() or "\0" in said.value):
+        raise InvalidSettings(
+            f"{said.origin}: definitions names nothing", hint="give a module, a file or a folder, or leave it out"
+        )
+
+
+def _check_remote(said: _Said | None) -> None:
+    # Not quoted: the address may hold a token. What Spark's own variable says is for Spark to judge.
+    if said is not None and said.origin != _SPARK_REMOTE and not said.value.startswith(("sc://", "local")):
+        raise InvalidSettings(
+            f"{said.origin}: spark.remote is not the address of a Spark Connect server",
+            hint="write sc://host:port, or set spark.master for a cluster",
+        )
+
+
+def _check_pulse(worker: WorkerSettings, said: dict[str, _Said]) -> None:
+    """A lease outlives two heartbeats, so that one may be lost or late."""
+    if worker.lease_seconds > 2 * worker.heartbeat_seconds:
+        return
+    keys = ("worker.lease_seconds", "worker.heartbeat_seconds")
+    origin = next(said[key].origin for key in keys if key in said)
+    raise InvalidSettings(
+        f"{origin}: worker.lease_seconds is {worker.lease_seconds:g}, and two heartbeats take"
+        f" {2 * worker.heartbeat_seconds:g}",
+        hint="make it more than twice worker.heartbeat_seconds",
+    )
+
+
+# ── showing ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _shown_of(name: str, table: msgspec.Struct) -> Iterator[tuple[str, str]]:
+    for field in table.__struct_fields__:
+        key = f"{name}.{field}"
+        yield key, _as_shown(key, getattr(table, field))
+
+
+def _as_shown(key: str, value: Any) -> str:
+    if value is None or value == {}:
+        return "none"
+    if isinstance(value, dict):
+        entries = (
+            (name, _HIDDEN if _SECRET.search(name) else _without_secret(str(one))) for name, one in value.items()
+        )
+        return ", ".join(f"{name}={one}" for name, one in sorted(entries))
+    return _without_secret(value) if key in ("ledger", "storage", "spark.master", "spark.remote") else str(value)
+
+
+def _without_secret(address: str) -> str:
+    """An address as it may be shown; what a Spark Connect address says after its host may be a token."""
+    place, semicolon, _ = address.partition(";") if address.startswith("sc:") else (address, "", "")
+    return without_password(place) + (semicolon and f";{_HIDDEN}")

@@ -14,15 +14,17 @@ from typing import TYPE_CHECKING, Self
 
 from servo.clock import Clock, system_clock
 from servo.errors import LedgerCorrupt
-from servo.ids import UlidFactory
+from servo.ids import UlidFactory, uuid7
 from servo.ledger.archive import Archive
 from servo.ledger.history import History
+from servo.ledger.leases import Leases, open_leases
 from servo.ledger.opening import open_ledger
 from servo.ledger.protocol import Ledger, Workspace
 from servo.runtime.secrets import Secret, tenant_secret
 from servo.runtime.settings import Settings
 
 if TYPE_CHECKING:
+    from servo.execution.storage import ParquetStorage
     from servo.projections import Reader, Store
     from servo.projections.compactor import Compactor
 
@@ -88,6 +90,17 @@ class Project:
         return Reader(self.store, self.history, clock=self.clock, limits=limits)
 
     @cached_property
+    def leases(self) -> Leases:
+        return open_leases(self.settings.ledger, self.workspace, self.clock)
+
+    @cached_property
+    def storage(self) -> ParquetStorage:
+        # Arrow comes with this import.
+        from servo.execution.storage import ParquetStorage  # noqa: PLC0415
+
+        return ParquetStorage(self.settings.storage, self.workspace, mint=self.mint)
+
+    @cached_property
     def secret(self) -> Secret:
         return tenant_secret(self.settings, random_bytes=self._random_bytes)
 
@@ -107,9 +120,19 @@ class Project:
         """A new ULID, or the first of so many in a row: nobody else is given any of them."""
         return self._mint.next(count=count)
 
+    def fraction(self) -> float:
+        """A random number from 0 up to 1."""
+        return int.from_bytes(self._random_bytes(6), "big") / (1 << 48)
+
+    def new_asset_id(self) -> str:
+        """A new UUID, version 7."""
+        return uuid7(int(self.clock().timestamp() * 1000), self._random_bytes)
+
     def close(self) -> None:
         if "ledger" in self.__dict__:
             self.ledger.close()
+        if "leases" in self.__dict__:
+            self.leases.close()
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,174 @@
+"""Versions of code: what a function says, whatever it looks like.
+
+Two functions have the same version if they have the same syntax tree once docstrings, annotations, decorators and the
+function's own name are taken away; comments and formatting are in no syntax tree. What a function closes over, and the
+defaults of its parameters, are part of it: a factory that makes ten assets from one text gives them ten versions.
+
+Functions that it calls are not followed, nor are a module's constants looked up: a change there is announced by
+`code_version=`. (They may hold anything, such as today's date or this machine's paths, and the version would follow.)
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from servo.canonical import sha256_hex
+from servo.errors import InvalidInput
+
+__all__ = ["code_of", "code_version"]
+
+_DIGITS = 12
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# Fields that do not change what is computed, or that only some versions of Python fill in.
+_LEFT_OUT = frozenset({"annotation", "returns", "decorator_list", "ctx", "kind", "type_comment", "type_params"})
+_DEPTH = 3  # how far values are looked into, and functions that are closed over
+
+
+def code_version(function: Callable[..., Any], declared: dict[str, Any]) -> str:
+    """The version of an asset: of its function and of what was declared beside it (JSON)."""
+    return sha256_hex({"v": 1, "code": code_of(function), "declared": declared})[:_DIGITS]
+
+
+def code_of(function: Callable[..., Any]) -> str:
+    """The hash of what a function says."""
+    return sha256_hex(_code(function, 0))
+
+
+def _code(function: Callable[..., Any], depth: int) -> Any:
+    plain = inspect.unwrap(function)
+    if not isinstance(plain, FunctionType):
+        plain = getattr(type(plain), "__call__", plain)  # noqa: B004 (wanted is the method, not whether there is one)
+        if not isinstance(plain, FunctionType):
+            raise InvalidInput(f"{function!r:.80} has no source to derive a code version from", hint=_REMEDY)
+    cells = zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=False)
+    closed = {name: _value(cell.cell_contents, depth) for name, cell in cells if _is_filled(cell)}
+    defaults = [_value(one, depth) for one in plain.__defaults__ or ()]
+    named = {name: _value(one, depth) for name, one in (plain.__kwdefaults__ or {}).items()}
+    return {"tree": _text(_node(plain.__code__)), "closed": closed, "defaults": [defaults, named]}
+
+
+_REMEDY = 'give its version yourself: code_version="1"'
+
+
+# ── finding the source ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _node(code: CodeType) -> ast.AST:
+    """The syntax tree of a function, found by where it begins."""
+    lines = linecache.getlines(code.co_filename)
+    found = _functions("".join(lines)).get(code.co_firstlineno, ()) if lines else ()
+    named = [node for node in found if getattr(node, "name", "<lambda>") == code.co_name]
+    if len(named) > 1:  # lambdas on one line
+        named = [node for node in named if _compiles_to(node, code)]
+    if not named or len({_text(node) for node in named}) > 1:
+        what = "is one of several on its line" if named else "is not there to be read"
+        raise InvalidInput(f"the source of {code.co_name} {what}", hint=_REMEDY)
+    return named[0]
+
+
+@lru_cache(maxsize=64)
+def _functions(source: str) -> dict[int, list[ast.AST]]:
+    """Every function of a module by its first line, which is that of its first decorator."""
+    found: dict[int, list[ast.AST]] = {}
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError):
+        return found
+    for node in ast.walk(tree):
+        if isinstance(node, _FUNCTIONS):
+            first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+            found.setdefault(first, []).append(node)
+    return found
+
+
+def _compiles_to(node: ast.AST, code: CodeType) -> bool:
+    assert isinstance(node, ast.expr)
+    module = compile(ast.Expression(node), code.co_filename, "eval")
+    made = next(one for one in module.co_consts if isinstance(one, CodeType))
+    return (made.co_code, made.co_names, made.co_varnames) == (code.co_code, code.co_names, code.co_varnames) and [
+        one for one in made.co_consts if not isinstance(one, CodeType)
+    ] == [one for one in code.co_consts if not isinstance(one, CodeType)]
+
+
+# ── what it says ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _tree(node: ast.AST, *, outermost: bool = True) -> Any:
+    """A syntax tree as JSON. Our own form, since that of `ast.dump` changes between versions of Python."""
+    if isinstance(node, ast.Constant):
+        return [type(node.value).__name__, repr(node.value)]
+    if isinstance(node, ast.AnnAssign) and node.value is not None:
+        return ["Assign", [_tree(node.target, outermost=False)], _tree(node.value, outermost=False)]
+    parts: list[Any] = ["FunctionDef" if outermost else type(node).__name__]
+    for name, value in ast.iter_fields(node):
+        if name in _LEFT_OUT or (outermost and name == "name"):
+            continue
+        if name == "body" and isinstance(node, _DOCUMENTED) and _has_docstring(node):
+            value = value[1:]  # noqa: PLW2901 (the same, without what says nothing to the machine)
+        if isinstance(value, list):
+            said = [one for one in value if not _is_bare_annotation(one)]
+            parts.append([_tree(one, outermost=False) if isinstance(one, ast.AST) else one for one in said])
+        elif isinstance(value, ast.AST):
+            parts.append(_tree(value, outermost=False))
+        else:
+            parts.append(value)
+    return parts
+
+
+def _has_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
+    first = node.body[0]
+    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
+
+
+def _is_bare_annotation(node: Any) -> bool:
+    return isinstance(node, ast.AnnAssign) and node.value is None
+
+
+def _text(node: ast.AST) -> str:
+    """As text, since long chains of calls are nested deeper than canonical JSON allows."""
+    try:
+        return repr(_tree(node))
+    except RecursionError:
+        raise InvalidInput("the function is too deeply nested to derive a code version from", hint=_REMEDY) from None
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 (whether it raises is the question)
+    except ValueError:
+        return False
+    return True
+
+
+def _value(value: Any, depth: int) -> Any:
+    """A value that a function closes over, as JSON; of what is no plain value, only the kind."""
+    kind = type(value)
+    if value is None or kind in (bool, int, str):
+        return value
+    if kind in (float, complex, bytes):
+        return [kind.__name__, repr(value)]
+    if depth < _DEPTH:
+        if kind in (list, tuple):
+            return [kind.__name__, [_value(one, depth + 1) for one in value]]
+        if kind in (set, frozenset):
+            return [kind.__name__, sorted(repr(_value(one, depth + 1)) for one in value)]
+        if kind is dict:
+            return [kind.__name__, list(_entries(value, depth))]
+        if kind is FunctionType:
+            try:
+                return _code(value, depth + 1)
+            except InvalidInput:
+                return [kind.__name__, value.__qualname__]
+    return [f"{kind.__module__}.{kind.__qualname__}"]
+
+
+def _entries(value: dict[Any, Any], depth: int) -> Iterator[list[Any]]:
+    for key, one in value.items():
+        yield [_value(key, depth + 1), _value(one, depth + 1)]

@@ -1,0 +1,312 @@
+"""From a project's folder to its definitions: the user's modules are imported, and what they declare is gathered.
+
+Whatever goes wrong in them is said with the user's file and line, in the error's own words. Nothing is written, not
+even bytecode. Loading again forgets the modules of the time before.
+"""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+import sysconfig
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, redirect_stdout
+from functools import lru_cache, reduce
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Protocol, cast
+
+import msgspec
+
+from servo.assets import graph as graphs
+from servo.assets.automation import Schedule, Sensor, require_distinct
+from servo.assets.decorator import Asset
+from servo.assets.finding import Target, targets
+from servo.assets.graph import Graph
+from servo.assets.selection import require_sound
+from servo.assets.spec import AssetSpec, Problem, Source, collecting
+from servo.errors import InvalidDefinition, InvalidPartition, ServoError
+
+__all__ = ["Definitions", "Place", "examine", "importable", "load", "resolver"]
+
+# Code that is not the project's, even where the environment lies inside the project's folder.
+_LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {str(Path(__file__).parent.parent)}
+)
+_loaded: set[str] = set()  # names of the modules of the last load, which the next one forgets
+_beside: set[Path] = set()  # files of modules elsewhere that some load has imported
+
+
+class Place(Protocol):
+    """Where a project is, as its settings say."""
+
+    @property
+    def root(self) -> Path: ...
+    @property
+    def definitions(self) -> str | None: ...
+    @property
+    def namespace(self) -> str: ...
+
+
+class Definitions(msgspec.Struct, frozen=True, kw_only=True):
+    """What a project declares, assets in topological order, and the files that say so."""
+
+    assets: dict[str, Asset]
+    schedules: dict[str, Schedule] = {}
+    sensors: dict[str, Sensor] = {}
+    graph: Graph
+    files: tuple[Path, ...] = ()
+
+
+def load(place: Place) -> Definitions:
+    """The project's definitions; raises InvalidDefinition for the first thing that is wrong with them."""
+    definitions, problems = examine(place)
+    if problems:
+        error = problems[0].error()
+        more = len(problems) - 1
+        others = f"and {more} more: `servo check` lists them" if more else None
+        raise InvalidDefinition(error.message, hint="; ".join(filter(None, (error.hint, others))) or None)
+    assert definitions is not None
+    return definitions
+
+
+def examine(place: Place) -> tuple[Definitions | None, list[Problem]]:
+    """The project's definitions, or all that is wrong with them."""
+    root = place.root.resolve()
+    with collecting() as collected, importable(root):
+        failed = False
+        problems = collected.problems
+        _forget()
+        before = set(sys.modules)
+        for target in targets(root, place.definitions):
+            try:
+                _imported(target)
+            except InvalidDefinition as problem:  # raised where nobody gathered, such as in another thread
+                problems.append(Problem(message=problem.message, hint=problem.hint))
+                failed = True
+            except (Exception, SystemExit) as problem:  # noqa: BLE001 (the user's module may raise anything)
+                problems.append(_explained(problem, target, root))
+                failed = True
+    modules = {name: module for name, module in list(sys.modules.items()) if _is_of(module, root)}
+    _loaded.update(modules)
+    _beside.update(_elsewhere(sys.modules.keys() - before - modules.keys()))
+    found = list(_declared(collected.declared, modules.values(), root))
+    problems = [_relative(problem, root) for problem in problems]
+    definitions, more = _definitions(place, root, found)
+    if not failed:  # else what a module did not get to declare would be called missing
+        problems += more
+    if not problems and definitions is not None and not definitions.assets:
+        problems.append(_nothing(place))
+    problems.sort(key=lambda problem: _place(problem.source))
+    return (None if problems else definitions), problems
+
+
+@contextmanager
+def importable(root: Path) -> Iterator[None]:
+    """The project's modules can be imported by their names. Functions that import late need this while they run."""
+    folders = [str(root), *([str(root / "src")] if (root / "src").is_dir() else [])]
+    path, bytecode = list(sys.path), sys.dont_write_bytecode
+    sys.path[:0] = folders
+    sys.dont_write_bytecode = True
+    try:
+        # What a module prints while it is imported must not mix with an answer.
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.path[:] = path
+        sys.dont_write_bytecode = bytecode
+
+
+@lru_cache(maxsize=8)
+def resolver(root: Path) -> Callable[[str], Callable[..., Any]]:
+    """What finds the function of a custom mapping, `module:function`, in the project's modules."""
+
+    def resolve(text: str) -> Callable[..., Any]:
+        name, _, function = text.partition(":")
+        try:
+            module = sys.modules.get(name)
+            if module is None:
+                with importable(root):
+                    module = importlib.import_module(name)
+                _loaded.add(name)
+            found = reduce(getattr, function.split("."), module)
+        except (ImportError, AttributeError) as problem:
+            hint = "write module:function, of a module in the project's folder"
+            raise InvalidPartition(f"there is no function {text!r:.80}: {problem}", hint=hint) from None
+        if not callable(found):
+            raise InvalidPartition(f"{text!r:.80} is not a function", hint="write module:function")
+        return cast("Callable[..., Any]", found)
+
+    return resolve
+
+
+# ── importing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _forget() -> None:
+    """Forget the modules of the last load: a file may have changed, and another project may use the same names."""
+    for name in _loaded:
+        sys.modules.pop(name, None)
+    _loaded.clear()
+    importlib.invalidate_caches()
+    linecache.checkcache()
+
+
+def _imported(target: Target) -> None:
+    if target.name_is_free:
+        importlib.import_module(target.module)
+        return
+    # Its name is no identifier, or an installed module has it: it is found by its file instead.
+    spec = spec_from_file_location(target.module, target.file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[target.module] = module
+    spec.loader.exec_module(module)
+
+
+def _is_of(module: Any, root: Path) -> bool:
+    """Whether a module is the project's own; a folder without `__init__.py` has a place and no file."""
+    file = getattr(module, "__file__", None)
+    places = [file] if isinstance(file, str) else list(getattr(module, "__path__", ()))
+    return any(_is_within(place, root) for place in places)
+
+
+def _is_within(file: str, root: Path) -> bool:
+    return file.startswith(f"{root}/") and not file.startswith(_LIBRARIES)
+
+
+def _elsewhere(names: Iterable[str]) -> Iterator[Path]:
+    """Files of modules that lie elsewhere and that no package manager has put there."""
+    for name in names:
+        file = getattr(sys.modules[name], "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and not file.startswith(_LIBRARIES):
+            yield Path(file)
+
+
+def _explained(problem: BaseException, target: Target, root: Path) -> Problem:
+    """An error of the user's module: where in the project it happened, and its own words."""
+    source = Source(str(target.file), 1)
+    for frame, line in traceback.walk_tb(problem.__traceback__):
+        file = frame.f_code.co_filename
+        if _is_within(file, root):
+            source = Source(file, line)
+    if isinstance(problem, ServoError):
+        return Problem(message=problem.message, hint=problem.hint, source=source)
+    hint = None
+    if isinstance(problem, SyntaxError) and problem.filename and problem.lineno:
+        source, said = Source(problem.filename, problem.lineno), problem.msg
+    else:
+        said = " ".join(str(problem).split())
+    if isinstance(problem, ModuleNotFoundError):
+        hint = "install it, or mend the import"
+    return Problem(message=f"{type(problem).__name__}: {said}".removesuffix(": "), hint=hint, source=source)
+
+
+def _relative(problem: Problem, root: Path) -> Problem:
+    source = problem.source
+    return problem if source is None else msgspec.structs.replace(problem, source=_within(source, root))
+
+
+def _within(source: Source | None, root: Path) -> Source:
+    assert source is not None
+    return Source(source.file.removeprefix(f"{root}/"), source.line)
+
+
+def _place(source: Source | None) -> tuple[str, int]:
+    return ("", 0) if source is None else (source.file, source.line)
+
+
+# ── gathering ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _declared(declared: list[Any], modules: Iterable[ModuleType], root: Path) -> Iterator[Asset | Schedule | Sensor]:
+    """What the project's modules declared, and what they took from elsewhere and hold by name, or in a list or dict of
+    that name; each once, however often it is exported."""
+    seen: set[int] = set()
+    for one in declared:
+        source = one.spec.source if isinstance(one, Asset) else one.source
+        if _is_within(source.file, root):
+            seen.add(id(one))
+            yield one
+    for module in modules:
+        for value in list(vars(module).values()):
+            if isinstance(value, dict) and value is not vars(module):
+                inside: Iterable[Any] = list(value.values())
+            else:
+                inside = value if isinstance(value, list | tuple | set) else (value,)
+            for one in inside:
+                if isinstance(one, Asset | Schedule | Sensor) and id(one) not in seen:
+                    seen.add(id(one))
+                    yield one
+
+
+def _definitions(
+    place: Place, root: Path, found: list[Asset | Schedule | Sensor]
+) -> tuple[Definitions | None, list[Problem]]:
+    declared = [one for one in found if isinstance(one, Asset)]
+    assets = [one.bound(_bound(one, place.namespace, root)) for one in declared if not one.broken]
+    broken = [one.spec.name for one in declared if one.broken]
+    aliases = {one.spec.key: getattr(one.function, "__name__", one.spec.name) for one in assets}
+    graph, problems = graphs.examine([one.spec for one in assets], aliases, broken)
+    schedules = sorted((one for one in found if isinstance(one, Schedule)), key=lambda one: _place(one.source))
+    sensors = sorted((one for one in found if isinstance(one, Sensor)), key=lambda one: _place(one.source))
+    schedules = [msgspec.structs.replace(one, source=_within(one.source, root)) for one in schedules]
+    sensors = [one.at(_within(one.source, root)) for one in sensors]
+    problems += require_distinct("schedule", ((one.name, one.source) for one in schedules))
+    problems += require_distinct("sensor", ((one.name, one.source) for one in sensors))
+    if graph is None:
+        return None, problems
+    for schedule in schedules:
+        try:
+            require_sound(graph, schedule.select)
+        except ServoError as problem:
+            message = f"schedule {schedule.name}: {problem.message}"
+            problems.append(Problem(message=message, hint=problem.hint, source=schedule.source))
+    by_key = {one.spec.key: one for one in assets}
+    return (
+        Definitions(
+            assets={key: by_key[key].bound(spec) for key, spec in graph.specs.items()},
+            schedules={one.name: one for one in schedules},
+            sensors={one.name: one for one in sensors},
+            graph=graph,
+            files=tuple(sorted({*_files(root), *_beside})),
+        ),
+        problems,
+    )
+
+
+def _bound(asset: Asset, namespace: str, root: Path) -> AssetSpec:
+    """What was declared, in the project's namespace unless it has its own, and with paths from the project's folder."""
+    spec = asset.spec
+    before = spec.renamed_from
+    home = spec.namespace if asset.own_namespace else namespace
+    return msgspec.structs.replace(
+        spec,
+        key=f"{home}/{spec.name}",
+        source=_within(spec.source, root),
+        renamed_from=before if before is None or "/" in before else f"{home}/{before}",
+        dependencies=tuple(
+            one if one.mapping is None else msgspec.structs.replace(one, mapping=one.mapping.bound(resolver(root)))
+            for one in spec.dependencies
+        ),
+    )
+
+
+def _files(root: Path) -> Iterator[Path]:
+    for module in list(sys.modules.values()):
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and _is_within(file, root):
+            yield Path(file)
+
+
+def _nothing(place: Place) -> Problem:
+    where = place.definitions or str(place.root)
+    return Problem(
+        message=f"no assets are declared in {where}",
+        hint="write a function with @servo.asset in definitions.py, set `definitions`, or begin with `servo init`",
+    )

@@ -1,0 +1,208 @@
+"""What an asset is, as data: everything that was declared about it, without the function that computes it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import timedelta
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from servo.assets.checks import Check
+from servo.errors import InvalidDefinition, InvalidInput
+from servo.ids import AssetKey
+from servo.partitions import UNPARTITIONED, Partitions
+from servo.partitions.mappings import Mapping
+
+__all__ = [
+    "Approval",
+    "AssetSpec",
+    "Collected",
+    "Dependency",
+    "Problem",
+    "Retry",
+    "Source",
+    "called_from",
+    "collecting",
+    "declare",
+    "report",
+]
+
+_OWN_CODE = str(Path(__file__).parent.parent)
+_DEADLINES = ("expire", "escalate")
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Where something was declared."""
+
+    file: str
+    line: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
+
+class Dependency(msgspec.Struct, frozen=True, kw_only=True):
+    """One upstream of an asset. A graph turns the name into a key and fills in the mapping where none was given."""
+
+    upstream: str
+    parameter: str | None = None  # of the function; None for a dependency without a DataFrame
+    mapping: Mapping | None = None
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """How often to try, and how long to wait before attempt n + 1: `delay · factor^(n-1)`, at most `cap`.
+
+    `jitter` is in percent of the wait. `on` names the exceptions that deserve another attempt, as classes or as
+    `module.Class`; empty means all.
+    """
+
+    attempts: int = 1
+    delay: timedelta = timedelta(seconds=30)
+    factor: int = 2
+    cap: timedelta = timedelta(seconds=900)
+    jitter: int = 10
+    on: tuple[type[BaseException] | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require(type(self.attempts) is int and self.attempts >= 1, "attempts", self.attempts, "give 1 or more")
+        _require(type(self.factor) is int and self.factor >= 1, "factor", self.factor, "give a whole number from 1")
+        _require(type(self.jitter) is int and 0 <= self.jitter <= 100, "jitter", self.jitter, "give percent, 0 to 100")
+        for name in ("delay", "cap"):
+            wait = getattr(self, name)
+            good = isinstance(wait, timedelta) and wait >= timedelta(0)
+            _require(good, name, wait, "give a timedelta that is not negative")
+        given = self.on if isinstance(self.on, tuple | list) else (self.on,)
+        # Names, so that what was declared is data: it is stored and compared.
+        msgspec.structs.force_setattr(self, "on", tuple(map(_exception_name, given)))
+
+    def deserves(self, error: BaseException) -> bool:
+        """Whether this error is one of those that another attempt may help."""
+        return not self.on or any(_exception_name(kind) in self.on for kind in type(error).__mro__)
+
+
+def _exception_name(given: object) -> str:
+    if isinstance(given, str):
+        return given if "." in given else f"builtins.{given}"
+    if isinstance(given, type):
+        return f"{given.__module__}.{given.__qualname__}"
+    raise InvalidInput(f"retry: {given!r:.80} is not an exception class", hint="write on=(OSError,)")
+
+
+def _require(good: bool, name: str, value: object, hint: str) -> None:
+    if not good:
+        raise InvalidInput(f"retry: {name} cannot be {value!r:.80}", hint=hint)
+
+
+class Approval(msgspec.Struct, frozen=True):
+    """Who must agree before an output is published."""
+
+    approvers: str
+    four_eyes: bool = False
+    deadline: timedelta | None = None
+    on_deadline: str = "expire"
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.approvers, str) or not self.approvers:
+            raise InvalidInput(f"approval: {self.approvers!r:.80} names nobody", hint='write Approval("finance")')
+        if self.deadline is not None and (not isinstance(self.deadline, timedelta) or self.deadline <= timedelta(0)):
+            raise InvalidInput(f"approval: deadline cannot be {self.deadline!r:.80}", hint="give a positive timedelta")
+        if self.on_deadline not in _DEADLINES:
+            hint = f"write {' or '.join(_DEADLINES)}"
+            raise InvalidInput(f"approval: on_deadline cannot be {self.on_deadline!r:.80}", hint=hint)
+
+
+class AssetSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """An asset as declared."""
+
+    key: str  # namespace/name
+    partitions: Partitions = UNPARTITIONED
+    dependencies: tuple[Dependency, ...] = ()
+    code_version: str
+    batch: bool = False
+    checks: tuple[Check, ...] = ()
+    retry: Retry = Retry()
+    approval: Approval | None = None
+    freshness: timedelta | None = None
+    group: str | None = None
+    owners: tuple[str, ...] = ()
+    tags: dict[str, str] = {}
+    description: str | None = None
+    renamed_from: str | None = None
+    source: Source
+
+    @property
+    def namespace(self) -> str:
+        return self.key.partition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return self.key.partition("/")[2]
+
+    @property
+    def display(self) -> str:
+        """As people see it."""
+        return AssetKey.parse(self.key).display
+
+
+# ── what is wrong, and where ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that cannot be meant, and where it stands."""
+
+    message: str
+    hint: str | None = None
+    source: Source | None = None
+
+    def error(self) -> InvalidDefinition:
+        return InvalidDefinition(f"{self.source}: {self.message}" if self.source else self.message, hint=self.hint)
+
+
+class Collected(msgspec.Struct):
+    """What was declared, and what is wrong with it."""
+
+    declared: list[Any] = []
+    problems: list[Problem] = []
+
+
+_collected: ContextVar[Collected | None] = ContextVar("servo_collected", default=None)
+
+
+@contextmanager
+def collecting() -> Iterator[Collected]:
+    """Gather what is declared meanwhile, and problems instead of raising the first: who loads a project wants all."""
+    collected = Collected()
+    token = _collected.set(collected)
+    try:
+        yield collected
+    finally:
+        _collected.reset(token)
+
+
+def declare(declared: Any) -> None:
+    """Hand it to whoever gathers: a name may be used again, and what it stood for is still declared."""
+    collected = _collected.get()
+    if collected is not None:
+        collected.declared.append(declared)
+
+
+def report(problem: Problem) -> None:
+    """Raise it, or hand it to whoever gathers them."""
+    collected = _collected.get()
+    if collected is None:
+        raise problem.error()
+    collected.problems.append(problem)
+
+
+def called_from() -> Source:
+    """The nearest line outside Servo that led here."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_back is not None and frame.f_code.co_filename.startswith(_OWN_CODE):
+        frame = frame.f_back
+    return Source("<unknown>", 0) if frame is None else Source(frame.f_code.co_filename, frame.f_lineno)

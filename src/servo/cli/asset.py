@@ -1,0 +1,263 @@
+"""`servo asset`: what the project declares."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import table
+from servo.cli.values import text
+
+if TYPE_CHECKING:
+    from servo.assets.graph import Graph
+    from servo.assets.spec import AssetSpec
+    from servo.partitions import Dimension, Partitions
+    from servo.partitions.mappings import Mapping
+
+_FEW_VALUES = 4
+
+
+@click.group()
+def asset() -> None:
+    """List and show the project's assets."""
+
+
+@asset.command("list")
+@json_option
+def list_assets(as_json: bool) -> None:
+    """List the assets, upstreams first, as the project's code declares them. No ledger is needed."""
+    from servo.clock import system_clock
+
+    graph, now = _graph(), system_clock()
+    if as_json:
+        echo_json({"assets": [_listed(graph, spec, now) for spec in graph.specs.values()]})
+        return
+    rows = [
+        (
+            spec.key,
+            in_words(spec.partitions),
+            spec.partitions.everything(now).count,
+            ", ".join(_short(spec, upstream) for upstream in graph.upstream(spec.key)),
+            spec.group,
+            spec.code_version,
+        )
+        for spec in graph.specs.values()
+    ]
+    count = "1 asset" if len(rows) == 1 else f"{len(rows):,} assets"
+    table(["asset", "partitions", "count", "upstreams", "group", "code version"], rows, count)
+
+
+@asset.command()
+@click.argument("name")
+@json_option
+def show(name: str, as_json: bool) -> None:
+    """Show all that is declared about an asset: `orders`, `sales/orders` or `sales.orders`."""
+    from servo.clock import system_clock
+
+    graph, now = _graph(), system_clock()
+    spec = graph[graph.resolve(name)]
+    if as_json:
+        echo_json(_shown(graph, spec, now))
+        return
+    for label, value in _lines(graph, spec, now):
+        click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
+
+
+def _graph() -> Graph:
+    """The project's assets: as last deployed, where the code has not changed since; else from the code."""
+    from servo.runtime.definitions_cache import quick_catalog
+    from servo.runtime.settings import load_settings
+
+    settings = load_settings()
+    known = quick_catalog(settings)
+    if known is not None:
+        return known.graph
+    from servo.assets.loading import load
+
+    return load(settings).graph
+
+
+# ── as JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _listed(graph: Graph, spec: AssetSpec, now: Any) -> dict[str, Any]:
+    return {
+        "asset_key": spec.key,
+        "partitions": spec.partitions.to_json()["dimensions"],
+        "partition_count": spec.partitions.everything(now).count,
+        "upstream": list(graph.upstream(spec.key)),
+        "downstream": list(graph.downstream(spec.key)),
+        "batch": spec.batch,
+        "group": spec.group,
+        "owners": list(spec.owners),
+        "tags": spec.tags,
+        "code_version": spec.code_version,
+        "file": spec.source.file,
+        "line": spec.source.line,
+    }
+
+
+def _shown(graph: Graph, spec: AssetSpec, now: Any) -> dict[str, Any]:
+    def neighbour(key: str, mapping: Mapping) -> dict[str, Any]:
+        return {"asset_key": key, "mapping": mapping.to_json()}
+
+    approval = spec.approval
+    return {
+        **_listed(graph, spec, now),
+        "description": spec.description,
+        "upstream": [
+            {**neighbour(one.upstream, graph.mapping(one.upstream, spec.key)), "parameter": one.parameter}
+            for one in spec.dependencies
+        ],
+        "downstream": [neighbour(key, graph.mapping(spec.key, key)) for key in graph.downstream(spec.key)],
+        "checks": [check.to_json() for check in spec.checks],
+        "retry": {
+            "attempts": spec.retry.attempts,
+            "delay_seconds": spec.retry.delay.total_seconds(),
+            "factor": spec.retry.factor,
+            "cap_seconds": spec.retry.cap.total_seconds(),
+            "jitter_percent": spec.retry.jitter,
+            "on": list(spec.retry.on),
+        },
+        "approval": None
+        if approval is None
+        else {
+            "approvers": approval.approvers,
+            "four_eyes": approval.four_eyes,
+            "deadline_seconds": None if approval.deadline is None else approval.deadline.total_seconds(),
+            "on_deadline": approval.on_deadline,
+        },
+        "freshness_seconds": None if spec.freshness is None else spec.freshness.total_seconds(),
+        "renamed_from": spec.renamed_from,
+    }
+
+
+# ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _lines(graph: Graph, spec: AssetSpec, now: Any) -> list[tuple[str, Any]]:
+    everything = spec.partitions.everything(now)
+    partitions = in_words(spec.partitions)
+    if spec.partitions.dimensions:
+        partitions = f"{partitions}: {everything.count:,} until now" + (
+            f", {everything.describe()}" if everything else ""
+        )
+    lines: list[tuple[str, Any]] = [("asset", spec.key), ("declared at", spec.source), ("partitions", partitions)]
+    for one in spec.dependencies:
+        as_what = "no DataFrame" if one.parameter is None else f"as {one.parameter}"
+        how = mapping_in_words(graph, one.upstream, spec.key)
+        lines.append(("upstream", f"{one.upstream} ({as_what}): {how}"))
+    for key in graph.downstream(spec.key):
+        lines.append(("downstream", f"{key}: {mapping_in_words(graph, spec.key, key)}"))
+    lines += [("check", f"{one.name}{', blocking' if one.blocking else ''}") for one in spec.checks]
+    lines.append(("computed", "all partitions of a task at once" if spec.batch else "partition by partition"))
+    lines.append(("code version", spec.code_version))
+    lines.append(("retry", _retry(spec)))
+    if spec.approval is not None:
+        four = ", not by whoever asked for the run" if spec.approval.four_eyes else ""
+        until = "" if spec.approval.deadline is None else f", within {_duration(spec.approval.deadline)}"
+        lines.append(("approval", f"by {spec.approval.approvers}{four}{until}"))
+    if spec.freshness is not None:
+        lines.append(("freshness", f"at most {_duration(spec.freshness)} old"))
+    tags = ", ".join(f"{name}={value}" if value else name for name, value in spec.tags.items())
+    optional = {
+        "group": spec.group,
+        "owners": ", ".join(spec.owners),
+        "tags": tags,
+        "renamed from": spec.renamed_from,
+        "description": spec.description and " ".join(spec.description.split()),
+    }
+    return lines + [(label, value) for label, value in optional.items() if value]
+
+
+def in_words(partitions: Partitions) -> str:
+    """A definition in a few words: `daily date × region (eu, us)`."""
+    return " × ".join(map(_dimension, partitions.dimensions)) or "none"
+
+
+def _dimension(dimension: Dimension) -> str:
+    if dimension.timed:
+        data = dimension.to_json()
+        kind = f"cron {data['cron']}" if dimension.kind == "cron" else dimension.kind
+        zone = data.get("timezone")
+        return f"{kind} {dimension.name}" + (f" ({zone})" if zone not in (None, "UTC") else "")
+    if dimension.kind == "dynamic":
+        return f"dynamic {dimension.name}"
+    low, high = dimension.bounds()
+    if high - low > _FEW_VALUES:
+        return f"{dimension.name} ({high - low:,} values)"
+    return f"{dimension.name} ({', '.join(map(dimension.label, range(low, high)))})"
+
+
+def mapping_in_words(graph: Graph, upstream: str, downstream: str) -> str:
+    """Which partitions of the upstream a partition of the downstream reads."""
+    read, by = graph[upstream].partitions, graph[downstream].partitions
+    if not read.dimensions:
+        return "its only partition"
+    data = graph.mapping(upstream, downstream).to_json()
+    if data["kind"] != "by_dimension":
+        return _mapped(data)
+    given = data["mappings"]
+    said = {
+        dimension.name: _mapped(given[dimension.name]) if dimension.name in given else _by_default(dimension, by)
+        for dimension in read.dimensions
+    }
+    if set(said.values()) == {_SAME}:
+        return _SAME
+    return ", ".join(f"{name}: {words}" for name, words in said.items())
+
+
+_SAME = "the same"
+
+
+def _by_default(dimension: Dimension, by: Partitions) -> str:
+    same = next((one for one in by.dimensions if one.name == dimension.name), None)
+    if same is not None and same.kind == dimension.kind:
+        return _SAME
+    return "those that overlap" if dimension.timed and any(one.timed for one in by.dimensions) else "all"
+
+
+def _mapped(data: dict[str, Any]) -> str:
+    """A mapping as its JSON says it."""
+    match data:
+        case {"kind": "identity"}:
+            return _SAME
+        case {"kind": "overlap"}:
+            return "those that overlap"
+        case {"kind": "offset", "n": int(n)}:
+            return f"{abs(n)} window{'' if abs(n) == 1 else 's'} {'before' if n < 0 else 'after'}"
+        case {"kind": "lookback", "n": n}:
+            return f"the last {n} windows"
+        case {"kind": "last"}:
+            return "the newest"
+        case {"kind": "explicit"}:
+            return "as written down"
+        case {"kind": "custom", "function": function}:
+            return f"by {function}"
+    return str(data["kind"])
+
+
+def _retry(spec: AssetSpec) -> str:
+    retry = spec.retry
+    if retry.attempts == 1:
+        return "one attempt"
+    waits = f"after {_duration(retry.delay)}, then {retry.factor} times as long, at most {_duration(retry.cap)}"
+    return f"{retry.attempts} attempts, {waits}" + (f", on {', '.join(map(str, retry.on))}" if retry.on else "")
+
+
+def _duration(length: timedelta) -> str:
+    seconds = length.total_seconds()
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= size and seconds % size == 0:
+            return f"{seconds / size:g} {unit}"
+    return f"{seconds:g} s"
+
+
+def _short(spec: AssetSpec, upstream: str) -> str:
+    """Without the namespace where it is the asset's own."""
+    namespace, _, name = upstream.partition("/")
+    return name if namespace == spec.namespace else upstream

@@ -1,0 +1,55 @@
+"""`servo check`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.values import text
+
+if TYPE_CHECKING:
+    from servo.assets.spec import Problem
+
+_USAGE = 2
+
+
+@click.command()
+@json_option
+@click.pass_context
+def check(ctx: click.Context, as_json: bool) -> None:
+    """Load the project's definitions and say what is wrong with them, with file and line.
+
+    Looks at names, upstreams, cycles, partitions and mappings, schedules and sensors. Imports the project's modules;
+    starts no Spark, needs no ledger and writes nothing. Exits with 2 if anything is wrong.
+    """
+    from servo.assets.loading import examine
+    from servo.runtime.settings import load_settings
+
+    definitions, problems = examine(load_settings())
+    counts = {
+        "assets": 0 if definitions is None else len(definitions.assets),
+        "schedules": 0 if definitions is None else len(definitions.schedules),
+        "sensors": 0 if definitions is None else len(definitions.sensors),
+    }
+    if as_json:
+        echo_json({"ok": not problems, **counts, "problems": [_plain(problem) for problem in problems]})
+    elif problems:
+        for problem in problems:
+            click.echo(f"servo: {text(str(problem.error()))}", err=True)
+    else:
+        found = [f"{count:,} {name[:-1] if count == 1 else name}" for name, count in counts.items() if count]
+        click.echo(f"{click.style('✓', fg='green')} {', '.join(found)}: nothing is wrong")
+    ctx.exit(_USAGE if problems else 0)
+
+
+def _plain(problem: Problem) -> dict[str, Any]:
+    source = problem.source
+    return {
+        "file": None if source is None else source.file,
+        "line": None if source is None else source.line,
+        "message": problem.message,
+        "hint": problem.hint,
+    }

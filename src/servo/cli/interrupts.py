@@ -1,0 +1,55 @@
+"""What Ctrl-C and SIGTERM do.
+
+A command works in a thread of its own while the main thread listens (see `servo.cli.main`). Left to itself a signal
+ends the program at once. A command that has something to put in order first says so with `reacting`.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+_reactions: list[Callable[[], None]] = []
+
+
+class Terminated(KeyboardInterrupt):
+    """SIGTERM: somebody else's Ctrl-C."""
+
+
+class Left(KeyboardInterrupt):
+    """Whoever asked has stopped waiting; what was asked for goes on. The message says how to get back to it."""
+
+    def __init__(self, message: str, hint: str) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+@contextmanager
+def reacting(react: Callable[[], None]) -> Iterator[None]:
+    """In the block, the first signal calls `react` in the main thread and the command goes on; the next one ends it."""
+    _reactions.append(react)
+    try:
+        yield
+    finally:
+        if react in _reactions:
+            _reactions.remove(react)
+
+
+def react() -> bool:
+    """Let the command react; False if it has nothing to say, or has had its chance."""
+    if not _reactions:
+        return False
+    _reactions.pop()()
+    return True
+
+
+def listen() -> None:
+    """Hear SIGTERM as Ctrl-C is heard. Only the main thread may call this."""
+    signal.signal(signal.SIGTERM, _terminated)
+
+
+def _terminated(*_: Any) -> None:
+    raise Terminated

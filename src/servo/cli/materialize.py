@@ -1,0 +1,120 @@
+"""`servo materialize`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from servo.cli.opening import actor, project
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note
+from servo.cli.progress import aside, outcome_document, summarize, wait_for
+from servo.cli.states import counted
+from servo.cli.values import plain
+
+if TYPE_CHECKING:
+    from servo.runtime.runs import Requested, Runs
+    from servo.runtime.wiring import Project
+
+
+def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """`key=value`, any number of them."""
+    tags = {}
+    for value in values:
+        key, equals, rest = value.partition("=")
+        if not key or not equals:
+            raise click.BadParameter(f"{value!r} is not of the form key=value")
+        tags[key] = rest
+    return tags
+
+
+@click.command()
+@click.argument("selection", nargs=-1, required=True)
+@click.option("--partitions", metavar="P", help="Which: 2025-01-15, 2025-01-01..2025-01-31, region=eu, latest, all.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
+@click.option("--tag", "tags", multiple=True, metavar="K=V", callback=tags_from, help="Mark the run; may be repeated.")
+@click.option("--accept-schema", is_flag=True, help="Publish also where the columns are not those of before.")
+@click.option("--request-id", metavar="ID", help="The same id and selection again is the same run, not a second one.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the run has ended.")
+@json_option
+@click.pass_context
+def materialize(
+    ctx: click.Context,
+    *,
+    selection: tuple[str, ...],
+    partitions: str | None,
+    priority: int,
+    tags: dict[str, str],
+    accept_schema: bool,
+    request_id: str | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Compute partitions of assets: those asked for and no others.
+
+    `+orders` takes in everything upstream of orders, `orders+` everything downstream; `servo plan` explains it first.
+    Where no worker is running, one is started here and ends with the run; Ctrl-C then cancels the run. Exits with 1 if
+    the run failed or was cancelled.
+
+    \b
+    servo materialize +revenue --partitions 2025-01-01..2025-01-31
+    servo materialize orders@2025-01-15 --no-wait --json
+    """
+    from servo.runtime.runs import Runs
+
+    with project(as_json=as_json, create=True) as opened:
+        runs = Runs(opened)
+        requested = runs.request(
+            list(selection),
+            partitions=partitions,
+            priority=priority,
+            tags=tags,
+            request_id=request_id,
+            accept_schema=accept_schema,
+            actor=actor(),
+        )
+        ctx.exit(see_through(opened, runs, requested, wait=wait, as_json=as_json))
+
+
+def see_through(opened: Project, runs: Runs, requested: Requested, *, wait: bool, as_json: bool) -> int:
+    """Wait for a run that was just requested, or say where it can be found; the exit code."""
+    if not wait:
+        _accepted(opened, requested, as_json=as_json)
+        return 0
+    if not as_json:
+        note(f"{requested.run_id}: {_what(requested)}{' (asked for before)' if requested.duplicate else ''}")
+    run = wait_for(opened, requested, as_json=as_json)
+    details = runs.show(run.run_id)
+    if as_json:
+        echo_json(_receipt(requested) | outcome_document(run, details))
+        return 0 if run.status == "SUCCEEDED" else 1
+    return summarize(run, details)
+
+
+def _accepted(opened: Project, requested: Requested, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(_receipt(requested) | {"status": "REQUESTED"})
+        return
+    already = "was asked for before" if requested.duplicate else "is requested"
+    click.echo(f"✓ {requested.run_id} {already}: {_what(requested)}")
+    note(f"servo run show {requested.run_id}")
+    if not {holder.kind for holder in opened.leases.live()} >= {"control", "worker"}:
+        aside("nothing is at work here: it begins when `servo up` does")
+
+
+def _receipt(requested: Requested) -> dict[str, Any]:
+    return {
+        "run_id": requested.run_id,
+        "run_key": requested.run_key,
+        "event_id": requested.event_id,
+        "accepted_at": plain(requested.accepted_at),
+        "duplicate": requested.duplicate,
+        "assets": requested.assets,
+        "total": requested.total,
+    }
+
+
+def _what(requested: Requested) -> str:
+    return f"{counted(requested.total, 'partition')} of {counted(len(requested.assets), 'asset')}"

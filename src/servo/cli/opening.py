@@ -1,0 +1,55 @@
+"""How commands get at the project of the current folder, and in whose name they act."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from servo.cli.options import show_warnings
+
+if TYPE_CHECKING:
+    from servo.runtime.data import Data
+    from servo.runtime.runs import Runs
+    from servo.runtime.wiring import Project
+
+
+@contextmanager
+def project(*, as_json: bool = False, create: bool = False) -> Iterator[Project]:
+    """The project; with `create`, its ledger is made where there is none yet."""
+    from servo.runtime.settings import load_settings
+    from servo.runtime.wiring import open_workspace
+
+    show_warnings(as_json=as_json)
+    with open_workspace(load_settings(), create=create) as opened:
+        yield opened
+
+
+@contextmanager
+def runs(*, as_json: bool) -> Iterator[Runs]:
+    """The runs of a project that has a ledger."""
+    from servo.runtime.runs import Runs
+
+    with project(as_json=as_json) as opened:
+        yield Runs(opened)
+
+
+@contextmanager
+def data(*, as_json: bool) -> Iterator[Data]:
+    """The data of a project that has a ledger."""
+    from servo.runtime.data import Data
+
+    with project(as_json=as_json) as opened:
+        yield Data(opened)
+
+
+def actor() -> str:
+    """Who types: `person:` and the name by which this machine knows them."""
+    import getpass
+
+    try:
+        return f"person:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user id without a name, as in many containers
+        import os
+
+        return f"person:{os.getuid()}"

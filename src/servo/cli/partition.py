@@ -1,0 +1,77 @@
+"""`servo partition …`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from servo.cli.opening import actor, data
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note, table
+from servo.cli.progress import label
+from servo.cli.states import counted
+from servo.cli.values import moment, plain
+
+
+@click.group()
+def partition() -> None:
+    """The history of a partition, and the way back to what it was."""
+
+
+@partition.command()
+@click.argument("asset")
+@click.argument("partition_key", metavar="[PARTITION]", default="")
+@json_option
+def history(asset: str, partition_key: str, as_json: bool) -> None:
+    """List the materializations of a partition, newest first: which is current (→), what made each of them.
+
+    An asset without partitions has one, which needs no name.
+    """
+    with data(as_json=as_json) as found:
+        rows = found.materializations(asset, partition_key)
+    if as_json:
+        echo_json({"materializations": plain(rows)})
+        return
+    whole = not sys.stdout.isatty()
+    table(
+        ["", "materialization", "made", "rows", "bytes", "content", "code", "run"],
+        [_cells(row, whole=whole) for row in rows],
+        f"{counted(len(rows), 'materialization')}; go back with "
+        f"`servo partition rollback {' '.join(filter(None, [asset, partition_key]))} --to ID --reason …`",
+    )
+
+
+@partition.command()
+@click.argument("asset")
+@click.argument("partitions", nargs=-1, metavar="PARTITION…")
+@click.option("--to", metavar="ID|TIME", help="A materialization, or what was current then; by default the one before.")
+@click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
+@json_option
+def rollback(asset: str, partitions: tuple[str, ...], to: str | None, reason: str, as_json: bool) -> None:
+    """Make earlier materializations current again. Nothing is copied or removed, and it can be undone likewise."""
+    with data(as_json=as_json) as found:
+        done: dict[str, Any] = found.rollback(asset, partitions, to=to, reason=reason, actor=actor())
+    if as_json:
+        echo_json(plain(done))
+        return
+    for one in done["partitions"]:
+        note(f"  {label(one['partition_key'])} → {one['materialization_id']}")
+    click.echo(f"✓ rolled back {counted(len(done['partitions']), 'partition')} of {done['asset']}")
+
+
+def _cells(row: dict[str, Any], *, whole: bool) -> tuple[Any, ...]:
+    content = row.get("content_hash") or ""
+    made_at = row.get("made_at")
+    return (
+        "→" if row.get("current") else "",
+        row["materialization_id"],
+        "" if made_at is None else moment(made_at.replace(microsecond=0)),
+        row.get("rows"),
+        row.get("bytes"),
+        content if whole else content[:12],
+        row.get("code_version"),
+        row.get("run_id") if whole else (row.get("run_id") or "")[:16],
+    )

@@ -1,0 +1,219 @@
+"""Waiting for a run: how it goes, how it ended, and what Ctrl-C means meanwhile."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from servo.cli.interrupts import Left, reacting
+from servo.cli.opening import actor
+from servo.cli.opening import project as open_project
+from servo.cli.output import note, plain_struct, table
+from servo.cli.states import coloured, counted, duration, marked
+from servo.cli.values import plain, text
+from servo.errors import Conflict, EnvironmentProblem, ServoError
+
+if TYPE_CHECKING:
+    from servo.runtime.progress import RunProgress, TaskProgress
+    from servo.runtime.runs import Requested
+    from servo.runtime.wiring import Project
+
+_MOST_FAILURES = 10  # lines; the logs have them all
+_TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the control loop
+
+
+def wait_for(project: Project, requested: Requested, *, as_json: bool) -> RunProgress:
+    """See to it that the run is worked on, show how it goes, and give how it ended."""
+    from servo.runtime.embedded import working
+    from servo.runtime.runs import Runs
+
+    runs = Runs(project)
+    if requested.duplicate and (already := runs.progress(requested.run_id)).ended:
+        return already
+    interrupt = _Interrupt(requested.run_id, as_json=as_json)
+    with reacting(interrupt), working(project, run_id=requested.run_id) as place:
+        interrupt.embedded = place.embedded
+        if place.embedded and not as_json:
+            aside("no worker is running: one is started for this run (`servo up` keeps one warm)")
+        try:
+            with shown(as_json=as_json) as show:
+                return runs.follow(requested, show, tick=place.alive)
+        except EnvironmentProblem:
+            # The worker is gone, and the run must not begin by itself some other day.
+            runs.cancel(requested.run_id, reason="its worker ended", actor=actor())
+            runs.follow(requested, _silence, timeout=_TO_END_SECONDS)
+            raise
+
+
+def aside(line: str) -> None:
+    """A dim line on stderr: worth knowing, and no part of the answer."""
+    click.secho(line, dim=True, err=True)
+
+
+@contextmanager
+def shown(*, as_json: bool) -> Iterator[Callable[[RunProgress], None]]:
+    """What to call with a run whenever it changes: bars on a terminal, lines in a pipe, nothing beside JSON."""
+    if as_json:
+        yield _silence
+    elif sys.stderr.isatty():
+        # Rich comes with this import.
+        from servo.cli.bars import bars
+
+        with bars() as draw:
+            yield draw
+    else:
+        yield Lines()
+
+
+def _silence(_: object) -> None:
+    pass
+
+
+class Lines:
+    """A line for each change of a task's state."""
+
+    def __init__(self) -> None:
+        self._said: dict[str, tuple[str, int]] = {}
+
+    def __call__(self, run: RunProgress) -> None:
+        for task in run.tasks:
+            now = (task.state, task.attempt)
+            if task.state in ("PLANNED", "READY") or self._said.get(task.task_key) == now:
+                continue
+            self._said[task.task_key] = now
+            click.echo(_line(task))
+
+
+def _line(task: TaskProgress) -> str:
+    words = [f"{task.task_key} {coloured(task.state)} {task.succeeded}/{task.total}"]
+    words += [f"{number} {what}" for number, what in ((task.failed, "failed"), (task.skipped, "skipped")) if number]
+    if task.attempt > 1:
+        words.append(f"attempt {task.attempt}")
+    if task.retry_at is not None and task.state == "RETRY_WAIT":
+        words.append(f"again at {task.retry_at.astimezone():%H:%M:%S}")
+    if task.reason and task.state != "SUCCEEDED":
+        words.append(text(task.reason))
+    return ", ".join(words)
+
+
+class _Interrupt:
+    """Ctrl-C cancels a run that only this process works on; from any other it merely takes leave."""
+
+    def __init__(self, run_id: str, *, as_json: bool) -> None:
+        self._run_id = run_id
+        self._as_json = as_json
+        self.embedded = True
+
+    def __call__(self) -> None:
+        run_id = self._run_id
+        if not self.embedded:
+            raise Left(f"{run_id} goes on without you", f"cancel it with `servo run cancel {run_id}`")
+        if not self._as_json:
+            aside(f"cancelling {run_id} …  (Ctrl-C again to leave at once)")
+        from servo.runtime.runs import Runs
+
+        try:
+            # The main thread calls this while another one uses the project, so it opens one of its own.
+            with open_project(as_json=self._as_json) as project:
+                Runs(project).cancel(run_id, reason="interrupted", actor=actor())
+        except Conflict:
+            pass  # it has ended by itself
+        except ServoError as problem:
+            aside(f"{run_id} could not be cancelled: {problem}")
+
+
+# ── how it ended ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def outcome_document(run: RunProgress, details: dict[str, Any]) -> dict[str, Any]:
+    """How a run stands or ended, as JSON."""
+    return {
+        "run_id": run.run_id,
+        "status": run.status,
+        "reason": run.reason,
+        "requested_at": plain(run.requested_at),
+        "started_at": plain(run.started_at),
+        "finished_at": plain(run.finished_at),
+        "partitions": {
+            "total": run.total,
+            "succeeded": run.succeeded,
+            "failed": run.failed,
+            "skipped": run.skipped,
+        },
+        "tasks": [plain_struct(task) for task in run.tasks],
+        "failures": plain(details["failures"]),
+        "checks": plain(details["checks"]),
+    }
+
+
+def summarize(run: RunProgress, details: dict[str, Any]) -> int:
+    """Say how a run ended and what to do about it; the exit code that follows from it."""
+    took = ""
+    if run.finished_at is not None and run.requested_at is not None:
+        took = f" in {duration((run.finished_at - run.requested_at).total_seconds())}"
+    assets = _by_asset(run.tasks)
+    click.echo(
+        f"{marked(run.status)} {run.run_id}{took}: {run.succeeded:,} of {counted(run.total, 'partition')}"
+        f" of {counted(len(assets), 'asset')}"
+    )
+    if len(assets) > 1 or run.status != "SUCCEEDED":
+        table(["asset", "partitions", "succeeded", "failed", "skipped"], assets)
+    failed_partitions(details["failures"])
+    failed_checks(details["checks"])
+    if run.status == "SUCCEEDED":
+        return 0
+    if run.reason and not details["failures"]:
+        note(f"  {text(run.reason)}")
+    lost = run.total - run.succeeded
+    click.echo(
+        f"servo: {run.run_id} {run.status.lower()}: {counted(lost, 'partition')} not made"
+        f" (try `servo run logs {run.run_id}`, then `servo run retry {run.run_id}`)",
+        err=True,
+    )
+    return 1
+
+
+def failed_partitions(failures: list[dict[str, Any]]) -> None:
+    """A line for each partition that failed, with what it failed of."""
+    for failure in failures[:_MOST_FAILURES]:
+        where = " ".join(filter(None, [failure["asset_key"], label(failure["partition_key"])]))
+        first, *_ = (failure["error"] or "no reason given").splitlines()
+        click.echo(f"{click.style('✗', fg='red')} {where}: {text(first)}")
+    if len(failures) > _MOST_FAILURES:
+        note(f"  and {len(failures) - _MOST_FAILURES:,} more; see --json")
+
+
+def failed_checks(checks: list[dict[str, Any]]) -> None:
+    """A line for each check that did not pass: a blocking one kept the data from being published."""
+    for check in checks[:_MOST_FAILURES]:
+        mark = click.style("✗", fg="red") if check.get("blocking") else click.style("!", fg="yellow")
+        where = " ".join(filter(None, [check["asset_key"], label(check.get("partition_key"))]))
+        observed = f": {text(check['observed'])}" if check.get("observed") else ""
+        click.echo(f"{mark} {where}: check {check['check_name']} failed{observed}")
+    if len(checks) > _MOST_FAILURES:
+        note(f"  and {len(checks) - _MOST_FAILURES:,} more failed checks")
+
+
+def _by_asset(tasks: list[TaskProgress]) -> list[tuple[str, int, int, int, int]]:
+    """Partitions, succeeded, failed and skipped of each asset, in the order of the run."""
+    sums: dict[str, list[int]] = {}
+    for task in tasks:
+        counts = (task.total, task.succeeded, task.failed, task.skipped)
+        sums[task.asset_key] = [a + b for a, b in zip(sums.get(task.asset_key, [0] * 4), counts, strict=True)]
+    return [(asset, total, done, failed, skipped) for asset, (total, done, failed, skipped) in sums.items()]
+
+
+def label(key: str | None) -> str:
+    """A partition as people write it: `2025-01-15`, or `date=2025-01-15,region=eu`."""
+    from servo.partitions import PartitionKey
+
+    if not key:
+        return ""
+    texts = PartitionKey.parse(key).texts()
+    if len(texts) == 1:
+        return next(iter(texts.values()))
+    return ",".join(f"{name}={value}" for name, value in texts.items())

@@ -1,0 +1,241 @@
+"""`servo run …`."""
+
+from __future__ import annotations
+
+import sys
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from servo.cli.materialize import see_through
+from servo.cli.opening import actor, project, runs
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note, table
+from servo.cli.progress import failed_checks, failed_partitions, label, outcome_document, shown, summarize
+from servo.cli.states import counted, duration, marked
+from servo.cli.values import moment, plain, text
+
+if TYPE_CHECKING:
+    from servo.runtime.logs import Record
+    from servo.runtime.runs import Runs
+
+_STATUSES = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED")
+_SHORT = len("run_") + 12  # of an id, on a terminal: enough to be the only one, and every command takes it
+_LEVELS = {"DEBUG": "bright_black", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
+
+
+@click.group()
+def run() -> None:
+    """List, show, cancel and retry runs, and read their logs. A run id may be shortened."""
+
+
+@run.command(name="list")
+@click.option("--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only runs that stand so.")
+@click.option("--asset", metavar="ASSET", help="Only runs that compute this asset.")
+@click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, newest first."
+)
+@json_option
+def list_runs(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
+    """List runs, newest first."""
+    with runs(as_json=as_json) as found:
+        rows = found.list(status=status, asset=asset, limit=limit)
+    if as_json:
+        echo_json({"runs": plain(rows)})
+        return
+    whole = not sys.stdout.isatty()
+    table(
+        ["status", "run", "assets", "partitions", "requested", "took", "by"],
+        [
+            (
+                row["status"],
+                row["run_id"] if whole else row["run_id"][:_SHORT],
+                _assets(row.get("asset_selection") or []),
+                row["partitions"],
+                _at(row.get("requested_at")),
+                _took(row),
+                row.get("requested_by"),
+            )
+            for row in rows
+        ],
+        counted(len(rows), "run") + (f"; there may be more, see --limit {limit}" if len(rows) == limit else ""),
+    )
+
+
+@run.command()
+@click.argument("run_id", metavar="RUN")
+@json_option
+def show(run_id: str, as_json: bool) -> None:
+    """Show how a run stands: its tasks, what failed and which checks did not pass."""
+    with runs(as_json=as_json) as found:
+        row = found.show(run_id)
+    if as_json:
+        echo_json(plain(row))
+        return
+    took = f" after {_took(row)}" if row.get("finished_at") else ""
+    click.echo(f"{marked(row['status'])}{took}  {row['run_id']}")
+    by = f" by {text(row['requested_by'])}" if row.get("requested_by") else ""
+    click.echo(f"requested {_at(row.get('requested_at'))}{by}: {', '.join(row.get('asset_selection') or [])}")
+    if row.get("cancel_requested_at"):
+        why = f": {text(row['cancel_reason'])}" if row.get("cancel_reason") else ""
+        click.echo(f"cancel requested {_at(row['cancel_requested_at'])} by {text(row['cancel_requested_by'])}{why}")
+    elif row.get("reason"):
+        click.echo(text(row["reason"]))
+    tags = ", ".join(f"{key}={value}" for key, value in (row.get("tags") or {}).items())
+    if tags:
+        click.echo(f"tags: {tags}")
+    tasks = row.get("tasks") or []
+    if tasks:
+        names = ("task", "state", "attempt", "partitions", "succeeded", "failed", "took", "worker", "reason")
+        table(names, [_task(task) for task in tasks])
+    failed_partitions(row["failures"])
+    failed_checks(row["checks"])
+    if row["status"] == "FAILED":
+        note(f"servo run logs {row['run_id']}; servo run retry {row['run_id']}")
+
+
+@run.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--task", metavar="TASK", help="Only of this task: an asset's name, or as `servo run show` has it.")
+@click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
+@json_option
+def logs(run_id: str, task: str | None, follow: bool, as_json: bool) -> None:
+    """Write what a run's tasks have said: their logs, and what user code wrote to stdout and stderr.
+
+    With --json each line is one JSON object.
+    """
+    with runs(as_json=as_json) as found:
+        named = None if task is None else _task_named(found, run_id, task)
+        for record in found.logs(run_id, task=named, follow=follow):
+            if as_json:
+                echo_json(_record(record))
+            else:
+                _say(record)
+            if follow:
+                sys.stdout.flush()
+
+
+@run.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--reason", metavar="WHY", help="Is recorded with it.")
+@click.option("--wait/--no-wait", default=False, show_default=True, help="Wait until the run has ended.")
+@json_option
+def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
+    """Cancel a run: nothing more of it starts, and its Spark jobs are interrupted.
+
+    What it has published stays. Exits with 4 if the run has ended already.
+    """
+    with runs(as_json=as_json) as found:
+        run_id = found.progress(run_id).run_id
+        event_id = found.cancel(run_id, reason=reason, actor=actor())
+        if not wait:
+            if as_json:
+                echo_json({"run_id": run_id, "event_id": event_id, "status": "CANCELLING"})
+            else:
+                click.echo(f"✓ {run_id} is being cancelled")
+            return
+        with shown(as_json=as_json) as draw:
+            ended = found.follow(run_id, draw)
+        details = found.show(run_id)
+    if as_json:
+        echo_json({"event_id": event_id} | outcome_document(ended, details))
+    elif ended.status == "CANCELLED":
+        click.echo(
+            f"{marked(ended.status)} {run_id}: {ended.succeeded:,} of {counted(ended.total, 'partition')} were made"
+        )
+    else:
+        summarize(ended, details)
+
+
+@run.command()
+@click.argument("run_id", metavar="RUN")
+@click.option("--partitions", metavar="P", help="Only these of those that failed.")
+@click.option("--all", "everything", is_flag=True, help="Everything that the run was asked for, not only what failed.")
+@click.option("--request-id", metavar="ID", help="The same id again is the same retry, not a second one.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the new run has ended.")
+@json_option
+@click.pass_context
+def retry(
+    ctx: click.Context,
+    *,
+    run_id: str,
+    partitions: str | None,
+    everything: bool,
+    request_id: str | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
+    from servo.runtime.runs import Runs
+
+    with project(as_json=as_json) as opened:
+        found = Runs(opened)
+        requested = found.retry(
+            run_id, partitions=partitions, everything=everything, request_id=request_id, actor=actor()
+        )
+        ctx.exit(see_through(opened, found, requested, wait=wait, as_json=as_json))
+
+
+def _task_named(found: Runs, run_id: str, name: str) -> str:
+    """The task that is meant: its key, or the key or name of its asset."""
+    tasks = found.progress(run_id).tasks
+    for task in tasks:
+        if name in (task.task_key, task.asset_key, task.asset_key.replace("/", "."), task.asset_key.partition("/")[2]):
+            return task.task_key if name == task.task_key else task.asset_key
+    from servo.errors import NotFound
+
+    known = ", ".join(task.task_key for task in tasks[:5]) or "none yet"
+    raise NotFound(f"{run_id} has no task {name!r:.80}", hint=f"its tasks are {known}")
+
+
+# ── cells ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _assets(keys: list[str]) -> str:
+    return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
+
+
+def _at(when: datetime | None) -> str:
+    return "" if when is None else moment(when.replace(microsecond=0))
+
+
+def _took(row: dict[str, Any]) -> str:
+    began = row.get("started_at") or row.get("requested_at")
+    ended = row.get("finished_at")
+    return "" if began is None or ended is None else duration((ended - began).total_seconds())
+
+
+def _task(task: dict[str, Any]) -> tuple[Any, ...]:
+    return (
+        task["task_key"],
+        task.get("state"),
+        task.get("attempt"),
+        task.get("partition_count"),
+        task.get("partitions_succeeded"),
+        task.get("partitions_failed"),
+        _took(task) if task.get("started_at") else "",
+        task.get("worker"),
+        task.get("reason"),
+    )
+
+
+def _record(record: Record) -> dict[str, Any]:
+    return {
+        "time": moment(record.time),
+        "level": record.level,
+        "task": record.task,
+        "partition": record.partition,
+        "message": record.message,
+    }
+
+
+def _say(record: Record) -> None:
+    """Time, level, where, what. A message of many lines is indented, so that a line's start says where it belongs."""
+    level = click.style(f"{record.level:<7}", fg=_LEVELS.get(record.level))
+    where = " ".join(filter(None, [record.task, label(record.partition)]))
+    first, *more = str(record.message).splitlines() or [""]
+    click.echo(f"{record.time.astimezone():%H:%M:%S} {level} {click.style(where, dim=True)} {text(first)}")
+    for line in more:
+        click.echo(f"    {text(line)}")

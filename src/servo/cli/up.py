@@ -1,0 +1,141 @@
+"""`servo up`."""
+
+from __future__ import annotations
+
+import sys
+import time
+from contextlib import ExitStack
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import click
+
+from servo.cli.interrupts import reacting
+from servo.cli.opening import project
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note
+from servo.cli.progress import aside
+from servo.cli.states import counted
+
+if TYPE_CHECKING:
+    from servo.runtime.wiring import Project
+
+_LOOK_SECONDS = 0.5  # between two looks at the children
+_PATIENCE_SECONDS = 30.0  # for workers to show up, and for the control loop to end its pass
+_SHORT_LIFE_SECONDS = 10.0  # a worker that lives no longer is in trouble, and waits before it is started again
+_LONGEST_WAIT_SECONDS = 60.0
+_PLACES = ("tenant", "workspace", "ledger", "storage", "projections", "spark.master", "spark.remote")
+
+
+@click.command()
+@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Processes that run tasks.")
+@json_option
+def up(workers: int, as_json: bool) -> None:
+    """Run the control loop here and workers beside it, until Ctrl-C or SIGTERM.
+
+    The control loop plans runs, ends them and notices lost workers; it is in no JVM's process. A worker that dies is
+    started again. More workers may run elsewhere: `servo worker`.
+    """
+    stop = Event()
+
+    def stopping() -> None:
+        if not as_json:
+            aside("stopping …  (again to leave at once)")
+        stop.set()
+
+    with project(as_json=as_json, create=True) as opened, reacting(stopping):
+        opened.ledger.head()  # what is wrong with the ledger is said before anything starts
+        failure: list[BaseException] = []
+        control = Thread(target=_control, args=(opened, stop, failure), name="control", daemon=True)
+        control.start()
+        crew = [_Member(opened, number) for number in range(1, workers + 1)]
+        try:
+            _until_heard_of(opened, crew, stop)
+            _say_where(opened, crew, as_json=as_json)
+            while not stop.wait(_LOOK_SECONDS):
+                for member in crew:
+                    member.look()
+        finally:
+            stop.set()
+            for member in crew:
+                member.ask_to_end()
+            for member in crew:
+                member.end()
+            control.join(_PATIENCE_SECONDS)
+        if failure:
+            raise failure[0]
+
+
+def _control(opened: Project, stop: Event, failure: list[BaseException]) -> None:
+    """Without the control loop nothing goes on: what ends it ends the program."""
+    from servo.runtime.control import Control
+
+    try:
+        Control(opened).run(stop)
+    except BaseException as problem:  # noqa: BLE001 (it goes on in the thread that waits)
+        failure.append(problem)
+    finally:
+        stop.set()
+
+
+class _Member:
+    """A worker process that is started again whenever it ends, and not too often."""
+
+    def __init__(self, opened: Project, number: int) -> None:
+        self._opened = opened
+        self._number = number
+        self._short_lives = 0
+        self._not_before = 0.0
+        self._start()
+
+    def _start(self) -> None:
+        from servo.runtime.embedded import child_worker
+
+        self._born = time.monotonic()
+        self._life = ExitStack()
+        self.process = self._life.enter_context(child_worker(self._opened)).process
+
+    def look(self) -> None:
+        """Notice an end, and start again when it is time."""
+        now = time.monotonic()
+        if not self._not_before and (code := self.process.poll()) is not None:
+            self.end()
+            self._short_lives = self._short_lives + 1 if now - self._born < _SHORT_LIFE_SECONDS else 0
+            wait = min(2.0**self._short_lives - 1, _LONGEST_WAIT_SECONDS)
+            self._not_before = now + wait
+            home = self._opened.settings.home
+            aside(f"worker {self._number} ended with {code}, see {home / 'logs'}; started again in {wait:.0f} s")
+        if self._not_before and now >= self._not_before:
+            self._not_before = 0.0
+            self._start()
+
+    def ask_to_end(self) -> None:
+        if self.process.poll() is None:
+            self.process.terminate()
+
+    def end(self) -> None:
+        """Wait for it to hand back what it is at."""
+        self._life.close()
+
+
+def _until_heard_of(opened: Project, crew: list[_Member], stop: Event) -> None:
+    """Wait for the workers' first signs of life: a run that is asked for before would bring a worker of its own."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while time.monotonic() < deadline and not stop.wait(_LOOK_SECONDS / 5):
+        living = {holder.pid for holder in opened.leases.live()}
+        if all(member.process.pid in living or member.process.poll() is not None for member in crew):
+            return
+
+
+def _say_where(opened: Project, crew: list[_Member], *, as_json: bool) -> None:
+    shown = {setting.key: setting.value for setting in opened.settings.shown() if setting.key in _PLACES}
+    pids = [member.process.pid for member in crew]
+    if as_json:
+        echo_json(shown | {"workers": pids})
+    else:
+        click.echo(f"✓ up: the control loop and {counted(len(pids), 'worker')}; Ctrl-C stops them")
+        processes = ", ".join(f"process {pid}" for pid in pids) or "none: start `servo worker`"
+        for key, value in (shown | {"workers": processes, "logs": str(opened.settings.home / "logs")}).items():
+            note(f"  {key:<12} {value}")
+    sys.stdout.flush()

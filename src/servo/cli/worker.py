@@ -1,0 +1,82 @@
+"""`servo worker`."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from threading import Event, Thread
+from typing import TYPE_CHECKING
+
+import click
+
+from servo.cli.interrupts import reacting
+from servo.cli.opening import project
+from servo.cli.options import json_option
+from servo.cli.progress import aside
+
+if TYPE_CHECKING:
+    from servo.runtime.wiring import Project
+
+_LOOK_SECONDS = 1.0  # between two looks at whether there is anything left to do
+_UNDER_WAY = ("PLANNED", "RUNNING", "CANCELLING")
+
+
+@click.command()
+@click.option("--until-idle", is_flag=True, help="End when no run is under way.")
+@click.option("--for", "run_id", metavar="RUN", help="End when this run has ended.")
+@click.option("--child", is_flag=True, hidden=True, help="End when standard input does: whoever started it is gone.")
+@json_option
+def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> None:
+    """Take tasks and run them on Spark, until stopped.
+
+    As many workers as you like may run, on as many machines as reach the ledger and the storage. Ctrl-C or SIGTERM ends
+    one cleanly: what it is at is handed back and another worker takes it. Somebody must plan the runs: `servo up`.
+    """
+    from servo.runtime.worker import open_worker
+
+    stop = Event()
+
+    def stopping() -> None:
+        if not as_json and not child:
+            aside("stopping …  (again to leave at once)")
+        stop.set()
+
+    with project(as_json=as_json, create=True) as opened, reacting(stopping):
+        if child:
+            Thread(target=_outlive_nobody, args=(stop,), name="parent", daemon=True).start()
+        with open_worker(opened) as at_work:
+            at_work.run(stop, until=_until(opened, until_idle=until_idle, run_id=run_id))
+
+
+def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable[[], bool]:
+    """What says that it is enough. It is asked often, and looks seldom."""
+    from servo.runtime.runs import Runs
+
+    if not until_idle and run_id is None:
+        return lambda: False
+    runs = Runs(opened)
+    looked = time.monotonic()
+
+    def idle() -> bool:
+        planning = any(holder.kind == "control" for holder in opened.leases.live())
+        waiting = (*_UNDER_WAY, "REQUESTED") if planning else _UNDER_WAY
+        return not any(runs.list(status=status, limit=1) for status in waiting)
+
+    def enough() -> bool:
+        nonlocal looked
+        now = time.monotonic()
+        if now - looked < _LOOK_SECONDS:
+            return False
+        looked = now
+        return (run_id is not None and runs.progress(run_id).ended) or (until_idle and idle())
+
+    return enough
+
+
+def _outlive_nobody(stop: Event) -> None:
+    """Standard input ends when the process that holds its other end does, however that ends."""
+    # Not through sys.stdin, whose lock the interpreter wants when it ends.
+    while os.read(0, 1024):
+        pass
+    stop.set()

@@ -1,0 +1,24 @@
+"""Deciding: pure functions of what is going on and the moment, to facts that somebody else appends."""
+
+from servo.controllers.anti_entropy import sweep
+from servo.controllers.board import Board, RunState, State, TaskState
+from servo.controllers.decisions import Decision
+from servo.controllers.dispatch import Claim, Limits, decide, next_wake, ready, unplanned
+from servo.controllers.requests import request, retry_selection
+
+__all__ = [
+    "Board",
+    "Claim",
+    "Decision",
+    "Limits",
+    "RunState",
+    "State",
+    "TaskState",
+    "decide",
+    "next_wake",
+    "ready",
+    "request",
+    "retry_selection",
+    "sweep",
+    "unplanned",
+]

@@ -1,0 +1,324 @@
+"""The board: runs that have not ended and their tasks, as the ledger's events tell it.
+
+A fold like any other: it looks at nothing but events, each is taken once, and a repetition that arrives late (under a
+new position, after its idempotency key was forgotten) changes nothing. It costs what is new, not what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from servo.controllers.states import ENDED, RunState, State, TaskState
+from servo.events import RecordedEvent, decode
+from servo.events.columns import Outcome, PartitionOutcomes
+from servo.events.model import (
+    CheckpointDecided,
+    CheckpointExpired,
+    CheckpointRequested,
+    MaterializationPublished,
+    RunCancelRequested,
+    RunFinished,
+    RunPlanned,
+    RunRequested,
+    RunStarted,
+    TaskFinished,
+    TaskRetryScheduled,
+    TaskStarted,
+)
+from servo.planning.stages import stage_numbers
+
+__all__ = ["LOST", "Board", "RunState", "State", "TaskState"]
+
+LOST = "controller:anti-entropy"
+"""The actor that gives the tasks of lost workers to others: such a retry is not the asset's fault."""
+
+
+@dataclass(slots=True, frozen=True)
+class _Checkpoint:
+    run_id: str
+    task_key: str
+    keys: tuple[str, ...]
+
+
+class Board:
+    """What is going on, up to `position`. Belongs to one thread; nobody else changes what it holds."""
+
+    def __init__(self, *, position: int = 0, keep_ended: bool = False) -> None:
+        self.position = position
+        self.runs: dict[str, RunState] = {}
+        self._keep_ended = keep_ended
+        # A run key is used once, however late somebody repeats it or asks for something else under it.
+        self._over: set[str] = set()
+        self._checkpoints: dict[str, _Checkpoint] = {}
+
+    def take(self, events: Iterable[RecordedEvent]) -> Board:
+        """Take in what is new; what was seen before is passed over. Gives itself."""
+        for event in events:
+            if event.position > self.position:
+                self.position = event.position
+                if event.event_type in _TAKES:
+                    _TAKES[event.event_type](self, event, decode(event))
+        return self
+
+    def after(self, events: Iterable[RecordedEvent]) -> Board:
+        """The board after these events, as another one: this one is left as it was. For few, since it copies."""
+        other = Board(position=self.position, keep_ended=self._keep_ended)
+        other.runs = {run_id: run.copy() for run_id, run in self.runs.items()}
+        other._over = set(self._over)
+        other._checkpoints = dict(self._checkpoints)
+        return other.take(events)
+
+    def task(self, run_id: str, task_key: str) -> TaskState | None:
+        run = self.runs.get(run_id)
+        return None if run is None else run.tasks.get(task_key)
+
+    def holds(self, run_id: str, task_key: str, attempt: int, worker: str) -> bool:
+        """Whether that attempt is that worker's to make, and still wanted."""
+        run, task = self.runs.get(run_id), self.task(run_id, task_key)
+        return (
+            run is not None
+            and task is not None
+            and not run.cancel_requested
+            and (task.state, task.attempt, task.worker) == (State.RUNNING, attempt, worker)
+        )
+
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _requested(self, event: RecordedEvent, fact: RunRequested) -> None:
+        if fact.run_id in self.runs or fact.run_id in self._over:
+            return  # the same request again, or another one under a run key that is taken
+        self.runs[fact.run_id] = RunState(
+            run_id=fact.run_id,
+            run_key=fact.run_key,
+            request_fingerprint=fact.request_fingerprint,
+            source=fact.source,
+            asset_selection=tuple(fact.asset_selection),
+            partitions=fact.partitions,
+            priority=fact.priority,
+            tags=fact.tags,
+            requested_at=event.occurred_at,
+            requested_by=event.actor,
+            position=event.position,
+        )
+
+    def _planned(self, event: RecordedEvent, fact: RunPlanned) -> None:
+        run = self._open(fact.run_id)
+        if run is None or run.planned:
+            return
+        run.planned_at = event.occurred_at
+        run.deployment_id = fact.deployment_id
+        run.open = len(fact.tasks)
+        stages = stage_numbers({task.task_key: task.upstream for task in fact.tasks})
+        for number, planned in enumerate(fact.tasks):
+            upstream = tuple(key for key in planned.upstream if key in stages)
+            task = TaskState.of(planned, upstream=upstream, stage=stages[planned.task_key], number=number)
+            run.tasks[task.task_key] = task
+        for task in run.tasks.values():
+            for key in task.upstream:
+                run.tasks[key].downstream.append(task.task_key)
+            if not task.upstream:
+                run.due[task.task_key] = None
+
+    def _started(self, event: RecordedEvent, fact: RunStarted) -> None:
+        run = self._open(fact.run_id)
+        if run is not None and run.started_at is None:
+            run.started_at = event.occurred_at
+
+    def _cancel_requested(self, event: RecordedEvent, fact: RunCancelRequested) -> None:
+        run = self._open(fact.run_id)
+        if run is not None and run.cancel_requested_at is None:
+            run.cancel_requested_at = event.occurred_at
+            run.cancel_reason = fact.reason
+
+    def _finished(self, event: RecordedEvent, fact: RunFinished) -> None:
+        run = self._open(fact.run_id)
+        # Whoever began to look in the middle did not see the request, and must not take a late repetition for one.
+        self._over.add(fact.run_id)
+        if run is None:
+            return
+        run.outcome, run.finished_at, run.reason = fact.outcome, event.occurred_at, fact.reason
+        if not self._keep_ended:
+            del self.runs[fact.run_id]
+        gone = [key for key, checkpoint in self._checkpoints.items() if checkpoint.run_id == fact.run_id]
+        for key in gone:
+            del self._checkpoints[key]
+
+    # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _task_started(self, event: RecordedEvent, fact: TaskStarted) -> None:
+        run, task = self._open_task(fact.run_id, fact.task_key)
+        if run is None or task is None or fact.attempt <= task.attempt or task.state is State.WAITING_APPROVAL:
+            return
+        if run.started_at is None:
+            run.started_at = event.occurred_at
+        task.attempt, task.part = fact.attempt, 0
+        task.worker, task.started_at, task.retry_at, task.reason = fact.worker, event.occurred_at, None, None
+        task.failed -= task.failed - task.rejected  # all of them are tried again
+        _move(run, task, State.RUNNING)
+
+    def _retry_scheduled(self, event: RecordedEvent, fact: TaskRetryScheduled) -> None:
+        run, task = self._open_task(fact.run_id, fact.task_key)
+        if run is None or task is None or task.state is not State.RUNNING or fact.attempt != task.attempt:
+            return
+        if event.actor == LOST:
+            task.lost += 1
+        elif not task.failed - task.rejected:
+            task.handed_back += 1  # nothing failed, so it was not the task that gave up
+        task.worker, task.retry_at, task.reason = None, fact.retry_at, fact.reason
+        _move(run, task, State.RETRY_WAIT)
+
+    def _task_finished(self, event: RecordedEvent, fact: TaskFinished) -> None:
+        run, task = self._open_task(fact.run_id, fact.task_key)
+        if run is None or task is None or not _is_news(task, fact):
+            return
+        task.part = max(task.part, fact.part or 0)
+        _record(task, fact.partitions)
+        if not fact.final:
+            task.memo = None
+            return
+        task.attempt, task.worker, task.retry_at = max(task.attempt, fact.attempt), None, None
+        task.reason = fact.error
+        if _waits(task, fact):
+            _move(run, task, State.WAITING_APPROVAL)
+        else:
+            self._end(run, task, State(fact.outcome.value), event)
+
+    def _end(self, run: RunState, task: TaskState, state: State, event: RecordedEvent) -> None:
+        task.ended_at, task.ended_position = event.occurred_at, event.position
+        task.staged.clear()
+        _move(run, task, state)
+        run.open -= 1
+        for key in task.downstream:
+            waiting = run.tasks[key]
+            waiting.waits_for -= 1
+            if not waiting.waits_for and waiting.state is State.PLANNED:
+                run.due[key] = None
+
+    # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _checkpoint_requested(self, _: RecordedEvent, fact: CheckpointRequested) -> None:
+        if self._open(fact.run_id) is not None:
+            self._checkpoints[fact.checkpoint_id] = _Checkpoint(fact.run_id, fact.task_key, tuple(fact.partitions.keys))
+
+    def _checkpoint_decided(self, _: RecordedEvent, fact: CheckpointDecided) -> None:
+        # What is approved is there once it is published, and not before: that fact is the one to wait for.
+        if fact.decision == "REJECTED":
+            self._reject(fact.checkpoint_id, "its approval was refused" + (f": {fact.reason}" if fact.reason else ""))
+
+    def _checkpoint_expired(self, _: RecordedEvent, fact: CheckpointExpired) -> None:
+        if fact.escalated_to is None:
+            self._reject(fact.checkpoint_id, "nobody approved it in time")
+
+    def _reject(self, checkpoint_id: str, reason: str) -> None:
+        checkpoint = self._checkpoints.pop(checkpoint_id, None)
+        if checkpoint is None:
+            return
+        task = self._open_task(checkpoint.run_id, checkpoint.task_key)[1]
+        if task is not None:
+            refused = task.staged.intersection(checkpoint.keys)
+            task.staged -= refused
+            task.failed |= refused
+            task.rejected |= refused
+            task.reason, task.memo = reason, None
+
+    def _published(self, _: RecordedEvent, fact: MaterializationPublished) -> None:
+        checkpoint = self._checkpoints.pop(fact.checkpoint_id or "", None)
+        run_id, task_key = fact.run_id, fact.task_key
+        if checkpoint is not None:
+            run_id, task_key = checkpoint.run_id, checkpoint.task_key
+        task = None if run_id is None or task_key is None else self._open_task(run_id, task_key)[1]
+        if task is not None:
+            approved = task.staged.intersection(fact.partitions.keys)
+            task.staged -= approved
+            task.succeeded |= approved
+            task.memo = None
+
+    # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _open(self, run_id: str) -> RunState | None:
+        run = self.runs.get(run_id)
+        return None if run is None or run.ended else run
+
+    def _open_task(self, run_id: str, task_key: str) -> tuple[RunState | None, TaskState | None]:
+        run = self._open(run_id)
+        task = None if run is None else run.tasks.get(task_key)
+        return run, None if task is None or task.ended else task
+
+
+def _is_news(task: TaskState, fact: TaskFinished) -> bool:
+    """Whether the task can end like this from where it is; a late repetition cannot."""
+    if task.state is State.RUNNING:
+        return fact.attempt == task.attempt
+    if task.state is State.WAITING_APPROVAL:
+        return fact.final and fact.attempt == task.attempt and fact.outcome is not Outcome.STAGED
+    # Nobody is at it: a task that was never tried ends as attempt 0, one that waits to be tried again as the next.
+    return fact.final and (fact.attempt > task.attempt or fact.attempt == task.attempt == 0)
+
+
+def _waits(task: TaskState, fact: TaskFinished) -> bool:
+    """Whether the end of an attempt leaves something to people: to approve, or to be told that they refused it."""
+    if fact.outcome is Outcome.STAGED or fact.outcome is Outcome.CANCELLED:
+        return fact.outcome is Outcome.STAGED
+    return bool(task.staged) or (task.state is State.RUNNING and bool(task.rejected))
+
+
+def _record(task: TaskState, partitions: PartitionOutcomes) -> None:
+    """Note what became of each partition; what is there stays there, whatever is tried afterwards."""
+    whole = partitions.outcome if isinstance(partitions.outcome, Outcome) else None
+    for outcome in Outcome:
+        if whole is None:
+            keys = {key for key, one in zip(partitions.keys, partitions.outcomes(), strict=True) if one is outcome}
+        else:
+            keys = set(partitions.keys) if whole is outcome else set()
+        if keys:
+            for said_before in (task.failed, task.skipped, task.cancelled, task.staged):
+                said_before.difference_update(keys)
+            _set_of(task, outcome).update(keys - task.succeeded)
+
+
+def _set_of(task: TaskState, outcome: Outcome) -> set[str]:
+    match outcome:
+        case Outcome.SUCCEEDED:
+            return task.succeeded
+        case Outcome.FAILED:
+            return task.failed
+        case Outcome.SKIPPED:
+            return task.skipped
+        case Outcome.CANCELLED:
+            return task.cancelled
+        case Outcome.STAGED:
+            return task.staged
+
+
+def _move(run: RunState, task: TaskState, state: State) -> None:
+    """Put the task into another state, and into the list where tasks of that state are looked for."""
+    for keys in (run.due, run.running, run.waiting):
+        keys.pop(task.task_key, None)
+    task.state, task.memo = state, None
+    if state is State.RUNNING:
+        run.running[task.task_key] = None
+    elif state is State.RETRY_WAIT:
+        run.due[task.task_key] = None
+    elif state is State.WAITING_APPROVAL:
+        run.waiting[task.task_key] = None
+    else:
+        assert state in ENDED, state
+
+
+_TAKES: dict[str, Callable[[Board, RecordedEvent, Any], None]] = {
+    RunRequested.event_type: Board._requested,
+    RunPlanned.event_type: Board._planned,
+    RunStarted.event_type: Board._started,
+    RunCancelRequested.event_type: Board._cancel_requested,
+    RunFinished.event_type: Board._finished,
+    TaskStarted.event_type: Board._task_started,
+    TaskRetryScheduled.event_type: Board._retry_scheduled,
+    TaskFinished.event_type: Board._task_finished,
+    CheckpointRequested.event_type: Board._checkpoint_requested,
+    CheckpointDecided.event_type: Board._checkpoint_decided,
+    CheckpointExpired.event_type: Board._checkpoint_expired,
+    MaterializationPublished.event_type: Board._published,
+}
+"""What each fact means here. Facts of other kinds say nothing about runs, and are not even decoded."""

@@ -1,0 +1,280 @@
+"""What happens next: which runs are planned, which tasks go to a worker, which end, and when a run is over.
+
+All of it follows from the board and the moment. Slots are derived from the tasks that are running, so none can leak.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from datetime import datetime
+from heapq import nsmallest
+from typing import Protocol
+
+import msgspec
+
+from servo.controllers.board import Board
+from servo.controllers.decisions import Decision, ended
+from servo.controllers.remaining import remaining
+from servo.controllers.states import RunState, State, TaskState
+from servo.events.columns import Outcome
+from servo.events.fact import Fact
+from servo.events.model import RunFinished, TaskFinished
+from servo.partitions import PartitionSet
+from servo.planning.catalog import Catalog
+from servo.planning.planner import DEFAULT_LIMITS, PlanLimits
+
+__all__ = ["DISPATCH", "Claim", "Decision", "Limits", "decide", "next_wake", "ready", "unplanned"]
+
+DISPATCH = "controller:dispatch"
+POOL = "pool"
+"""The tag of an asset that names the pool whose limit it shares."""
+
+
+class _LimitSettings(Protocol):
+    @property
+    def tasks(self) -> int: ...
+    @property
+    def runs(self) -> int: ...
+    @property
+    def pools(self) -> Mapping[str, int]: ...
+
+
+class Limits(msgspec.Struct, frozen=True, kw_only=True):
+    """How much runs at the same time, in the whole workspace."""
+
+    tasks: int = 4
+    runs: int = 10
+    pools: dict[str, int] = {}
+    chunks: PlanLimits = DEFAULT_LIMITS
+
+    @classmethod
+    def of(cls, settings: _LimitSettings) -> Limits:
+        return cls(tasks=settings.tasks, runs=settings.runs, pools=dict(settings.pools))
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that a worker may take now. It is taken by recording that this attempt has started."""
+
+    run_id: str
+    task_key: str
+    attempt: int
+    asset_id: str
+    asset_key: str
+    code_version: str | None
+    partitions: PartitionSet  # to compute: planned, not there yet, and with nothing missing upstream
+    blocked: PartitionSet  # not to compute, since a failure upstream left them nothing to read
+    blocked_by: tuple[str, ...]
+    deployment_id: str | None
+    planned_at: datetime  # the moment that mappings are to be applied at, so that all agree on what is read
+    tags: dict[str, str]
+    succeeded_before: int
+    lost_before: int  # earlier attempts that do not count
+
+    @property
+    def keys(self) -> tuple[str, ...]:
+        return tuple(str(key) for key in self.partitions)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        return tuple(str(key) for key in self.blocked)
+
+
+# ── starting ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unplanned(board: Board, limits: Limits) -> list[RunState]:
+    """Runs to plan now: those that could start. Others are planned when it is their turn, as things are then."""
+    return [run for run in _admitted(board, limits) if not run.planned and not run.cancel_requested]
+
+
+def ready(board: Board, catalog: Catalog, now: datetime, limits: Limits) -> Iterator[Claim]:
+    """Tasks that may start now, most urgent first; all of them together keep within the limits.
+
+    Worked out one by one as they are asked for, so the board must not change meanwhile.
+    """
+    free = limits.tasks - sum(len(run.running) for run in board.runs.values())
+    if free <= 0:
+        return
+    used = _pools_in_use(board, catalog) if limits.pools else Counter()
+    for run in sorted(_admitted(board, limits), key=_urgency):
+        if run.cancel_requested:
+            continue
+        for task in sorted((run.tasks[key] for key in run.due), key=lambda task: (task.stage, task.number)):
+            if task.retry_at is not None and task.retry_at > now:
+                continue
+            pool = _pool(task, catalog)
+            if pool in limits.pools and used[pool] >= limits.pools[pool]:
+                continue
+            claim = _claim(run, task, catalog)
+            if claim is None:
+                continue
+            yield claim
+            used[pool] += 1
+            free -= 1
+            if not free:
+                return
+
+
+def next_wake(board: Board, now: datetime) -> datetime | None:
+    """When something is due by itself: the next retry. What is due already waits for a slot, not for the clock."""
+    times = (run.tasks[key].retry_at for run in board.runs.values() for key in run.due if not run.cancel_requested)
+    return min((time for time in times if time is not None and time > now), default=None)
+
+
+def _urgency(run: RunState) -> tuple[int, int]:
+    return -run.priority, run.position
+
+
+def _admitted(board: Board, limits: Limits) -> list[RunState]:
+    """The runs that may go on or begin. Who has begun keeps its place; one that waits for a person holds none."""
+
+    def rank(run: RunState) -> tuple[bool, bool, int, int]:
+        return not run.running, not run.started, *_urgency(run)
+
+    # A cancelled run that nobody works on is over as soon as somebody says so.
+    candidates = (
+        run
+        for run in board.runs.values()
+        if not run.ended and not run.parked and (run.running or not run.cancel_requested)
+    )
+    return nsmallest(limits.runs, candidates, key=rank)
+
+
+def _pools_in_use(board: Board, catalog: Catalog) -> Counter[str | None]:
+    return Counter(_pool(run.tasks[key], catalog) for run in board.runs.values() for key in run.running)
+
+
+def _pool(task: TaskState, catalog: Catalog) -> str | None:
+    spec = catalog.graph.specs.get(task.asset_key)
+    return None if spec is None else spec.tags.get(POOL)
+
+
+def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
+    left = remaining(run, task, catalog)
+    if left is None or not left.run or run.planned_at is None:
+        return None
+    return Claim(
+        run_id=run.run_id,
+        task_key=task.task_key,
+        attempt=task.attempt + 1,
+        asset_id=task.asset_id,
+        asset_key=task.asset_key,
+        code_version=task.code_version,
+        partitions=left.run,
+        blocked=left.blocked,
+        blocked_by=left.by,
+        deployment_id=run.deployment_id,
+        planned_at=run.planned_at,
+        tags=run.tags,
+        succeeded_before=len(task.succeeded) + len(task.staged),
+        lost_before=task.spared,
+    )
+
+
+# ── ending ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def decide(board: Board, catalog: Catalog, now: datetime) -> list[Decision]:
+    """What can be recorded without anybody working: tasks skipped, cancelled and settled, runs that are over."""
+    decisions = []
+    for run in board.runs.values():
+        if run.ended or not (run.planned or run.cancel_requested):
+            continue
+        facts = tuple(_facts(run, catalog))
+        if facts:
+            subjects = frozenset({run.run_id})
+            decisions.append(Decision(facts=facts, position=board.position, subjects=subjects, actor=DISPATCH, at=now))
+    return decisions
+
+
+def _facts(run: RunState, catalog: Catalog) -> Iterator[Fact]:
+    said = list(_cancelled(run) if run.cancel_requested else _settled(run, catalog))
+    yield from said
+    endings = [fact for fact in said if fact.outcome is not Outcome.STAGED]
+    if run.open == len(endings):
+        yield _finished(run, endings)
+
+
+def _cancelled(run: RunState) -> Iterator[TaskFinished]:
+    """Whatever no worker has. What a worker has, it gives up by itself, or is given up for lost."""
+    why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
+    for task in run.tasks.values():
+        if not task.ended and task.state is not State.RUNNING:
+            # Partitions that nobody tried were not tried in vain: only staged ones have come to an end here.
+            yield ended(run, task, Outcome.CANCELLED, keys=task.staged, error=why)
+
+
+def _settled(run: RunState, catalog: Catalog) -> Iterator[TaskFinished]:
+    """Tasks of which nothing is left to do, and those that only they held up."""
+    for key in run.waiting:
+        task = run.tasks[key]
+        if not task.staged:
+            yield _decided(run, task)
+    waits: dict[str, int] = {}
+    queue = list(run.due)
+    for key in queue:
+        task = run.tasks[key]
+        ending = _ending(run, task, catalog)
+        if ending is None:
+            continue
+        yield ending
+        for downstream in task.downstream if ending.outcome is not Outcome.STAGED else ():
+            waits[downstream] = waits.get(downstream, run.tasks[downstream].waits_for) - 1
+            if not waits[downstream]:
+                queue.append(downstream)
+
+
+def _decided(run: RunState, task: TaskState) -> TaskFinished:
+    """The end of a task whose approvals have all been given or refused."""
+    if task.failed:
+        return ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.reason)
+    return ended(run, task, Outcome.SUCCEEDED)
+
+
+def _ending(run: RunState, task: TaskState, catalog: Catalog) -> TaskFinished | None:
+    """The end of a task that nobody need work on, if there is nothing left of it.
+
+    A task that had begun has come to this when its worker was lost after the last partition and before its last word.
+    """
+    left = remaining(run, task, catalog)
+    if left is None:
+        why = f"{task.asset_key} is no longer defined as it was when the run was planned"
+        return ended(run, task, Outcome.FAILED, error=why)
+    if left.run:
+        return None
+    if task.staged:
+        return ended(run, task, Outcome.STAGED)
+    if task.rejected:
+        return ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.reason)
+    if task.succeeded:
+        return ended(run, task, Outcome.SUCCEEDED)
+    why = f"{', '.join(left.by)} did not give what it reads"
+    return ended(run, task, Outcome.SKIPPED, keys=map(str, left.blocked), error=why)
+
+
+def _finished(run: RunState, endings: list[TaskFinished]) -> RunFinished:
+    states = {task.task_key: (task.state.value, task.reason, task.ended_position) for task in run.tasks.values()}
+    last = 1 + max((position for _, _, position in states.values()), default=0)
+    states.update({fact.task_key: (fact.outcome.value, fact.error, last) for fact in endings})
+    count = Counter(state for state, _, _ in states.values())
+    if count[Outcome.CANCELLED] or not run.planned:
+        outcome = Outcome.CANCELLED
+        reason = f"cancelled: {run.cancel_reason}" if run.cancel_reason else "cancelled"
+    elif count[Outcome.FAILED]:
+        outcome = Outcome.FAILED
+        failed = [(position, key, why) for key, (state, why, position) in states.items() if state == Outcome.FAILED]
+        _, first, why = min(failed, key=lambda one: one[0])
+        reason = f"{first} failed" + (f": {why.strip().splitlines()[0]}" if why and why.strip() else "")
+    else:
+        outcome, reason = Outcome.SUCCEEDED, None
+    return RunFinished(
+        run_id=run.run_id,
+        outcome=outcome,
+        source=run.source,
+        tasks_succeeded=count[Outcome.SUCCEEDED],
+        tasks_failed=count[Outcome.FAILED],
+        tasks_skipped=count[Outcome.SKIPPED],
+        tasks_cancelled=count[Outcome.CANCELLED],
+        reason=reason,
+    )

@@ -1,0 +1,81 @@
+"""Asking for runs: what is wanted as a fact, and what to ask for when a run is to be tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from servo.controllers.remaining import planned
+from servo.controllers.states import RunState
+from servo.errors import InvalidInput, InvalidSelection
+from servo.events.definitions import Source
+from servo.events.model import RunRequested
+from servo.ids import request_fingerprint
+from servo.partitions import PartitionSet
+from servo.planning.catalog import Catalog
+
+
+def request(
+    catalog: Catalog,
+    wanted: Mapping[str, PartitionSet],
+    *,
+    run_key: str,
+    run_id: str,
+    source: Source,
+    priority: int = 0,
+    tags: Mapping[str, str] | None = None,
+) -> RunRequested:
+    """The request for these partitions. Whoever wants the same under the same run key gets the same run."""
+    assets = sorted(key for key, partitions in wanted.items() if partitions)
+    if not assets:
+        raise InvalidSelection("nothing to run: no partition is selected", hint="name assets and partitions to compute")
+    for key in assets:
+        catalog.spec(key)  # raises where no such asset is deployed
+    partitions = {key: wanted[key].to_json() for key in assets}
+    return RunRequested(
+        run_id=run_id,
+        run_key=run_key,
+        request_fingerprint=request_fingerprint(assets, partitions),
+        asset_selection=assets,
+        source=source,
+        partitions=partitions,
+        priority=priority,
+        tags=dict(tags or {}),
+    )
+
+
+def requested(run: RunState, catalog: Catalog) -> dict[str, PartitionSet]:
+    """What a run was asked to compute, in terms of the definitions of today."""
+    asked = run.partitions or {}
+    return {key: PartitionSet.from_json(catalog.spec(key).partitions, asked[key]) for key in run.asset_selection}
+
+
+def retry_selection(
+    run: RunState,
+    catalog: Catalog,
+    *,
+    everything: bool = False,
+    subset: Mapping[str, PartitionSet] | None = None,
+) -> dict[str, PartitionSet]:
+    """What to ask for to try a run again: what it failed to give, or all of it; or of that a subset.
+
+    What failed, was skipped or was cancelled is what did not succeed. A run that was never planned gave nothing.
+    """
+    wanted = requested(run, catalog) if not run.tasks else {}
+    for task in run.tasks.values():
+        asked = planned(task, catalog)
+        if asked is None:
+            raise InvalidInput(
+                f"{task.asset_key} is no longer defined as it was when {run.run_id} was planned",
+                hint="request a new run for its partitions of today",
+            )
+        left = asked if everything or not task.succeeded else asked - asked.partitions.set_of(task.succeeded)
+        if left:
+            wanted[task.asset_key] = wanted[task.asset_key] | left if task.asset_key in wanted else left
+    if subset is not None:
+        wanted = {key: left for key, asked in wanted.items() if key in subset and (left := asked & subset[key])}
+    if not wanted:
+        raise InvalidSelection(
+            f"{run.run_id} left nothing to try again" + ("" if subset is None else " among these partitions"),
+            hint="everything it was asked for succeeded; `--all` runs it anew" if subset is None else None,
+        )
+    return wanted

@@ -1,0 +1,175 @@
+"""Runs and tasks as they stand: what the board keeps. Only the board changes them; whoever decides, reads."""
+
+from __future__ import annotations
+
+from copy import copy
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from servo.events.columns import Outcome
+from servo.events.definitions import PlannedTask, Source
+
+
+class State(StrEnum):
+    """Where a task is. READY is never recorded: it is PLANNED with nothing left to wait for."""
+
+    PLANNED = "PLANNED"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    RETRY_WAIT = "RETRY_WAIT"
+    WAITING_APPROVAL = "WAITING_APPROVAL"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    SKIPPED = "SKIPPED"
+    CANCELLED = "CANCELLED"
+
+
+ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.SKIPPED, State.CANCELLED})
+
+
+@dataclass(slots=True, kw_only=True)
+class TaskState:
+    """A task, and what became of each of its partitions so far, by canonical key."""
+
+    task_key: str
+    asset_id: str
+    asset_key: str
+    partitions: dict[str, Any]
+    count: int
+    upstream: tuple[str, ...]
+    code_version: str | None
+    stage: int
+    number: int  # its place in the plan
+    waits_for: int  # upstream tasks that have not ended
+    downstream: list[str] = field(default_factory=list)
+    state: State = State.PLANNED
+    attempt: int = 0  # the newest that was made
+    part: int = 0  # the newest that was recorded of that attempt
+    worker: str | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    ended_position: int = 0
+    retry_at: datetime | None = None
+    reason: str | None = None
+    lost: int = 0  # attempts whose worker was lost
+    handed_back: int = 0  # attempts that their worker gave up unharmed, when it was stopped
+    succeeded: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)
+    skipped: set[str] = field(default_factory=set)
+    cancelled: set[str] = field(default_factory=set)
+    staged: set[str] = field(default_factory=set)  # written, and waiting for an approval
+    rejected: set[str] = field(default_factory=set)  # staged, and not approved: not tried again
+    # What is left to do, worked out when somebody asks and kept until something happens to the task.
+    memo: Any = field(default=None, compare=False, repr=False)
+
+    @classmethod
+    def of(cls, task: PlannedTask, *, upstream: tuple[str, ...], stage: int, number: int) -> TaskState:
+        return cls(
+            task_key=task.task_key,
+            asset_id=task.asset_id,
+            asset_key=task.asset_key,
+            partitions=task.partitions or {},
+            count=task.partition_count,
+            upstream=upstream,
+            code_version=task.code_version,
+            stage=stage,
+            number=number,
+            waits_for=len(upstream),
+        )
+
+    def copy(self) -> TaskState:
+        other = copy(self)
+        other.downstream = list(self.downstream)
+        for name in ("succeeded", "failed", "skipped", "cancelled", "staged", "rejected"):
+            setattr(other, name, set(getattr(self, name)))
+        return other
+
+    @property
+    def ended(self) -> bool:
+        return self.state in ENDED
+
+    @property
+    def shown(self) -> State:
+        """The state as people see it."""
+        return State.READY if self.state is State.PLANNED and not self.waits_for else self.state
+
+    @property
+    def complete(self) -> bool:
+        """Whether every one of its partitions is there."""
+        return len(self.succeeded) == self.count
+
+    @property
+    def spared(self) -> int:
+        """Attempts that do not count against those which the asset allows."""
+        return self.lost + self.handed_back
+
+
+@dataclass(slots=True, kw_only=True)
+class RunState:
+    """A run from its request to its end, with its tasks in the order of the plan."""
+
+    run_id: str
+    run_key: str
+    request_fingerprint: str
+    source: Source
+    asset_selection: tuple[str, ...]
+    partitions: dict[str, Any] | None
+    priority: int
+    tags: dict[str, str]
+    requested_at: datetime
+    requested_by: str
+    position: int  # of its request: older runs come first
+    planned_at: datetime | None = None
+    deployment_id: str | None = None
+    started_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    cancel_reason: str | None = None
+    outcome: Outcome | None = None
+    finished_at: datetime | None = None
+    reason: str | None = None
+    tasks: dict[str, TaskState] = field(default_factory=dict)
+    # Keys of tasks, kept so that nobody has to look through thousands for the few that matter now.
+    due: dict[str, None] = field(default_factory=dict)  # PLANNED with nothing to wait for, or RETRY_WAIT
+    running: dict[str, None] = field(default_factory=dict)
+    waiting: dict[str, None] = field(default_factory=dict)  # WAITING_APPROVAL
+    open: int = 0  # tasks that have not ended
+
+    def copy(self) -> RunState:
+        other = copy(self)
+        other.tasks = {key: task.copy() for key, task in self.tasks.items()}
+        other.due, other.running, other.waiting = dict(self.due), dict(self.running), dict(self.waiting)
+        return other
+
+    @property
+    def planned(self) -> bool:
+        return self.planned_at is not None
+
+    @property
+    def started(self) -> bool:
+        return self.started_at is not None
+
+    @property
+    def cancel_requested(self) -> bool:
+        return self.cancel_requested_at is not None
+
+    @property
+    def ended(self) -> bool:
+        return self.outcome is not None
+
+    @property
+    def parked(self) -> bool:
+        """Whether nothing but a person can bring it further: it holds no place among the running."""
+        return bool(self.waiting) and not self.running and not self.due
+
+    @property
+    def status(self) -> str:
+        """As the table of runs shows it."""
+        if self.outcome is not None:
+            return self.outcome.value
+        if self.cancel_requested:
+            return "CANCELLING"
+        if self.started:
+            return "RUNNING"
+        return "PLANNED" if self.planned else "REQUESTED"

@@ -1,0 +1,186 @@
+"""Many partitions in one call and one Spark job; a partition that spoils it is found by halving."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, Observation
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, IntegerType, StructField, StructType
+
+from servo.errors import OutputRefused, TaskError
+from servo.execution.checking import Audit
+from servo.execution.explaining import explain, is_programming_error
+from servo.execution.failures import is_cancelled
+from servo.execution.hashing import content_hash, hash_sums, named
+from servo.execution.output import INDEX, with_dimensions
+from servo.execution.protocol import Outcome, PartitionResult, Staged, Staging
+from servo.execution.tagging import tagged
+from servo.execution.work import Work, discard
+from servo.partitions import PartitionKey
+
+__all__ = ["compute_batch", "make_batch"]
+
+_ALL, _EMPTY = "all", "empty"
+_ROWS = "servo_rows"
+# With more partitions than this, every task would write a small file for each of them: rows are brought together first.
+_MANY = 200
+# So many failures alike with nothing done in between, and it is the code or the world, not some partition.
+_ALIKE = 4
+
+
+def make_batch(work: Work) -> Iterator[list[PartitionResult]]:
+    """All partitions of the order; results as they come, in more than one group only if something failed."""
+    waiting = [list(range(len(work.order.keys)))]
+    done = 0
+    alike: list[str] = []
+    while waiting:
+        indexes = waiting.pop()
+        try:
+            results = _attempt(work, indexes)
+        except _Divisible as failure:
+            alone = len(indexes) == 1
+            if not alone and not (done == 0 and len(alike) >= _ALIKE and len(set(alike)) == 1):
+                half = len(indexes) // 2
+                waiting += [indexes[half:], indexes[:half]]
+                work.log.warning("%s: %s; trying %d at a time", work.labels(indexes), failure, half)
+                continue
+            results = work.failed(indexes, failure.cause)
+            alike += [results[0].error or ""]
+        done += sum(result.outcome is not Outcome.FAILED for result in results)
+        yield results
+
+
+class _Divisible(Exception):  # noqa: N818 (it is caught a few lines above, and by nobody else)
+    """The user's failure at several partitions at once: fewer at a time may tell the good from the bad."""
+
+    def __init__(self, cause: BaseException, line: str) -> None:
+        super().__init__(line)
+        self.cause = cause
+
+
+def _attempt(work: Work, indexes: list[int]) -> list[PartitionResult]:
+    order = work.order
+    try:
+        work.proceed()
+        shown = work.labels(indexes)
+        with tagged(work.spark, run_id=order.run_id, asset=order.asset.spec.key, partition=shown):
+            return compute_batch(work, indexes)
+    except (Exception, SystemExit) as failure:
+        work.guard(failure)
+        if isinstance(failure, TaskError) or is_programming_error(failure) or is_cancelled(failure):
+            return work.failed(indexes, failure)
+        raise _Divisible(failure, explain(failure, order.asset)) from failure
+
+
+def compute_batch(work: Work, indexes: list[int]) -> list[PartitionResult]:
+    """The same in one call and one job; whatever goes wrong is raised."""
+    returned, context = work.caller.call(indexes)
+    frame, missing = with_dimensions(returned, work.types)
+    if missing:
+        raise OutputRefused(
+            f"{work.order.asset.spec.key} is a batch, and its output has no column {missing[0]!r} to split it by;"
+            f" it has {', '.join(returned.columns)}",
+            hint=f"keep {missing[0]} in the select or groupBy, or declare it without batch=True",
+        )
+    schema = work.require_schema(frame)
+    work.proceed()
+    staging = work.stage()
+    try:
+        _write(work, indexes, frame, schema, staging)
+        return _audited(work, indexes, schema, staging, context.metadata)
+    except BaseException:
+        discard(staging)
+        raise
+
+
+def _audited(
+    work: Work, indexes: list[int], schema: StructType, staging: Staging, metadata: Mapping[str, Any]
+) -> list[PartitionResult]:
+    """Rows, hashes and checks of what was written, in one pass over it."""
+    audit = Audit(work.order.asset, schema)
+    names = {index: f"{_ALL}/{INDEX}={index}" for index in indexes}
+    sizes = {index: staging.measure(name) for index, name in names.items()}
+    staged = work.read_staged(StructType([*schema.fields, StructField(INDEX, IntegerType())]), staging.address(_ALL))
+    metrics: dict[int, Mapping[str, Any]] = {}
+    if any(files for files, _ in sizes.values()):
+        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(schema, work.types), *audit.aggregates()]
+        metrics = {row[INDEX]: row.asDict() for row in staged.groupBy(INDEX).agg(*counted).collect()}
+    rows = {index: int(metrics[index][_ROWS]) if index in metrics else 0 for index in indexes}
+    asked = audit.ask(staged, rows, work.guard) if audit.asks_more else {}
+    _fill(work, schema, staging, [name for index, name in names.items() if not sizes[index][0]])
+    results = []
+    for index, name in names.items():
+        files, size = sizes[index] if sizes[index][0] else staging.measure(name)
+        written = Staged(
+            place=staging.place(name),
+            rows=rows[index],
+            bytes=size,
+            files=files,
+            content_hash=content_hash(schema, work.types, rows[index], metrics.get(index)),
+        )
+        checks = audit.judge(rows[index], metrics.get(index)) | asked.get(index, {})
+        result = work.made(index, written, checks, metadata)
+        if result.staged is None:
+            discard(staging, name)
+        results.append(result)
+    return results
+
+
+def _write(work: Work, indexes: list[int], frame: DataFrame, schema: StructType, staging: Staging) -> None:
+    """Split by the wanted partitions and write, in one job; rows of others are counted and left out."""
+    wanted = _wanted(work, indexes)
+    joined = frame.join(F.broadcast(wanted), on=list(work.types), how="left")
+    inside = joined.select(*(named(name) for name in schema.names), INDEX)
+    example = F.concat_ws(
+        ", ",
+        *(F.concat(F.lit(f"{name}="), F.coalesce(named(name).cast("string"), F.lit("NULL"))) for name in work.types),
+    )
+    outside = F.col(INDEX).isNull()
+    observation = Observation()
+    observed = inside.observe(
+        observation,
+        F.count(F.lit(1)).alias("rows"),
+        F.count(F.when(outside, True)).alias("outside"),
+        F.min(F.when(outside, example)).alias("example"),
+    ).where(~outside)
+    if len(indexes) > _MANY:
+        observed = observed.hint("rebalance", INDEX)
+    work.write(observed, staging.address(_ALL), INDEX)
+    found = observation.get
+    if found["outside"]:
+        raise OutputRefused(
+            f"{work.order.asset.spec.key} was asked for {len(indexes)} partitions, and {found['outside']:,} of its"
+            f" {found['rows']:,} rows are outside of them, such as {found['example']}",
+            hint="return rows of the partitions asked for alone: context.partitions lists them",
+        )
+
+
+def _wanted(work: Work, indexes: Sequence[int]) -> DataFrame:
+    """The partitions asked for, one row each. Made from Arrow it is part of the plan, and takes no job to make."""
+    keys = [work.caller.keys[index] for index in indexes]
+    columns = {name: _array(keys, name, kind) for name, kind in work.types.items()}
+    return work.spark.createDataFrame(pa.table({**columns, INDEX: pa.array(indexes, pa.int32())}))
+
+
+def _array(keys: Sequence[PartitionKey], name: str, kind: DataType) -> pa.Array:
+    return pa.array([key.values[name] for key in keys], _ARROW[kind.typeName()])
+
+
+_ARROW = {
+    "date": pa.date32(),
+    "timestamp": pa.timestamp("us", tz="UTC"),
+    "string": pa.string(),
+    "long": pa.int64(),
+    "boolean": pa.bool_(),
+}
+
+
+def _fill(work: Work, schema: StructType, staging: Staging, names: Sequence[str]) -> None:
+    """Give partitions without any row a file that tells the columns: that there is nothing is a result, too."""
+    if names:
+        work.write(work.spark.createDataFrame([], schema).coalesce(1), staging.address(_EMPTY))
+        staging.spread(_EMPTY, names)
+        discard(staging, _EMPTY)

@@ -1,0 +1,295 @@
+"""Checks on staged data: counted while it is written wherever possible, the others in one more job for all.
+
+Every check but a function's comes down to a number of rows that are wrong. Data is told apart by the column INDEX, so
+that one partition is simply a batch of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import date, datetime
+from decimal import Decimal
+from typing import Any
+
+import msgspec
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    BooleanType,
+    DataType,
+    DateType,
+    NumericType,
+    StringType,
+    StructType,
+    TimestampNTZType,
+    TimestampType,
+)
+
+from servo.assets import Asset
+from servo.assets.checks import Check, value_of
+from servo.execution.explaining import explain
+from servo.execution.hashing import named
+from servo.execution.output import INDEX, literal
+from servo.execution.protocol import CheckResult
+
+__all__ = ["Audit"]
+
+_AT_ONCE = 64  # questions in one job: a plan with thousands of branches takes longer to make than to run
+Results = dict[int, CheckResult]  # by the number of the check
+Guard = Callable[[BaseException], None]
+
+
+class Audit:
+    """The checks of an asset, for output of one schema."""
+
+    def __init__(self, asset: Asset, schema: StructType) -> None:
+        self._asset = asset
+        self._schema = schema
+        self._counted: dict[int, Column] = {}
+        self._asked: list[int] = []
+        self._broken: Results = {}
+        for number, check in enumerate(asset.spec.checks):
+            try:
+                if check.kind in ("not_null", "range", "accepted_values"):
+                    self._counted[number] = _wrong(check, schema)
+                elif check.kind == "unique":
+                    for column in check.columns:
+                        _find(schema, column)
+                    self._asked.append(number)
+                elif check.kind != "row_count":
+                    self._asked.append(number)
+            except _Unanswerable as problem:
+                self._broken[number] = _result(check, passed=False, observed=str(problem))
+
+    def aggregates(self) -> list[Column]:
+        """What to count in the pass that also counts the rows."""
+        return [F.count(F.when(wrong, True)).alias(_name(number)) for number, wrong in self._counted.items()]
+
+    def judge(self, rows: int, metrics: Mapping[str, Any] | None) -> Results:
+        """The results of what was counted in that pass; no metrics where there are no rows."""
+        results = dict(self._broken)
+        for number, check in enumerate(self._asset.spec.checks):
+            if number in self._counted:
+                wrong = int(metrics[_name(number)]) if metrics and rows else 0
+                results[number] = _counted(check, wrong, rows)
+            elif check.kind == "row_count":
+                least, most = check.parameters.get("min"), check.parameters.get("max")
+                passed = (least is None or rows >= least) and (most is None or rows <= most)
+                results[number] = _result(check, passed=passed, observed=_rows(rows))
+        return results
+
+    @property
+    def asks_more(self) -> bool:
+        """Whether some checks need to see the staged data."""
+        return bool(self._asked)
+
+    def ask(self, staged: DataFrame, rows: Mapping[int, int], guard: Guard) -> dict[int, Results]:
+        """The results of the others, by partition: `staged` has the column INDEX, `rows` counts by it.
+
+        `guard` is shown every failure, and raises if it is not the check's own.
+        """
+        results: dict[int, Results] = {index: {} for index in rows}
+        questions: list[_Question] = []
+        for number in self._asked:
+            check = self._asset.spec.checks[number]
+            if check.kind == "function":
+                for index in rows:
+                    results[index][number] = self._call(check, _only(staged, index), guard)
+                continue
+            try:
+                questions += _questions(number, check, self._schema, staged, list(rows))
+            except Exception as failure:  # noqa: BLE001 - whatever a user's SQL meets is the check's result
+                for index in rows:
+                    results[index][number] = self._failed(check, failure, guard)
+        for start in range(0, len(questions), _AT_ONCE):
+            self._answer(questions[start : start + _AT_ONCE], rows, results, guard)
+        return results
+
+    def _answer(
+        self, questions: list[_Question], rows: Mapping[int, int], results: dict[int, Results], guard: Guard
+    ) -> None:
+        """Ask in one job; if that fails one by one, so that only the check that is at fault fails."""
+        answers: dict[tuple[int, int], list[int | None]] = {}
+        try:
+            united = questions[0].frame
+            for question in questions[1:]:
+                united = united.unionAll(question.frame)
+            for number, index, wrong in united.collect():
+                answers.setdefault((number, index), []).append(wrong)
+        except Exception as failure:  # noqa: BLE001 - whatever a user's SQL meets is the check's result
+            if len(questions) > 1:
+                guard(failure)
+                for question in questions:
+                    self._answer([question], rows, results, guard)
+                return
+            asked = questions[0]
+            for index in asked.indexes:
+                results[index][asked.number] = self._failed(self._asset.spec.checks[asked.number], failure, guard)
+            return
+        for question in questions:
+            for index in question.indexes:
+                # Grouped counts leave out what they find nothing of; a statement must say its number.
+                answer = answers.get((question.number, index), [] if question.own_words else [0])
+                check = self._asset.spec.checks[question.number]
+                results[index][question.number] = _judged(check, answer, rows[index])
+
+    def _call(self, check: Check, data: DataFrame, guard: Guard) -> CheckResult:
+        if check.function is None:
+            return _result(check, passed=False, observed="its function is not loaded")
+        try:
+            answer = check.function(data)
+        except Exception as failure:  # noqa: BLE001 - whatever a user's function raises is the check's result
+            return self._failed(check, failure, guard)
+        observed = None
+        if isinstance(answer, tuple) and len(answer) == 2:
+            answer, observed = answer
+        if type(answer).__name__ not in ("bool", "bool_"):
+            kind = type(answer).__qualname__
+            return _result(check, passed=False, observed=f"it returned {kind}, neither True nor False")
+        return _result(check, passed=bool(answer), observed=None if observed is None else str(observed))
+
+    def _failed(self, check: Check, failure: BaseException, guard: Guard) -> CheckResult:
+        if not isinstance(failure, _Unanswerable):
+            guard(failure)
+        return _result(check, passed=False, observed=_said(failure, self._asset))
+
+
+class _Unanswerable(Exception):  # noqa: N818 (as in servo.errors)
+    """The check cannot be asked of data of this schema."""
+
+
+def _wrong(check: Check, schema: StructType) -> Column:
+    """Whether a row is wrong."""
+    if check.kind == "not_null":
+        nulls = [_find(schema, name)[0].isNull() for name in check.columns]
+        wrong = nulls[0]
+        for one in nulls[1:]:
+            wrong = wrong | one
+        return wrong
+    column, kind = _find(schema, check.columns[0])
+    if check.kind == "accepted_values":
+        values = [
+            _comparable(value, check.columns[0], kind) for value in check.parameters["values"] if value is not None
+        ]
+        return column.isNotNull() & (~column.isin(*values) if values else F.lit(True))
+    bounds = check.parameters
+    wrong = F.lit(False)
+    if "min" in bounds:
+        wrong = wrong | (column < _comparable(bounds["min"], check.columns[0], kind))
+    if "max" in bounds:
+        wrong = wrong | (column > _comparable(bounds["max"], check.columns[0], kind))
+    return wrong
+
+
+class _Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A frame of (number of the check, partition, wrong rows), and for which partitions it has the answer."""
+
+    number: int
+    indexes: list[int]
+    frame: DataFrame
+    own_words: bool = False
+
+
+def _questions(
+    number: int, check: Check, schema: StructType, staged: DataFrame, indexes: list[int]
+) -> Iterator[_Question]:
+    def counting(frame: DataFrame, wrong: Column) -> DataFrame:
+        counted = frame.groupBy(INDEX).agg(wrong.cast("bigint").alias("wrong"))
+        return counted.select(F.lit(number).alias("number"), INDEX, "wrong")
+
+    if check.kind == "unique":
+        columns = [_find(schema, name)[0].alias(f"c{place}") for place, name in enumerate(check.columns)]
+        names = [f"c{place}" for place in range(len(columns))]
+        # As in SQL, nulls equal nothing: that they are there is for not_null to find.
+        values = staged.select(INDEX, *columns).where(" AND ".join(f"{name} IS NOT NULL" for name in names))
+        repeated = values.groupBy(INDEX, *names).agg((F.count(F.lit(1)) - 1).alias("more")).where("more > 0")
+        yield _Question(number=number, indexes=indexes, frame=counting(repeated, F.sum("more")))
+    elif "expression" in check.parameters:
+        wrong = F.count(F.when(~F.expr(check.parameters["expression"]), True))
+        yield _Question(number=number, indexes=indexes, frame=counting(staged, wrong))
+    else:
+        for index in indexes:
+            answer = staged.sparkSession.sql(check.parameters["statement"], data=_only(staged, index))
+            if len(answer.columns) != 1:
+                raise _Unanswerable(f"it selects {len(answer.columns)} columns, not one number: SELECT count(*) FROM …")
+            wrong = named(answer.columns[0]).cast("bigint").alias("wrong")
+            frame = answer.select(F.lit(number).alias("number"), F.lit(index).alias(INDEX), wrong)
+            yield _Question(number=number, indexes=[index], frame=frame, own_words=True)
+
+
+def _said(failure: BaseException, asset: Asset) -> str:
+    return str(failure) if isinstance(failure, _Unanswerable) else explain(failure, asset)
+
+
+def _find(schema: StructType, path: str) -> tuple[Column, DataType]:
+    """A column, or a field inside one (`address.city`)."""
+    names = {field.name.lower(): field for field in schema}
+    if (whole := names.get(path.lower())) is not None:
+        return named(whole.name), whole.dataType
+    outer, *inner = path.split(".")
+    found = names.get(outer.lower())
+    if found is not None and inner:
+        column, kind = named(found.name), found.dataType
+        for name in inner:
+            fields = {field.name.lower(): field for field in kind} if isinstance(kind, StructType) else {}
+            if (field := fields.get(name.lower())) is None:
+                break
+            column, kind = column.getField(field.name), field.dataType
+        else:
+            return column, kind
+    raise _Unanswerable(f"there is no column {path!r}; there are {', '.join(schema.names)}")
+
+
+_FITS: list[tuple[type | tuple[type, ...], tuple[type[DataType], ...]]] = [
+    (bool, (BooleanType,)),
+    ((int, float, Decimal), (NumericType,)),
+    (datetime, (TimestampType, TimestampNTZType, DateType)),
+    (date, (DateType, TimestampType, TimestampNTZType)),
+]
+
+
+def _comparable(given: Any, name: str, kind: DataType) -> Column:
+    """A value to compare a column with. Spark would rather fail the whole job than say that they do not fit."""
+    value = value_of(given)
+    if isinstance(value, str):
+        if isinstance(kind, StringType):
+            return F.lit(value)
+        if isinstance(kind, DateType | TimestampType | TimestampNTZType):
+            try:
+                datetime.fromisoformat(value)
+            except ValueError:
+                raise _Unanswerable(f"{value!r} is not a date, as column {name!r} is") from None
+            return F.lit(value).cast(kind)
+    for types, kinds in _FITS:
+        if isinstance(value, types):
+            if isinstance(kind, kinds):
+                return literal(value, kind) if isinstance(value, datetime) else F.lit(value)
+            break
+    raise _Unanswerable(f"column {name!r} is {kind.simpleString()}, which does not compare with {value!r}")
+
+
+def _only(staged: DataFrame, index: int) -> DataFrame:
+    return staged.where(F.col(INDEX) == index).drop(INDEX)
+
+
+def _judged(check: Check, answer: list[int | None], rows: int) -> CheckResult:
+    if len(answer) != 1 or answer[0] is None:
+        what = "no row" if not answer else "NULL" if len(answer) == 1 else f"{len(answer)} rows"
+        return _result(check, passed=False, observed=f"it gave {what}, not one number: SELECT count(*) FROM …")
+    return _counted(check, int(answer[0]), rows)
+
+
+def _counted(check: Check, wrong: int, rows: int) -> CheckResult:
+    return _result(check, passed=wrong == 0, observed=f"{wrong:,} of {_rows(rows)}")
+
+
+def _rows(count: int) -> str:
+    return f"{count:,} row" if count == 1 else f"{count:,} rows"
+
+
+def _result(check: Check, *, passed: bool, observed: str | None) -> CheckResult:
+    return CheckResult(name=check.name, passed=passed, blocking=check.blocking, observed=observed)
+
+
+def _name(number: int) -> str:
+    return f"servo_check_{number}"

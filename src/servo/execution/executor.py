@@ -1,0 +1,127 @@
+"""Carries out orders on Spark: partition by partition on several threads, or many partitions in one job."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import copy_context
+from queue import Empty, SimpleQueue
+
+from pyspark.sql import SparkSession
+
+from servo.execution.batching import make_batch
+from servo.execution.protocol import Commit, Log, Order, PartitionResult, Storage
+from servo.execution.reading import Inputs, StoredInputs
+from servo.execution.spark import application_id
+from servo.execution.tagging import interrupt
+from servo.execution.work import Work
+from servo.execution.writing import make_partition
+
+__all__ = ["Executor"]
+
+_GROUP_SECONDS = 1.0
+
+
+class Executor:
+    """Computes what is ordered, on a session that is started when the first order comes. Threads may share it."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        spark: Callable[[], SparkSession],
+        *,
+        inputs: Callable[[SparkSession, Storage], Inputs] = StoredInputs,
+    ) -> None:
+        self.storage = storage
+        self._start = spark
+        self._inputs = inputs
+        self._spark: SparkSession | None = None
+        self._lock = threading.Lock()
+        self._active: dict[str, set[Work]] = {}
+
+    @property
+    def application_id(self) -> str | None:
+        """What the cluster calls the session; None before it was needed, and on Connect."""
+        spark = self._spark
+        return None if spark is None else application_id(spark)
+
+    def execute(self, order: Order, *, commit: Commit, log: Log) -> None:
+        """Compute, write and check every partition; `commit` is called in this thread, with groups as they finish.
+
+        Returns when every key of the order was handed to `commit` once. Raises what `commit` raises, WorkCancelled when
+        it was cancelled, and another ServoError where nothing more can be done at all (Spark is gone, the disk is
+        full): what was handed to `commit` before stands, the rest is still open.
+        """
+        if not order.keys:
+            return
+        spark = self._spark = self._start()
+        work = Work(spark, self.storage, order, self._inputs(spark, self.storage), log)
+        with self._registered(work):
+            if order.asset.spec.batch and order.asset.spec.partitions.names:
+                for results in make_batch(work):
+                    commit(results)
+            else:
+                _one_by_one(work, commit)
+
+    def cancel(self, run_id: str) -> None:
+        """Stop what is at work for a run, from another thread: its Spark jobs are interrupted, `execute` raises."""
+        with self._lock:
+            works = list(self._active.get(run_id, ()))
+        for work in works:
+            work.cancelled.set()
+            work.stopped.set()
+        if works and self._spark is not None:
+            interrupt(self._spark, run_id)
+
+    @contextmanager
+    def _registered(self, work: Work) -> Iterator[None]:
+        run_id = work.order.run_id
+        with self._lock:
+            self._active.setdefault(run_id, set()).add(work)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._active[run_id].discard(work)
+                if not self._active[run_id]:
+                    del self._active[run_id]
+
+
+def _one_by_one(work: Work, commit: Commit) -> None:
+    """Several partitions at once; what finishes within about a second is one commit, so that many are few events."""
+    count = len(work.order.keys)
+    finished: SimpleQueue[Future[PartitionResult | None]] = SimpleQueue()
+    with ThreadPoolExecutor(min(max(work.order.threads, 1), count), thread_name_prefix="partition") as threads:
+        try:
+            for index in range(count):
+                # What the caller set for its own thread, such as where its output goes, holds for the work as well.
+                threads.submit(copy_context().run, make_partition, work, index).add_done_callback(finished.put)
+            left = count
+            while left:
+                group = _group(finished, left)
+                left -= len(group)
+                results = [one.result() for one in group if one.exception() is None]
+                if made := [result for result in results if result is not None]:
+                    commit(made)
+                for one in group:
+                    one.result()
+        except BaseException:
+            # The partitions that are being computed go on to their end, and are lost: others must not begin.
+            work.stopped.set()
+            raise
+    work.proceed()
+
+
+def _group(finished: SimpleQueue[Future[PartitionResult | None]], left: int) -> list[Future[PartitionResult | None]]:
+    """The next that finishes, and those that do so soon after."""
+    group = [finished.get()]
+    until = time.monotonic() + _GROUP_SECONDS
+    while len(group) < left and (rest := until - time.monotonic()) > 0:
+        try:
+            group.append(finished.get(timeout=rest))
+        except Empty:
+            break
+    return group

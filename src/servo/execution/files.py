@@ -1,0 +1,239 @@
+"""The files below the storage's root: on this machine, or wherever Arrow's file systems reach."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+import pyarrow as pa
+import pyarrow.fs as pafs
+
+from servo.errors import StorageFailed
+from servo.execution.places import STAGING
+
+__all__ = ["ArrowFiles", "Entry", "Files", "LocalFiles", "files_at"]
+
+# Above so many files, asking the system to write out everything it holds is quicker than asking file by file.
+_FEW = 1000
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A file or folder; links are nothing that Servo made, and are never shown."""
+
+    name: str
+    folder: bool
+    bytes: int
+
+
+class Files(Protocol):
+    """What the storage asks of a file system. Paths are relative to the root, with slashes."""
+
+    def address(self, path: str) -> str:
+        """The path as Spark takes it."""
+        ...
+
+    def entries(self, path: str) -> list[Entry]:
+        """What is in a folder, by name; nothing if there is no such folder."""
+        ...
+
+    def open(self, path: str) -> Any:
+        """The file, for Arrow to read."""
+        ...
+
+    def create(self, path: str) -> None:
+        """Make a folder, and those above it; it must not be there yet."""
+        ...
+
+    def move(self, moves: Sequence[tuple[str, str]], *, keep: bool = False) -> None:
+        """Move folders of files (source, target) unless the target is there, durably; with `keep`, copy them.
+
+        Folders that a move leaves empty go, up to that of all staging, which others use as well.
+        """
+        ...
+
+    def remove(self, path: str) -> None:
+        """Remove a folder with all that is in it; nothing if there is no such folder."""
+        ...
+
+
+def files_at(root: str) -> Files:
+    """The files below a folder, or below an address such as `s3://bucket/prefix`."""
+    if "://" not in root:
+        return LocalFiles(Path(root))
+    if root.startswith("file://"):
+        return LocalFiles(Path(root.removeprefix("file://")))
+    try:
+        system, path = pafs.FileSystem.from_uri(root)
+    except (OSError, ValueError, pa.ArrowException) as problem:
+        hint = "give a folder, or an address that Arrow can open"
+        raise StorageFailed(f"{root}: {problem}", hint=hint) from problem
+    return ArrowFiles(system, path, root)
+
+
+class LocalFiles:
+    """A folder of this machine, or one that is mounted on it."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = os.path.realpath(root)
+
+    def address(self, path: str) -> str:
+        return f"file://{self._path(path)}"
+
+    def entries(self, path: str) -> list[Entry]:
+        with _speaking_of(self._path(path)) as where:
+            try:
+                with os.scandir(where) as listed:
+                    found = [_entry(one) for one in listed if not one.is_symlink()]
+            except FileNotFoundError:
+                return []
+        return sorted((one for one in found if one is not None), key=lambda one: one.name)
+
+    def open(self, path: str) -> Any:
+        with _speaking_of(self._path(path)) as where:
+            return pa.memory_map(where) if Path(where).stat().st_size else pa.OSFile(where)
+
+    def create(self, path: str) -> None:
+        with _speaking_of(self._path(path)) as where:
+            Path(where).parent.mkdir(parents=True, exist_ok=True)
+            Path(where).mkdir()
+
+    def move(self, moves: Sequence[tuple[str, str]], *, keep: bool = False) -> None:
+        """By renaming, which happens or does not: the files reach the disk before it, their new names after it."""
+        pending = [(Path(self._path(source)), Path(self._path(target))) for source, target in moves]
+        pending = [one for one in pending if not one[1].is_dir()]
+        with _speaking_of(str(pending[0][0]) if pending else self._root):
+            if keep:
+                for source, target in pending:
+                    shutil.copytree(source, target)
+                return
+            _flush([file for source, _ in pending for file in source.iterdir() if not file.name.startswith(".")])
+            for source, target in pending:
+                target.parent.mkdir(parents=True, exist_ok=True)
+                source.rename(target)
+            _flush(list({parent for _, target in pending for parent in list(target.parents)[:2]}))
+        for parent in {source.parent for source, _ in pending}:
+            with suppress(OSError):  # something is still in it
+                while parent.name != STAGING:
+                    parent.rmdir()
+                    parent = parent.parent  # noqa: PLW2901 (upwards, to what is not ours alone)
+
+    def remove(self, path: str) -> None:
+        with _speaking_of(self._path(path)) as where:
+            try:
+                shutil.rmtree(where)
+            except FileNotFoundError:
+                return
+
+    def _path(self, path: str) -> str:
+        """The path, unless a link on the way leads to somewhere else."""
+        wanted = os.path.normpath(f"{self._root}/{path}")
+        if os.path.realpath(wanted) != wanted or not f"{wanted}/".startswith(f"{self._root.rstrip('/')}/"):
+            hint = "remove the link; to keep data elsewhere, change the setting `storage`"
+            raise StorageFailed(f"{self._root}/{path} leads out of the storage", hint=hint)
+        return wanted
+
+
+class ArrowFiles:
+    """A file system of Arrow's. Object stores know no rename: files are moved one by one, unseen until an event."""
+
+    def __init__(self, system: pafs.FileSystem, path: str, address: str) -> None:
+        self._system = system
+        self._path = path.rstrip("/")
+        self._address = address.rstrip("/")
+
+    def address(self, path: str) -> str:
+        return f"{self._address}/{path}"
+
+    def entries(self, path: str) -> list[Entry]:
+        with _speaking_of(self.address(path)):
+            listed = self._system.get_file_info(pafs.FileSelector(self._at(path), allow_not_found=True))
+        found = [Entry(one.base_name, one.type == pafs.FileType.Directory, one.size or 0) for one in listed]
+        return sorted(found, key=lambda one: one.name)
+
+    def open(self, path: str) -> Any:
+        with _speaking_of(self.address(path)):
+            return self._system.open_input_file(self._at(path))
+
+    def create(self, path: str) -> None:
+        with _speaking_of(self.address(path)):
+            self._system.create_dir(self._at(path), recursive=True)
+
+    def move(self, moves: Sequence[tuple[str, str]], *, keep: bool = False) -> None:
+        for source, target in moves:
+            with _speaking_of(self.address(target)):
+                self._system.create_dir(self._at(target), recursive=True)
+                for entry in self.entries(source):
+                    here, there = self._at(f"{source}/{entry.name}"), self._at(f"{target}/{entry.name}")
+                    if keep:
+                        self._system.copy_file(here, there)
+                    else:
+                        self._system.move(here, there)
+                if not keep:
+                    self._remove_if_empty(source)
+
+    def remove(self, path: str) -> None:
+        with _speaking_of(self.address(path)):
+            if self._system.get_file_info(self._at(path)).type != pafs.FileType.NotFound:
+                self._system.delete_dir(self._at(path))
+
+    def _remove_if_empty(self, path: str) -> None:
+        """Object stores keep empty folders as markers."""
+        above, _, name = path.rpartition("/")
+        if name != STAGING and not self.entries(path):
+            self.remove(path)
+            self._remove_if_empty(above)
+
+    def _at(self, path: str) -> str:
+        return f"{self._path}/{path}"
+
+
+def _entry(found: os.DirEntry[str]) -> Entry | None:
+    try:
+        status = found.stat(follow_symlinks=False)
+    except FileNotFoundError:  # gone since it was listed
+        return None
+    folder = stat.S_ISDIR(status.st_mode)
+    return Entry(found.name, folder, 0 if folder else status.st_size)
+
+
+def _flush(paths: Sequence[Path]) -> None:
+    """See to it that these files and folders survive a loss of power."""
+    if len(paths) > _FEW:
+        os.sync()
+    elif paths:
+        # At once: the disk is told to write but a few times for all of them.
+        with ThreadPoolExecutor(min(len(paths), 16), thread_name_prefix="flush") as threads:
+            list(threads.map(_flush_one, paths))
+
+
+def _flush_one(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _speaking_of(where: str) -> Iterator[str]:
+    """Say of every failure which path it is about and what to do."""
+    try:
+        yield where
+    except OSError as problem:
+        hints = {
+            errno.ENOSPC: "free some space, then retry the run",
+            errno.EDQUOT: "free some space, then retry the run",
+            errno.EROFS: "mount it writable",
+            errno.EACCES: "give this user the right to write there",
+            errno.EPERM: "give this user the right to write there",
+        }
+        hint = hints.get(problem.errno or 0, "see whether the disk or the store is well")
+        raise StorageFailed(f"{problem.filename or where}: {problem.strerror or problem}", hint=hint) from problem

@@ -1,0 +1,168 @@
+"""The JVM of a classic session: started in silence, given up when it does not come up, forgotten when it is dead.
+
+PySpark starts it with a pipe for its input, and it ends by itself when that pipe breaks: a Python that is killed leaves
+no JVM behind that goes on writing. What it says goes through a thread of ours, which keeps back what Spark says every
+time it starts and, when the start fails, everything: then the error says it in one line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import IO
+
+from py4j.protocol import Py4JError
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+from pyspark.sql import SparkSession
+
+# Said at every start, whether or not something is wrong.
+_CHATTER = re.compile(
+    rb"WARNING: Using incubator modules"
+    rb"|Using Spark's (default|repl) log4j profile"
+    rb"|Setting default log level to"
+    rb"|To adjust logging level use"
+    rb"|Setting Spark log level to"
+    rb"|.* WARN NativeCodeLoader: Unable to load native-hadoop library"
+)
+# What these log of a failed or cancelled task, with a page of Java for each, is in the exception that Python gets.
+_REPEATERS = (
+    "org.apache.spark.executor.Executor",
+    "org.apache.spark.scheduler.TaskSetManager",
+    "org.apache.spark.sql.execution.datasources.FileFormatWriter",
+    "org.apache.spark.util.Utils",
+)
+_SECRET = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
+_KEPT = 200
+_JAVA_ERROR = re.compile(
+    r"(?:Exception in thread .*?)?\b[\w.$]+(?:Exception|Error)\b.*|.* ERROR .*|Error: .*|.*JAVA_HOME.*"
+)
+
+
+class Stderr:
+    """What the JVM says: held back until it is up, then passed on as it comes."""
+
+    def __init__(self, source: IO[bytes]) -> None:
+        self._lock = threading.Lock()
+        self._held: deque[bytes] | None = deque(maxlen=_KEPT)
+        threading.Thread(target=self._read, args=(source,), name="spark-stderr", daemon=True).start()
+
+    def _read(self, source: IO[bytes]) -> None:
+        with source:
+            for line in source:
+                if _CHATTER.match(line):
+                    continue
+                with self._lock:
+                    if self._held is None:
+                        _say(line)
+                    else:
+                        self._held.append(line)
+
+    def release(self) -> None:
+        """The start went well: pass on what was held back, which is a warning then, and all that follows."""
+        with self._lock:
+            held, self._held = self._held or (), None
+            for line in held:
+                _say(line)
+
+    def reason(self) -> str | None:
+        """The line that says why a start failed, as far as one can tell."""
+        with self._lock:
+            lines = [line.decode(errors="replace").strip() for line in self._held or ()]
+        telling = [line for line in lines if _JAVA_ERROR.fullmatch(line)]
+        return telling[0] if telling else (lines[-1] if lines else None)
+
+
+def _say(line: bytes) -> None:
+    with suppress(OSError):  # nobody listens any more
+        os.write(2, line)  # the file itself, as a JVM that inherits it would
+
+
+def launch(conf: Mapping[str, str], environ: Mapping[str, str]) -> Stderr | None:
+    """Start a JVM for this process; None if it has one already, or is itself the child of one."""
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    given = SparkConf(loadDefaults=False)
+    for name, value in conf.items():
+        # These become arguments of a process, for everybody on the machine to see. The session itself gets them all.
+        if not _SECRET.search(name):
+            given.set(name, value)
+    options: dict[str, object] = {"stderr": subprocess.PIPE}
+    with _environment(environ):
+        gateway = launch_gateway(given, options)  # type: ignore[no-untyped-call]  # PySpark has no types there
+    stderr = Stderr(gateway.proc.stderr)
+    SparkContext._ensure_initialized(gateway=gateway)
+    return stderr
+
+
+def quieten(spark: SparkSession) -> None:
+    """Leave out of the log what the exception says anyway."""
+    log4j = spark._jvm.org.apache.logging.log4j  # type: ignore[union-attr]  # a started session has its JVM
+    for name in _REPEATERS:
+        log4j.core.config.Configurator.setLevel(name, log4j.Level.OFF)
+
+
+@contextmanager
+def at_most(seconds: float | None) -> Iterator[threading.Event]:
+    """Kill the JVM of this process if the block takes longer; the event says whether that happened.
+
+    Spark tries for a minute to find its master, and cannot be told to give up earlier.
+    """
+    late = threading.Event()
+    process = getattr(SparkContext._gateway, "proc", None)
+
+    def give_up() -> None:
+        late.set()
+        if process is not None:
+            process.kill()
+
+    timer = None if seconds is None else threading.Timer(seconds, give_up)
+    if timer is not None:
+        timer.daemon = True
+        timer.start()
+    try:
+        yield late
+    finally:
+        if timer is not None:
+            timer.cancel()
+
+
+def is_dead() -> bool:
+    """Whether this process had a JVM and it has gone."""
+    process = getattr(SparkContext._gateway, "proc", None)
+    return process is not None and process.poll() is not None
+
+
+def forget() -> None:
+    """Make way for another JVM: PySpark itself never looks whether the one it has is alive."""
+    gateway = SparkContext._gateway
+    if gateway is not None:
+        process = getattr(gateway, "proc", None)
+        if process is not None:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+        with suppress(Py4JError, OSError):  # there is nobody to say goodbye to
+            gateway.shutdown()
+    SparkContext._gateway = None
+    SparkContext._jvm = None
+    SparkContext._active_spark_context = None
+    SparkSession._instantiatedSession = None
+    SparkSession._activeSession = None
+
+
+@contextmanager
+def _environment(changes: Mapping[str, str]) -> Iterator[None]:
+    """Variables for the child; those that are set already stay as they are."""
+    fresh = {name: value for name, value in changes.items() if name not in os.environ}
+    os.environ.update(fresh)
+    try:
+        yield
+    finally:
+        for name in fresh:
+            os.environ.pop(name, None)

@@ -1,0 +1,169 @@
+"""Materializations as folders of Parquet files: written once, moved into place, never touched again."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from servo.errors import DataNotFound
+from servo.execution.files import Files, files_at
+from servo.execution.places import found, is_data_file, materialization_folder, staging_folder
+from servo.execution.protocol import Found, Place, Staged
+from servo.ids import check_name
+from servo.ledger.protocol import Workspace
+
+__all__ = ["SPARK_SCHEMA", "ParquetStaging", "ParquetStorage"]
+
+# Where Spark writes its own description of the columns into a file's footer.
+SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
+_NAME = re.compile(r"[a-z][a-z0-9_=]*(/[a-z][a-z0-9_=]*)?")
+
+
+class ParquetStaging:
+    """A folder below `_staging` that belongs to one attempt."""
+
+    def __init__(self, files: Files, base: str, folder: str) -> None:
+        self._files = files
+        self._base = base
+        self._folder = folder
+
+    def address(self, name: str) -> str:
+        return self._files.address(f"{self._base}/{self.place(name)}")
+
+    def place(self, name: str) -> str:
+        if not _NAME.fullmatch(name):
+            raise ValueError(f"{name!r} cannot name staged data")
+        return f"{self._folder}/{name}"
+
+    def measure(self, name: str) -> tuple[int, int]:
+        entries = self._files.entries(f"{self._base}/{self.place(name)}")
+        sizes = [entry.bytes for entry in entries if not entry.folder and is_data_file(entry.name)]
+        return len(sizes), sum(sizes)
+
+    def spread(self, name: str, names: Sequence[str]) -> None:
+        source = f"{self._base}/{self.place(name)}"
+        self._files.move([(source, f"{self._base}/{self.place(other)}") for other in names], keep=True)
+
+    def discard(self, name: str | None = None) -> None:
+        self._files.remove(f"{self._base}/{self._folder if name is None else self.place(name)}")
+
+
+class ParquetStorage:
+    """The storage of one workspace, below a folder or at an address that Arrow and Spark both understand."""
+
+    def __init__(self, root: str, workspace: Workspace, *, mint: Callable[[], str], files: Files | None = None) -> None:
+        self._files = files_at(root) if files is None else files
+        self._base = f"{check_name(workspace.tenant)}/{check_name(workspace.name, 'workspace')}"
+        self._mint = mint
+
+    def stage(self, asset_id: str, *, run_id: str, attempt: int) -> ParquetStaging:
+        folder = staging_folder(asset_id, run_id, attempt, self._mint())
+        self._files.create(f"{self._base}/{folder}")
+        return ParquetStaging(self._files, self._base, folder)
+
+    def publish(self, moves: Sequence[tuple[Staged, Place]]) -> None:
+        self._files.move([(f"{self._base}/{staged.place}", self._folder(place)) for staged, place in moves])
+
+    def addresses(self, places: Sequence[Place]) -> list[str]:
+        for place in places:
+            self._data_files(place)
+        return [_unglobbed(self._files.address(self._folder(place))) for place in places]
+
+    def schema(self, place: Place) -> pa.Schema:
+        return self._footer(self._data_files(place)[0])
+
+    def read(self, places: Sequence[Place], *, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        if not places:
+            return
+        schema = self.schema(max(places, key=lambda place: place.materialization_id))
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+        files = [path for place in places for path in self._data_files(place)]
+        yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
+        for path in files:
+            with self._files.open(path) as opened, _parquet(opened) as file:
+                wanted = [name for name in schema.names if name in file.schema_arrow.names]
+                for batch in file.iter_batches(columns=wanted):
+                    yield _aligned(batch, schema)
+
+    def staged(self, staged: Staged) -> tuple[str, pa.Schema]:
+        """What Spark reads staged data from, and its columns."""
+        folder = f"{self._base}/{staged.place}"
+        names = [entry.name for entry in self._files.entries(folder) if is_data_file(entry.name)]
+        return _unglobbed(self._files.address(folder)), self._footer(f"{folder}/{names[0]}")
+
+    def sweep(self, condemned: Callable[[Found], bool], *, dry_run: bool) -> list[tuple[Found, int]]:
+        swept = []
+        for asset in self._folders(self._base):
+            for folder in self._folders(f"{self._base}/{asset}"):
+                for name in self._folders(f"{self._base}/{asset}/{folder}"):
+                    one = found(asset, folder, name)
+                    if one is not None and condemned(one):
+                        path = f"{self._base}/{asset}/{folder}/{name}"
+                        swept.append((one, self._bytes(path)))
+                        if not dry_run:
+                            self._files.remove(path)
+        return swept
+
+    def _footer(self, path: str) -> pa.Schema:
+        with self._files.open(path) as opened, _parquet(opened) as file:
+            return _typed(file.schema_arrow)
+
+    def _folder(self, place: Place) -> str:
+        return f"{self._base}/{materialization_folder(place)}"
+
+    def _folders(self, path: str) -> list[str]:
+        return [entry.name for entry in self._files.entries(path) if entry.folder]
+
+    def _bytes(self, path: str) -> int:
+        entries = self._files.entries(path)
+        return sum(self._bytes(f"{path}/{entry.name}") if entry.folder else entry.bytes for entry in entries)
+
+    def _data_files(self, place: Place) -> list[str]:
+        folder = self._folder(place)
+        names = [entry.name for entry in self._files.entries(folder) if is_data_file(entry.name)]
+        if not names:
+            raise DataNotFound(
+                f"the files of materialization {place.materialization_id} are gone from {self._files.address(folder)}",
+                hint="materialize the partition again, or roll back to a version that is there",
+            )
+        return [f"{folder}/{name}" for name in names]
+
+
+def _parquet(opened: Any) -> pq.ParquetFile:
+    # Spark may write timestamps in twelve bytes, which are no longer than any year that Spark knows.
+    return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+
+
+def _unglobbed(address: str) -> str:
+    """Spark takes these characters of a path for a pattern."""
+    return re.sub(r"([][{}*?\\\\])", r"\\\1", address)
+
+
+def _typed(schema: pa.Schema) -> pa.Schema:
+    """The columns, with the zone that a timestamp of twelve bytes cannot tell."""
+    described = (schema.metadata or {}).get(SPARK_SCHEMA)
+    if described is None:
+        return schema
+    instants = {field["name"] for field in json.loads(described)["fields"] if field["type"] == "timestamp"}
+    for index, field in enumerate(schema):
+        if field.name in instants and pa.types.is_timestamp(field.type) and field.type.tz is None:
+            schema = schema.set(index, field.with_type(pa.timestamp("us", tz="UTC")))
+    return schema
+
+
+def _aligned(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """The batch in these columns: what an older version does not have is null."""
+    columns = []
+    for field in schema:
+        if field.name not in batch.schema.names:
+            columns.append(pa.nulls(len(batch), field.type))
+            continue
+        column = batch.column(field.name)
+        columns.append(column if column.type == field.type else column.cast(field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=pa.schema([pa.field(f.name, f.type) for f in schema]))

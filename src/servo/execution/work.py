@@ -1,0 +1,140 @@
+"""What all partitions of one order share while it is carried out."""
+
+from __future__ import annotations
+
+import threading
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from functools import cached_property
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from servo.errors import ServoError, TaskError, WorkCancelled
+from servo.execution.calling import Caller
+from servo.execution.checking import Results
+from servo.execution.explaining import environmental, explain, is_users, retryable
+from servo.execution.failures import is_cancelled
+from servo.execution.output import dimension_types, require_schema
+from servo.execution.protocol import CheckResult, Log, Order, Outcome, PartitionResult, Staged, Staging, Storage
+from servo.execution.reading import Inputs, previous_schema
+
+__all__ = ["Work"]
+
+# Markers of a finished job say nothing that the ledger does not say, and would be moved along with the data.
+_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+
+
+class Work:
+    """One order at work: its session, its storage, and the rules for what comes out. Threads share it."""
+
+    def __init__(self, spark: SparkSession, storage: Storage, order: Order, inputs: Inputs, log: Log) -> None:
+        self.spark = spark
+        self.storage = storage
+        self.order = order
+        self.log = log
+        self.caller = Caller(spark, order, inputs, log)
+        self.types = dimension_types(order.asset)
+        self.cancelled = threading.Event()
+        # Some partition met a failure that all would meet: no further one is begun.
+        self.stopped = threading.Event()
+
+    @cached_property
+    def previous(self) -> StructType | None:
+        return None if self.order.accept_schema else previous_schema(self.storage, self.order.previous)
+
+    def stage(self) -> Staging:
+        return self.storage.stage(self.order.asset_id, run_id=self.order.run_id, attempt=self.order.attempt)
+
+    def require_schema(self, frame: DataFrame) -> StructType:
+        """The columns of the output, if those who read earlier versions can read it."""
+        schema = frame.schema
+        require_schema(self.order.asset, self.previous, schema)
+        return schema
+
+    def write(self, frame: DataFrame, address: str, *split: str) -> None:
+        writer = frame.write.options(**_OPTIONS)
+        if split:
+            writer = writer.partitionBy(*split)
+        writer.parquet(address)
+
+    def read_staged(self, schema: StructType, address: str) -> DataFrame:
+        return self.spark.read.schema(schema).parquet(_literally(address))
+
+    def proceed(self) -> None:
+        """Raise if it was cancelled."""
+        if self.cancelled.is_set():
+            raise WorkCancelled(f"run {self.order.run_id} was cancelled")
+
+    def guard(self, failure: BaseException) -> None:
+        """Raise unless the failure is the user's own."""
+        if self.cancelled.is_set():
+            raise WorkCancelled(f"run {self.order.run_id} was cancelled") from failure
+        problem = environmental(failure)
+        if problem is not None:
+            raise problem from failure
+        if not is_users(failure, self.order.asset):
+            raise failure  # a fault of Servo's own: it must not be taken for one in the data
+
+    def made(self, index: int, staged: Staged, checks: Results, metadata: Mapping[str, Any]) -> PartitionResult:
+        """The result of a partition that was written; a failed blocking check refuses it."""
+        found = tuple(checks[number] for number in sorted(checks))
+        refused = [check for check in found if check.blocking and not check.passed]
+        if refused:
+            return PartitionResult(
+                key=self.order.keys[index],
+                outcome=Outcome.FAILED,
+                checks=found,
+                error=_refusal(refused),
+                metadata=dict(metadata),
+            )
+        waits = self.order.asset.spec.approval is not None
+        return PartitionResult(
+            key=self.order.keys[index],
+            outcome=Outcome.STAGED if waits else Outcome.SUCCEEDED,
+            staged=staged,
+            checks=found,
+            metadata=dict(metadata),
+        )
+
+    def failed(self, indexes: Sequence[int], failure: BaseException) -> list[PartitionResult]:
+        """The results of partitions that came to nothing by the user's own failure; others are raised."""
+        self.guard(failure)
+        if is_cancelled(failure):
+            failure = TaskError("its Spark job was cancelled, and not by Servo", hint="retry the run")
+        line = explain(failure, self.order.asset)
+        if not isinstance(failure, ServoError):
+            self.log.error("".join(traceback.format_exception(failure)).rstrip())
+        self.log.error("%s: %s", self.labels(indexes), line)
+        again = retryable(failure, self.order.asset)
+        return [
+            PartitionResult(key=self.order.keys[index], outcome=Outcome.FAILED, error=line, retryable=again)
+            for index in indexes
+        ]
+
+    def label(self, index: int) -> str:
+        return self.caller.definition.label(self.caller.keys[index])
+
+    def labels(self, indexes: Sequence[int]) -> str:
+        shown = self.label(indexes[0]) or self.order.asset.spec.key
+        return shown if len(indexes) == 1 else f"{shown} and {len(indexes) - 1} more"
+
+
+def discard(staging: Staging, name: str | None = None) -> None:
+    """Remove what will not be published. What resists is for vacuum: it must not hide why it is in the way."""
+    with suppress(ServoError):
+        staging.discard(name)
+
+
+def _refusal(refused: Sequence[CheckResult]) -> str:
+    said = "; ".join(f"{check.name}: {check.observed}" if check.observed else check.name for check in refused)
+    return f"blocking check failed, nothing was published: {said}"
+
+
+def _literally(address: str) -> str:
+    """The address of staged data as a pattern that matches nothing else."""
+    for character in "\\[]{}*?":
+        address = address.replace(character, f"\\{character}")
+    return address

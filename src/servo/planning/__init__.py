@@ -1,0 +1,23 @@
+"""What would run, and why: plans as data."""
+
+from servo.planning.catalog import Catalog
+from servo.planning.explain import PlanRow, explain
+from servo.planning.planner import DEFAULT_LIMITS, PlanLimits, boundary, make_plan
+from servo.planning.stages import MissingInput, Plan, Stage, TaskPlan, plan_fact, plan_of, require_inputs
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "Catalog",
+    "MissingInput",
+    "Plan",
+    "PlanLimits",
+    "PlanRow",
+    "Stage",
+    "TaskPlan",
+    "boundary",
+    "explain",
+    "make_plan",
+    "plan_fact",
+    "plan_of",
+    "require_inputs",
+]

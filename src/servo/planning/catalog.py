@@ -1,0 +1,75 @@
+"""What is deployed, as a value: the graph of assets, the ids they are known by, and which deployment it was."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from servo.assets.graph import Graph
+from servo.assets.spec import AssetSpec
+from servo.errors import AssetNotFound
+
+__all__ = ["Catalog"]
+
+
+class Catalog(msgspec.Struct, frozen=True, kw_only=True):
+    """Assets as deployed. Their dynamic dimensions have the values of one moment, `dynamic`."""
+
+    graph: Graph
+    asset_ids: dict[str, str] = {}  # by asset key
+    deployment_id: str | None = None  # None: nothing was deployed yet
+    number: int = 0
+    definitions_hash: str | None = None
+    dynamic: dict[str, tuple[str, ...]] = {}
+    # The event up to which the ledger is known to say nothing else.
+    position: int = 0
+    event_id: str | None = None
+
+    @classmethod
+    def of(
+        cls,
+        specs: Iterable[AssetSpec],
+        asset_ids: Mapping[str, str],
+        *,
+        deployment_id: str | None = None,
+        number: int = 0,
+        definitions_hash: str | None = None,
+        dynamic: Mapping[str, Sequence[str]] | None = None,
+        position: int = 0,
+        event_id: str | None = None,
+    ) -> Catalog:
+        """The catalog of assets that were checked when they were deployed."""
+        known = {name: tuple(values) for name, values in (dynamic or {}).items()}
+        return cls(
+            graph=Graph.known([_with_values(spec, known) for spec in specs]),
+            asset_ids=dict(asset_ids),
+            deployment_id=deployment_id,
+            number=number,
+            definitions_hash=definitions_hash,
+            dynamic=known,
+            position=position,
+            event_id=event_id,
+        )
+
+    def spec(self, asset_key: str) -> AssetSpec:
+        found = self.graph.specs.get(asset_key)
+        if found is None:
+            raise AssetNotFound(f"no asset {asset_key!r:.80} is deployed", hint="`servo asset list` names them all")
+        return found
+
+    def asset_id(self, asset_key: str) -> str:
+        found = self.asset_ids.get(asset_key)
+        if found is None:
+            raise AssetNotFound(f"no asset {asset_key!r:.80} is deployed", hint="`servo asset list` names them all")
+        return found
+
+    def asset_key(self, asset_id: str) -> str | None:
+        """What the asset with this id is called now; None if it is not there any more."""
+        return next((key for key, one in self.asset_ids.items() if one == asset_id), None)
+
+
+def _with_values(spec: AssetSpec, dynamic: Mapping[str, tuple[str, ...]]) -> AssetSpec:
+    if not any(dimension.kind == "dynamic" for dimension in spec.partitions.dimensions):
+        return spec
+    return msgspec.structs.replace(spec, partitions=spec.partitions.resolved(dynamic))

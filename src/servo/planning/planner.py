@@ -1,0 +1,149 @@
+"""From partitions that are wanted to a plan. Pure: what is there already is handed in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+
+import msgspec
+
+from servo.partitions import PartitionSet
+from servo.partitions.mappings import ByDimension, Custom, Last, Lookback, Offset
+from servo.partitions.mappings import Mapping as PartitionMapping
+from servo.planning.catalog import Catalog
+from servo.planning.stages import MissingInput, Plan, TaskPlan, staged
+
+Wanted = Mapping[str, PartitionSet]
+
+# Mappings for which reading nothing is meant: there is no day before the first, and a custom one knows best.
+_MAY_READ_NOTHING = (Offset, Lookback, Last, Custom)
+
+
+class PlanLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How many partitions one task takes at most. More per task is fewer events, fewer is sooner shared out."""
+
+    batch: int = 1_000
+    single: int = 100
+
+
+DEFAULT_LIMITS = PlanLimits()
+
+
+class _Read(msgspec.Struct, frozen=True, kw_only=True):
+    """What the wanted partitions of one asset read of one upstream asset."""
+
+    upstream: str
+    by: str
+    mapping: PartitionMapping
+    needed: PartitionSet
+
+
+def boundary(catalog: Catalog, wanted: Wanted, now: datetime) -> dict[str, PartitionSet]:
+    """The partitions that a run reads and does not compute, by asset: who plans must find out which are there."""
+    outside: dict[str, PartitionSet] = {}
+    for read in _reads(catalog, wanted, now):
+        needed = _outside(read, wanted)
+        if needed:
+            outside[read.upstream] = outside[read.upstream] | needed if read.upstream in outside else needed
+    return outside
+
+
+def make_plan(
+    catalog: Catalog, wanted: Wanted, have: Wanted, now: datetime, limits: PlanLimits = DEFAULT_LIMITS
+) -> Plan:
+    """Cut what is wanted into tasks and order them. `have`: of the `boundary`, what is there."""
+    reads = list(_reads(catalog, wanted, now))
+    by_asset: dict[str, list[TaskPlan]] = {}
+    for asset_key in _in_order(catalog, wanted):
+        incoming = [read for read in reads if read.by == asset_key and read.upstream in by_asset]
+        by_asset[asset_key] = [
+            msgspec.structs.replace(task, upstream=tuple(_upstream_tasks(task, incoming, by_asset, now)))
+            for task in _cut(catalog, asset_key, wanted[asset_key], limits)
+        ]
+    return Plan(
+        stages=staged(task for tasks in by_asset.values() for task in tasks),
+        missing=tuple(missing for read in reads for missing in _missing(read, wanted, have, now)),
+        warnings=tuple(_warnings(catalog, wanted, now)),
+        deployment_id=catalog.deployment_id,
+    )
+
+
+def _in_order(catalog: Catalog, wanted: Wanted) -> list[str]:
+    """The assets of which something is wanted, each after its upstreams."""
+    return [key for key in catalog.graph.specs if wanted.get(key)]
+
+
+def _reads(catalog: Catalog, wanted: Wanted, now: datetime) -> Iterator[_Read]:
+    for asset_key in _in_order(catalog, wanted):
+        for upstream in dict.fromkeys(dependency.upstream for dependency in catalog.spec(asset_key).dependencies):
+            mapping = catalog.graph.mapping(upstream, asset_key)
+            needed = mapping.upstream(wanted[asset_key], catalog.spec(upstream).partitions, now)
+            yield _Read(upstream=upstream, by=asset_key, mapping=mapping, needed=needed)
+
+
+def _outside(read: _Read, wanted: Wanted) -> PartitionSet:
+    computed = wanted.get(read.upstream)
+    return read.needed - computed if computed else read.needed
+
+
+def _missing(read: _Read, wanted: Wanted, have: Wanted, now: datetime) -> Iterator[MissingInput]:
+    asked = wanted[read.by]
+    there = have.get(read.upstream)
+    absent = _outside(read, wanted)
+    absent = absent - there if there else absent
+    if absent:
+        readers = read.mapping.downstream(absent, asked.partitions, now) & asked
+        yield MissingInput(asset_key=read.upstream, partitions=absent, needed_by=read.by, needed_for=readers)
+    if may_read_nothing(read.mapping):
+        return
+    # Who reads something is found again from what is read; whoever is not found has nothing to read.
+    idle = asked - read.mapping.downstream(read.needed, asked.partitions, now) if read.needed else asked
+    if idle:
+        nothing = read.needed.partitions.empty()
+        yield MissingInput(asset_key=read.upstream, partitions=nothing, needed_by=read.by, needed_for=idle)
+
+
+def may_read_nothing(mapping: PartitionMapping) -> bool:
+    """Whether a partition that maps to no upstream partition at all is as it should be."""
+    if isinstance(mapping, ByDimension):
+        return any(may_read_nothing(inner) for inner in mapping.mappings.values())
+    return isinstance(mapping, _MAY_READ_NOTHING)
+
+
+def _cut(catalog: Catalog, asset_key: str, partitions: PartitionSet, limits: PlanLimits) -> Iterator[TaskPlan]:
+    spec = catalog.spec(asset_key)
+    size = limits.batch if spec.batch else limits.single
+    whole = partitions.count <= size
+    for number, chunk in enumerate([partitions] if whole else partitions.chunks(size), start=1):
+        yield TaskPlan(
+            task_key=asset_key if whole else f"{asset_key}#{number}",
+            asset_id=catalog.asset_id(asset_key),
+            asset_key=asset_key,
+            partitions=chunk,
+            code_version=spec.code_version,
+            batch=spec.batch,
+            inputs=tuple(dict.fromkeys(dependency.upstream for dependency in spec.dependencies)),
+        )
+
+
+def _upstream_tasks(
+    task: TaskPlan, incoming: Sequence[_Read], by_asset: Mapping[str, Sequence[TaskPlan]], now: datetime
+) -> Iterator[str]:
+    """Keys of the tasks that compute something that this one reads."""
+    for read in incoming:
+        candidates = by_asset[read.upstream]
+        remaining = read.mapping.upstream(task.partitions, candidates[0].partitions.partitions, now)
+        for candidate in candidates:
+            if not remaining:
+                break
+            if remaining & candidate.partitions:
+                yield candidate.task_key
+                remaining = remaining - candidate.partitions
+
+
+def _warnings(catalog: Catalog, wanted: Wanted, now: datetime) -> Iterator[str]:
+    for asset_key in _in_order(catalog, wanted):
+        asked = wanted[asset_key]
+        early = asked - asked.partitions.everything(now)
+        if early:
+            yield f"{asset_key} {early.describe()} has not ended yet: what is computed now may be incomplete"

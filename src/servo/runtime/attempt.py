@@ -1,0 +1,287 @@
+"""One attempt at a task: what is recorded of it, and what comes after it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from threading import Lock
+from typing import TypeVar
+
+from servo.assets.spec import AssetSpec, Retry
+from servo.controllers.dispatch import Claim
+from servo.controllers.retries import next_attempt
+from servo.errors import ServoError, StorageFailed, TaskError, WorkCancelled
+from servo.events.columns import CheckOutcomes, InputPartitions, Outcome, PartitionOutcomes
+from servo.events.fact import Fact
+from servo.events.model import CheckpointRequested, TaskFinished, TaskRetryScheduled
+from servo.execution.protocol import CheckResult, Input, Order, PartitionResult, Place, Storage
+from servo.ids import ulid_range
+from servo.runtime.fence import Fence
+from servo.runtime.wiring import Project
+
+T = TypeVar("T")
+
+_MADE = frozenset({Outcome.SUCCEEDED, Outcome.STAGED})
+
+
+class Attempt:
+    """Publishes and records what an executor reports, in few events. Threads of the executor may share it."""
+
+    def __init__(
+        self,
+        project: Project,
+        storage: Storage,
+        fence: Fence,
+        claim: Claim,
+        *,
+        application: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        self._project = project
+        self._storage = storage
+        self._fence = fence
+        self._claim = claim
+        self._spec: AssetSpec | None = None
+        self._inputs: tuple[Input, ...] = ()
+        self._edges: Mapping[str, list[list[int]] | None] = {}
+        self._application = application  # what Spark calls itself, which is known once it has started
+        self._lock = Lock()
+        self._positions = {key: number for number, key in enumerate(claim.keys)}
+        # The newest group waits for the next one or the end, so that a task of one group is one event.
+        self._held: list[PartitionResult] = []
+        self._said: dict[str, PartitionResult] = {}  # the newest word on each partition, recorded or held
+        self._succeeded = claim.succeeded_before  # and recorded
+        self._part = 0
+
+    def of(self, order: Order) -> None:
+        """What is computed, by what and from what: known once the definitions and the inputs were found."""
+        self._spec, self._inputs, self._edges = order.asset.spec, order.inputs, order.edges
+
+    def commit(self, results: Sequence[PartitionResult]) -> None:
+        """Publish and record what was held so far, and hold these."""
+        with self._lock:
+            if self._held:
+                self._record(final=False)
+            self._take(results)
+
+    def end(self, problem: ServoError | None) -> Outcome | None:
+        """Record the rest and how the attempt ended; None if there will be another one."""
+        with self._lock:
+            try:
+                return self._end(problem)
+            except (WorkCancelled, StorageFailed) as late:
+                # Cancelled, or out of space, at the very end: that is how it ended, then.
+                return self._end(late)
+
+    def hand_back(self, reason: str) -> None:
+        """Give the task to another worker: this one is asked to stop."""
+        again = self._again(self._project.clock(), reason)
+        with self._lock:
+            # What failed is tried again, by another worker.
+            self._held = [result for result in self._held if result.outcome in _MADE]
+            try:
+                self._record(again, final=False)
+            except WorkCancelled as cancelled:
+                self._end(cancelled)
+            except StorageFailed:
+                self._held.clear()
+                self._record(again, final=False)
+
+    def _end(self, problem: ServoError | None) -> Outcome | None:
+        left = [key for key in self._claim.keys if key not in self._said]
+        if isinstance(problem, WorkCancelled):
+            self._spoil(Outcome.CANCELLED, problem)
+            self._take([_unmade(key, Outcome.CANCELLED, problem) for key in left])
+            return self._last(Outcome.CANCELLED, problem.message)
+        if left:
+            problem = problem or TaskError("the executor said nothing about it", hint="run it again")
+            self._take([_unmade(key, Outcome.FAILED, problem) for key in left])
+        failed = self._failed
+        if not failed:
+            waits = self._spec is not None and self._spec.approval is not None
+            return self._last(Outcome.STAGED if waits else Outcome.SUCCEEDED, None)
+        retry_at = next_attempt(
+            Retry() if self._spec is None else self._spec.retry,
+            self._claim.attempt,
+            retryable=any(result.retryable for result in failed),
+            lost_before=self._claim.lost_before,
+            now=self._project.clock(),
+            fraction=self._project.fraction(),
+        )
+        if retry_at is None:
+            return self._last(Outcome.FAILED, failed[0].error)
+        self._record(self._again(retry_at, failed[0].error), final=False)
+        return None
+
+    def _last(self, outcome: Outcome, reason: str | None) -> Outcome:
+        self._record(final=True, outcome=outcome, error=reason)
+        return outcome
+
+    # ── what is held ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _failed(self) -> list[PartitionResult]:
+        return [result for result in self._said.values() if result.outcome is Outcome.FAILED]
+
+    def _take(self, results: Sequence[PartitionResult]) -> None:
+        self._held += results
+        self._said.update((result.key, result) for result in results)
+
+    def _spoil(self, outcome: Outcome, problem: ServoError) -> None:
+        """What is held will not be published after all."""
+        held, self._held = self._held, []
+        self._take([_unmade(one.key, outcome, problem) if one.outcome in _MADE else one for one in held])
+
+    def _record(self, *more: Fact, final: bool, outcome: Outcome | None = None, error: str | None = None) -> None:
+        """Publish and record what is held, together with other facts. Where that is refused, it is held as before."""
+        facts: list[Fact] = []
+        if self._held or final:
+            try:
+                facts = self._finished(self._held, final=final, outcome=outcome, error=error)
+            except StorageFailed as problem:
+                self._spoil(Outcome.FAILED, problem)
+                raise
+        self._fence.append([*facts, *more], despite_cancel=outcome is Outcome.CANCELLED)
+        self._succeeded += _made(self._held)
+        self._held = []
+
+    def _again(self, retry_at: datetime, reason: str | None) -> TaskRetryScheduled:
+        return TaskRetryScheduled(
+            run_id=self._claim.run_id,
+            task_key=self._claim.task_key,
+            attempt=self._claim.attempt,
+            retry_at=retry_at,
+            reason=reason,
+        )
+
+    # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _finished(
+        self, results: list[PartitionResult], *, final: bool, outcome: Outcome | None = None, error: str | None = None
+    ) -> list[Fact]:
+        """Move what was made to its own place, and say so: current is it only once this is recorded."""
+        claim = self._claim
+        results = sorted(results, key=lambda result: result.outcome not in _MADE)
+        skipped = list(claim.skipped) if final else []
+        first = self._project.mint(max(len(results) + len(skipped), 1))
+        ids = ulid_range(first, len(results))
+        self._storage.publish(
+            [
+                (result.staged, Place(asset_id=claim.asset_id, key=result.key, materialization_id=materialization_id))
+                for result, materialization_id in zip(results, ids, strict=True)
+                if result.staged is not None and result.outcome in _MADE
+            ]
+        )
+        partitions = _outcomes(results, skipped, first)
+        if outcome is None:
+            outcome = Outcome.FAILED if any(one.outcome is Outcome.FAILED for one in results) else Outcome.SUCCEEDED
+        self._part += 1
+        finished = TaskFinished(
+            run_id=claim.run_id,
+            task_key=claim.task_key,
+            attempt=claim.attempt,
+            asset_id=claim.asset_id,
+            asset_key=claim.asset_key,
+            outcome=outcome,
+            partitions=partitions,
+            part=None if final else self._part,
+            final=final,
+            code_version=claim.code_version,
+            inputs=[one for source in self._inputs if (one := self._read(source, results)) is not None],
+            checks=_checks(results),
+            succeeded_so_far=self._succeeded + _made(results),
+            failed_so_far=len(self._failed),
+            worker=self._fence.worker,
+            spark_application_id=self._application(),
+            error=error,
+        )
+        staged = [result for result in results if result.outcome is Outcome.STAGED]
+        return [finished, self._checkpoint(_outcomes(staged, [], first))] if staged else [finished]
+
+    def _checkpoint(self, partitions: PartitionOutcomes) -> CheckpointRequested:
+        """What waits for a person: exactly these partitions, with these hashes."""
+        assert self._spec is not None
+        approval = self._spec.approval
+        assert approval is not None
+        deadline = None if approval.deadline is None else self._project.clock() + approval.deadline
+        return CheckpointRequested(
+            checkpoint_id=self._project.mint(),
+            name=f"{self._claim.asset_key} by {approval.approvers}",
+            run_id=self._claim.run_id,
+            task_key=self._claim.task_key,
+            asset_id=self._claim.asset_id,
+            asset_key=self._claim.asset_key,
+            partitions=partitions,
+            approvers=approval.approvers,
+            four_eyes=approval.four_eyes,
+            deadline=deadline,
+            on_deadline=approval.on_deadline,
+        )
+
+    def _read(self, source: Input, results: list[PartitionResult]) -> InputPartitions | None:
+        """Which partitions of an upstream went into what this event speaks of."""
+        edges = self._edges.get(source.asset_key)
+        positions = self._positions
+        reads = [
+            ([positions[result.key]] if edges is None else edges[positions[result.key]])
+            if result.outcome in _MADE
+            else []
+            for result in results
+        ]
+        used = list(dict.fromkeys(index for row in reads for index in row))
+        if not used:
+            return None
+        place = {index: number for number, index in enumerate(used)}
+        aligned = reads == [[index] for index in used]
+        return InputPartitions(
+            asset_id=source.asset_id,
+            asset_key=source.asset_key,
+            keys=[source.keys[index] for index in used],
+            materialization_ids=[source.materialization_ids[index] for index in used],
+            edges=None if aligned else [[place[index] for index in row] for row in reads],
+        )
+
+
+def _made(results: Sequence[PartitionResult]) -> int:
+    return sum(result.outcome in _MADE for result in results)
+
+
+def _unmade(key: str, outcome: Outcome, problem: ServoError) -> PartitionResult:
+    """A partition of which nothing came."""
+    return PartitionResult(key=key, outcome=outcome, error=str(problem), retryable=getattr(problem, "retryable", True))
+
+
+def _outcomes(results: list[PartitionResult], skipped: list[str], first: str) -> PartitionOutcomes:
+    staged = [result.staged for result in results] + [None] * len(skipped)
+    return PartitionOutcomes(
+        keys=[result.key for result in results] + skipped,
+        outcome=_column([result.outcome for result in results] + [Outcome.SKIPPED] * len(skipped)),
+        first_materialization_id=first,
+        rows=_column([None if one is None else one.rows for one in staged]),
+        bytes=_column([None if one is None else one.bytes for one in staged]),
+        files=_column([None if one is None else one.files for one in staged]),
+        content_hash=_column([None if one is None else one.content_hash for one in staged]),
+        error=_column([result.error for result in results] + [None] * len(skipped)),
+    )
+
+
+def _column(values: list[T]) -> T | list[T]:
+    """One value if it holds for all."""
+    return values[0] if values and all(value == values[0] for value in values) else values
+
+
+def _checks(results: list[PartitionResult]) -> list[CheckOutcomes]:
+    """Results of each check, over the partitions that it looked at."""
+    found: dict[str, list[tuple[str, CheckResult]]] = {}
+    for result in results:
+        for check in result.checks:
+            found.setdefault(check.name, []).append((result.key, check))
+    return [
+        CheckOutcomes(
+            name=name,
+            keys=[key for key, _ in rows],
+            passed=_column([check.passed for _, check in rows]),
+            blocking=rows[0][1].blocking,
+            observed=_column([check.observed for _, check in rows]),
+        )
+        for name, rows in found.items()
+    ]

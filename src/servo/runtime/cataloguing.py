@@ -1,0 +1,38 @@
+"""Which definitions count: those of the folder, deployed first where something is to be done with them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from servo.assets.loading import load
+from servo.errors import LedgerNotFound
+from servo.planning.catalog import Catalog
+from servo.runtime.deploying import catalog, deploy, in_force, preview, quick_catalog
+from servo.runtime.wiring import Project
+
+
+def deployed_catalog(project: Project, *, actor: str) -> Catalog:
+    """The definitions of the project's folder, in force from here on."""
+    return _remembered(project) or deploy(project, load(project.settings), actor=actor).catalog
+
+
+def local_catalog(project: Project) -> Catalog:
+    """The definitions of the project's folder, as they would be deployed; nothing is written."""
+    try:
+        if (known := _remembered(project)) is not None:
+            return known
+        deployed = catalog(project)
+    except LedgerNotFound:
+        deployed = None
+    return preview(load(project.settings), deployed)
+
+
+def recorded_catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
+    """The definitions that the ledger knows, now or as of then; the folder's are not looked at."""
+    return catalog(project, as_of)
+
+
+def _remembered(project: Project) -> Catalog | None:
+    """The catalog of the last deployment from this folder, while neither its files nor what is deployed changed."""
+    known = quick_catalog(project.settings)
+    return known if known is not None and in_force(project, known) else None

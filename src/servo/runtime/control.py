@@ -1,0 +1,121 @@
+"""The control plane: looks at the board, decides, appends. It knows no Spark, and runs in no JVM's process."""
+
+from __future__ import annotations
+
+import logging
+from threading import Event
+
+from servo.controllers.anti_entropy import sweep
+from servo.controllers.decisions import Decision
+from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unplanned
+from servo.controllers.requests import requested
+from servo.controllers.states import RunState
+from servo.errors import AppendOutcomeUnknown, Conflict, LedgerUnavailable, ProjectionError, ServoError, StorageFailed
+from servo.events.columns import Outcome
+from servo.events.fact import Fact
+from servo.events.model import RunFinished, RunPlanned
+from servo.ledger.leases import Heartbeat, Holder
+from servo.ledger.protocol import Condition
+from servo.planning import plan_fact, require_inputs
+from servo.runtime.planned import plan_for
+from servo.runtime.service import Service
+from servo.runtime.watching import Watch
+from servo.runtime.wiring import Project
+
+log = logging.getLogger(__name__)
+
+_SWEEP_SECONDS = 1.0
+# What passes by itself: the next pass may go well.
+_PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionError)
+
+
+class Control:
+    """Plans runs, skips and cancels tasks, ends runs, and gives the tasks of lost workers to others."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._watch = Watch(project)
+        self._limits = Limits.of(project.settings.limits)
+        self._service = Service(project)
+
+    def run(self, stop: Event) -> None:
+        """Go on until told to stop."""
+        while not stop.is_set():
+            holder = Holder.here("control", self._project.mint())
+            try:
+                with Heartbeat(self._project.leases, holder, self._project.settings.worker) as heartbeat:
+                    while not stop.is_set() and not heartbeat.lost.is_set():
+                        self._pass(stop)
+            except _PASSING as problem:
+                _trouble(problem, stop)
+
+    def _pass(self, stop: Event) -> None:
+        try:
+            self.step()
+            self._watch.wait(self._pause())
+        except _PASSING as problem:
+            _trouble(problem, stop)
+
+    def step(self) -> None:
+        """One pass: everything that can be decided now."""
+        watch = self._watch
+        watch.refresh()
+        for run in unplanned(watch.board, self._limits):
+            self._append(self._planned(run))
+        watch.refresh()
+        now = self._project.clock()
+        for decision in decide(watch.board, watch.catalog, now):
+            self._append(decision)
+        if any(run.running for run in watch.board.runs.values()):
+            live = {holder.id for holder in self._project.leases.live() if holder.kind == "worker"}
+            for decision in sweep(watch.board, live, now, watch.catalog):
+                self._append(decision)
+        self._service.bound_the_tail()
+
+    def _planned(self, run: RunState) -> Decision:
+        """The plan of a run; a request that cannot be planned ends as a failed run that says why."""
+        try:
+            known = self._watch.catalog
+            plan = require_inputs(plan_for(self._project, known, requested(run, known)))
+        except _PASSING:
+            raise
+        except ServoError as problem:
+            return self._refused(run, str(problem))
+        except Exception as problem:
+            # A custom mapping is anybody's code, and one run must not stop all others.
+            log.exception("%s cannot be planned", run.run_id, extra={"action": "control.unplanned"})
+            return self._refused(run, f"it cannot be planned: {type(problem).__name__}: {problem}")
+        return self._decision(run, plan_fact(plan, run.run_id))
+
+    def _refused(self, run: RunState, reason: str) -> Decision:
+        refused = RunFinished(run_id=run.run_id, outcome=Outcome.FAILED, source=run.source, reason=reason)
+        return self._decision(run, RunPlanned(run_id=run.run_id, tasks=[]), refused)
+
+    def _decision(self, run: RunState, *facts: Fact) -> Decision:
+        return Decision(
+            facts=facts,
+            position=self._watch.board.position,
+            subjects=frozenset({run.run_id}),
+            actor=DISPATCH,
+            at=self._project.clock(),
+        )
+
+    def _append(self, decision: Decision) -> None:
+        """Record a decision, unless somebody was first: then the next pass looks again."""
+        condition = Condition(position=decision.position, subjects=decision.subjects)
+        try:
+            self._project.ledger.append(decision.proposals, condition)
+        except Conflict as first:
+            log.debug("%s", first, extra={"action": "control.conflict"})
+
+    def _pause(self) -> float:
+        """Seconds until something is due by itself."""
+        now = self._project.clock()
+        wake = next_wake(self._watch.board, now)
+        due = _SWEEP_SECONDS if wake is None else (wake - now).total_seconds()
+        return min(max(due, 0.0), _SWEEP_SECONDS)
+
+
+def _trouble(problem: ServoError, stop: Event) -> None:
+    log.warning("%s", problem, extra={"action": "control.trouble"})
+    stop.wait(_SWEEP_SECONDS)

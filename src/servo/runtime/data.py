@@ -1,0 +1,241 @@
+"""The data itself: reading it as it was, going back to it, and removing what nobody needs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from servo.errors import DataNotFound
+from servo.events import Proposal
+from servo.events.columns import EarlierMaterializations
+from servo.events.model import RolledBack
+from servo.execution.protocol import Place
+from servo.execution.vacuum import Removed, vacuum
+from servo.ids import is_ulid, ulid_time
+from servo.partitions import PartitionKey, PartitionSet
+from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.inputs import Current, current
+from servo.runtime.service import parse_moment
+from servo.runtime.settings import RetentionSettings
+from servo.runtime.wiring import Project
+
+_HISTORY = """
+    SELECT m.partition_key, m.materialization_id, m.published_at, m.made_at, m.run_id, m.code_version, m.rows, m.bytes,
+           m.files, m.content_hash, m.materialization_id = s.materialization_id AS current
+    FROM materializations m
+    LEFT JOIN partition_status s ON s.asset_id = m.asset_id AND s.partition_key = m.partition_key
+    WHERE m.asset_id = $asset_id AND m.partition_key IN (SELECT unnest($keys))
+      AND m.published_at IS NOT NULL
+    ORDER BY m.partition_key, m.materialization_id DESC
+"""
+# Whatever waits for an approval may become current at any moment.
+_EVERYTHING = """
+    SELECT m.asset_id, m.partition_key, m.materialization_id,
+           coalesce(m.materialization_id = s.materialization_id, false) OR m.published_at IS NULL AS stays
+    FROM materializations m
+    LEFT JOIN partition_status s ON s.asset_id = m.asset_id AND s.partition_key = m.partition_key
+    ORDER BY m.asset_id, m.partition_key, m.materialization_id DESC
+"""
+_PATIENCE = 60.0
+
+
+class Table(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of an asset, and exactly which materializations they are from."""
+
+    columns: list[str]
+    rows: list[tuple[Any, ...]]
+    total_rows: int | None
+    materializations: list[Current]
+
+
+class Data:
+    """The data of one workspace."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def places(
+        self, asset: str, partitions: Sequence[str] = (), *, as_of: datetime | str | None = None
+    ) -> tuple[list[Place], list[Current]]:
+        """The current materializations of an asset, now or as of then, in the order of their keys."""
+        known = recorded_catalog(self._project, as_of=as_of)
+        key = known.graph.resolve(asset)
+        definition, asset_id = known.spec(key).partitions, known.asset_id(key)
+        wanted = self._parsed(definition, partitions)
+        found = current(self._project, asset_id, None if wanted is None else map(str, wanted), as_of)
+        if wanted is not None:
+            absent = next((one for one in wanted if str(one) not in found), None)
+            if absent is not None:
+                when = "" if as_of is None else f" as of {as_of}"
+                raise DataNotFound(
+                    f"{key} {definition.label(absent)} has no data{when}".replace("  ", " "),
+                    hint=f"materialize it: servo materialize '{asset}@{definition.label(absent)}'",
+                )
+        if not found:
+            raise DataNotFound(f"{key} has no data", hint=f"materialize it: servo materialize {asset}")
+        chosen = [found[one] for one in sorted(found)]
+        return [
+            Place(asset_id=asset_id, key=one.key, materialization_id=one.materialization_id) for one in chosen
+        ], chosen
+
+    def read(
+        self,
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        as_of: datetime | str | None = None,
+        limit: int | None = None,
+    ) -> Table:
+        """The rows themselves, without Spark."""
+        places, chosen = self.places(asset, partitions, as_of=as_of)
+        columns: list[str] = []
+        rows: list[tuple[Any, ...]] = []
+        total = 0
+        for batch in self._project.storage.read(places):
+            columns = columns or list(batch.schema.names)
+            total += batch.num_rows
+            wanted = batch if limit is None else batch.slice(0, max(limit - len(rows), 0))
+            rows += zip(*(wanted.column(name).to_pylist() for name in columns), strict=True)
+            if limit is not None and len(rows) >= limit:
+                break
+        complete = limit is None or len(rows) < limit
+        return Table(columns=columns, rows=rows, total_rows=total if complete else None, materializations=chosen)
+
+    def materializations(self, asset: str, partition: str = "") -> list[dict[str, Any]]:
+        """Every version of a partition that was ever published, the newest first."""
+        known = recorded_catalog(self._project)
+        key = known.graph.resolve(asset)
+        one = known.spec(key).partitions.parse_key(partition)
+        rows = self._history(known.asset_id(key), [str(one)])
+        if not rows:
+            raise DataNotFound(f"{key} {partition} has no data".replace("  ", " "), hint="materialize it")
+        return rows
+
+    # ── going back ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def rollback(
+        self, asset: str, partitions: Sequence[str], *, to: str | None = None, reason: str, actor: str
+    ) -> dict[str, Any]:
+        """Make earlier materializations current again: of a moment, a given one, or the one before each."""
+        known = recorded_catalog(self._project)
+        key = known.graph.resolve(asset)
+        definition, asset_id = known.spec(key).partitions, known.asset_id(key)
+        wanted = self._parsed(definition, partitions) or definition.set_of([PartitionKey()])
+        keys = [str(one) for one in wanted]
+        history: dict[str, list[dict[str, Any]]] = {one: [] for one in keys}
+        for row in self._history(asset_id, keys):
+            history[row["partition_key"]].append(row)
+        then = self._then(asset_id, keys, to)
+        back = [
+            _earlier(rows, then.get(one), to, f"{key} {definition.label(PartitionKey.parse(one))}".strip())
+            for one, rows in history.items()
+        ]
+        self._require_files(asset_id, back)
+        fact = RolledBack(
+            rollback_id=self._project.mint(),
+            asset_id=asset_id,
+            asset_key=key,
+            partitions=EarlierMaterializations(
+                keys=[row["partition_key"] for row in back],
+                materialization_ids=[row["materialization_id"] for row in back],
+                run_ids=[row["run_id"] for row in back],
+                materialized_at=[row["published_at"] for row in back],
+                code_version=[row["code_version"] for row in back],
+                content_hash=[row["content_hash"] for row in back],
+            ),
+            reason=reason,
+        )
+        now = self._project.clock()
+        (receipt,) = self._project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
+        return {
+            "event_id": receipt.event_id,
+            "rollback_id": fact.rollback_id,
+            "asset": key,
+            "partitions": [
+                {"partition_key": row["partition_key"], "materialization_id": row["materialization_id"]} for row in back
+            ],
+        }
+
+    # ── removing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def vacuum(self, *, dry_run: bool) -> list[Removed]:
+        """Remove what no event points to, and what retention lets go. What is current always stays."""
+        project = self._project
+        # Before the look at the ledger: what is made after it is not known to it, and must not look abandoned.
+        now = project.clock()
+        snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+        made = snapshot.query(_EVERYTHING).rows
+        unfinished = snapshot.query("SELECT run_id FROM runs WHERE finished_version IS NULL").rows
+        return vacuum(
+            project.storage,
+            referenced={materialization_id for _, _, materialization_id, _ in made},
+            released=_released(made, project.settings.retention, now),
+            working={run_id for (run_id,) in unfinished},
+            now=now,
+            grace=timedelta(hours=project.settings.retention.grace_hours),
+            dry_run=dry_run,
+        )
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _parsed(self, definition: Any, partitions: Sequence[str]) -> PartitionSet | None:
+        wanted: PartitionSet | None = None
+        for text in partitions:
+            some = definition.parse_set(text, self._project.clock())
+            wanted = some if wanted is None else wanted | some
+        return wanted
+
+    def _history(self, asset_id: str, keys: list[str]) -> list[dict[str, Any]]:
+        parameters = {"asset_id": asset_id, "keys": keys}
+        return self._project.reader.query(_HISTORY, parameters, fresh=True, timeout=_PATIENCE).dicts()
+
+    def _then(self, asset_id: str, keys: list[str], to: str | None) -> dict[str, str]:
+        """What to go back to, by partition key, where that was said: one id for all, or what was current then."""
+        if to is None:
+            return {}
+        if is_ulid(to):
+            return dict.fromkeys(keys, to)
+        was = current(self._project, asset_id, keys, as_of=parse_moment(to))
+        return {key: one.materialization_id for key, one in was.items()}
+
+    def _require_files(self, asset_id: str, rows: list[dict[str, Any]]) -> None:
+        """Nothing becomes current whose files are gone."""
+        places = [
+            Place(asset_id=asset_id, key=row["partition_key"], materialization_id=row["materialization_id"])
+            for row in rows
+        ]
+        for place in places:
+            self._project.storage.schema(place)
+
+
+def _earlier(rows: list[dict[str, Any]], then: str | None, to: str | None, what: str) -> dict[str, Any]:
+    """The version to go back to, of those of one partition, which come newest first."""
+    now = next((number for number, row in enumerate(rows) if row["current"]), None)
+    if now is None:
+        raise DataNotFound(f"{what} has no data to roll back", hint="materialize it")
+    earlier = rows[now + 1 :] if to is None else [row for row in rows if row["materialization_id"] == then]
+    if not earlier:
+        wanted = "earlier version" if to is None else f"version {to}" if is_ulid(to) else f"version of {to}"
+        raise DataNotFound(f"{what} has no {wanted}", hint="see `servo partition history`")
+    return earlier[0]
+
+
+def _released(made: Sequence[tuple[Any, ...]], retention: RetentionSettings, now: datetime) -> set[str]:
+    """The materializations that retention lets go: too many versions ago, or too many days."""
+    released: set[str] = set()
+    for _, versions in groupby(made, key=lambda row: row[:2]):
+        for number, (_, _, materialization_id, stays) in enumerate(versions):
+            many = retention.versions is not None and number >= retention.versions
+            age = now - ulid_time(materialization_id)
+            old = retention.days is not None and age > timedelta(days=retention.days)
+            # What both rules speak of must be let go by both.
+            allowed = [rule for rule, given in ((many, retention.versions), (old, retention.days)) if given is not None]
+            if allowed and all(allowed) and not stays:
+                released.add(materialization_id)
+    return released

@@ -1,0 +1,169 @@
+"""What the ledger says of definitions: assets, schedules and sensors as deployed, and dynamic partitions."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from servo import canonical
+from servo.assets.loading import resolver
+from servo.events.definitions import AssetDefinition, Dependency, ScheduleDefinition, SensorDefinition
+from servo.planning.catalog import Catalog
+from servo.planning.deployed import DECLARED, fingerprint, spec_of
+from servo.runtime.settings import Settings
+from servo.runtime.wiring import Project
+
+__all__ = ["DeployedAutomation", "DeployedState", "look"]
+
+_PATIENCE = 60.0  # seconds for the tail to be folded
+_NUMBER = 16  # digits at the front of a version (see servo.fold.versions)
+
+_ASSETS = """
+    SELECT asset_id, asset_key, code_version, partitions, dependencies, asset_group, owners, tags, description,
+           freshness_seconds, settings, renamed_from, deployment_id, removed_at, definition_version, presence_version
+    FROM asset_definitions WHERE asset_key IS NOT NULL ORDER BY definition_version, asset_key
+"""
+_SCHEDULES = """
+    SELECT schedule_id, name, cron, timezone, asset_selection, catchup_window_minutes, max_catchup_ticks, overlap,
+           settings, version, enabled, deleted_at, definition_version, switch_version
+    FROM schedule_definitions WHERE name IS NOT NULL ORDER BY definition_version, name
+"""
+_SENSORS = """
+    SELECT sensor_id, name, kind, min_interval_seconds, settings, version, enabled, deleted_at, definition_version,
+           switch_version
+    FROM sensor_definitions WHERE name IS NOT NULL ORDER BY definition_version, name
+"""
+_DYNAMIC = "SELECT dimension, value FROM dynamic_partitions WHERE present ORDER BY dimension, value"
+
+
+class DeployedAutomation(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule or sensor as it is: its definition, its newest version, and whether it is gone."""
+
+    definition: ScheduleDefinition | SensorDefinition
+    version: int
+    gone: bool
+
+    @property
+    def id(self) -> str:
+        one = self.definition
+        return one.schedule_id if isinstance(one, ScheduleDefinition) else one.sensor_id
+
+
+class DeployedState(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ledger says of definitions, at a position."""
+
+    position: int
+    event_id: str | None = None
+    assets: list[tuple[AssetDefinition, bool]] = []  # and whether it is there; oldest first
+    schedules: list[DeployedAutomation] = []
+    sensors: list[DeployedAutomation] = []
+    dynamic: dict[str, list[str]] = {}
+    deployment_id: str | None = None
+    number: int = 0
+
+    @property
+    def present(self) -> list[AssetDefinition]:
+        return [asset for asset, there in self.assets if there]
+
+    @property
+    def automations(self) -> list[str]:
+        return [one.id for one in (*self.schedules, *self.sensors)]
+
+    def definitions_hash(self) -> str:
+        """Of what is deployed from code; what people made by other means is not part of that."""
+        schedules = [one.definition for one in self.schedules if not one.gone and DECLARED in one.definition.settings]
+        sensors = [one.definition for one in self.sensors if not one.gone and DECLARED in one.definition.settings]
+        return fingerprint(self.present, schedules, sensors)  # type: ignore[arg-type]  # each list holds its own kind
+
+    def catalog(self, settings: Settings) -> Catalog:
+        resolve = resolver(settings.root)
+        return Catalog.of(
+            [spec_of(asset, resolve) for asset in self.present],
+            {asset.asset_key: asset.asset_id for asset in self.present},
+            deployment_id=self.deployment_id,
+            number=self.number,
+            definitions_hash=self.definitions_hash(),
+            dynamic=self.dynamic,
+            position=self.position,
+            event_id=self.event_id,
+        )
+
+
+def look(project: Project, as_of: datetime | str | None = None) -> DeployedState:
+    if as_of is None and project.ledger.head().position == 0:
+        return DeployedState(position=0)  # a project's first command need not load DuckDB for this
+    snapshot = project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
+    rows = snapshot.query(_ASSETS).dicts()
+    dynamic: dict[str, list[str]] = {}
+    for dimension, value in snapshot.query(_DYNAMIC).rows:
+        dynamic.setdefault(dimension, []).append(value)
+    return DeployedState(
+        position=snapshot.watermark.position,
+        event_id=snapshot.watermark.event_id,
+        assets=[(_asset(row), row["removed_at"] is None) for row in rows],
+        schedules=[_automation(row, _schedule(row)) for row in snapshot.query(_SCHEDULES).dicts()],
+        sensors=[_automation(row, _sensor(row)) for row in snapshot.query(_SENSORS).dicts()],
+        dynamic=dynamic,
+        deployment_id=rows[-1]["deployment_id"] if rows else None,
+        number=max((_number(row["presence_version"]) for row in rows), default=0),
+    )
+
+
+def _number(version: str | None) -> int:
+    return int(version[:_NUMBER]) if version else 0
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else canonical.loads(text.encode())
+
+
+def _asset(row: dict[str, Any]) -> AssetDefinition:
+    return AssetDefinition(
+        asset_id=row["asset_id"],
+        asset_key=row["asset_key"],
+        code_version=row["code_version"],
+        partitions=_json(row["partitions"]),
+        dependencies=msgspec.convert(_json(row["dependencies"]) or [], list[Dependency]),
+        group=row["asset_group"],
+        owners=row["owners"] or [],
+        tags=row["tags"] or {},
+        description=row["description"],
+        freshness_seconds=row["freshness_seconds"],
+        settings=_json(row["settings"]) or {},
+        renamed_from=row["renamed_from"],
+    )
+
+
+def _schedule(row: dict[str, Any]) -> ScheduleDefinition:
+    return ScheduleDefinition(
+        schedule_id=row["schedule_id"],
+        version=row["version"],
+        name=row["name"],
+        cron=row["cron"],
+        asset_selection=row["asset_selection"] or [],
+        timezone=row["timezone"],
+        catchup_window_minutes=row["catchup_window_minutes"],
+        max_catchup_ticks=row["max_catchup_ticks"],
+        overlap=row["overlap"],
+        enabled=bool(row["enabled"]),
+        settings=_json(row["settings"]) or {},
+    )
+
+
+def _sensor(row: dict[str, Any]) -> SensorDefinition:
+    return SensorDefinition(
+        sensor_id=row["sensor_id"],
+        version=row["version"],
+        name=row["name"],
+        kind=row["kind"],
+        min_interval_seconds=row["min_interval_seconds"],
+        enabled=bool(row["enabled"]),
+        settings=_json(row["settings"]) or {},
+    )
+
+
+def _automation(row: dict[str, Any], definition: ScheduleDefinition | SensorDefinition) -> DeployedAutomation:
+    version = max(_number(row["definition_version"]), _number(row["switch_version"]))
+    return DeployedAutomation(definition=definition, version=version, gone=row["deleted_at"] is not None)

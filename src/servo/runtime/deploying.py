@@ -1,0 +1,208 @@
+"""Deploying: a project's definitions take effect by one event. And the reverse: what is deployed, now or as of then."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+
+from servo.assets.loading import Definitions
+from servo.errors import AppendConflict, IdempotencyMismatch, InvalidDefinition
+from servo.events import Proposal
+from servo.events.automation import ScheduleDeleted, SensorDeleted
+from servo.events.definitions import ScheduleDefinition, SensorDefinition
+from servo.events.fact import Fact
+from servo.events.model import DefinitionsDeployed, DynamicPartitionsChanged
+from servo.ledger.protocol import Condition, Receipt
+from servo.planning.catalog import Catalog
+from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, schedule_of, sensor_of
+from servo.runtime.definitions_cache import quick_catalog, remember
+from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
+from servo.runtime.wiring import Project
+
+__all__ = ["Deployment", "catalog", "deploy", "deployment_facts", "in_force", "preview", "quick_catalog"]
+
+# Every deployment is part of one story, so that a condition on it tells whether somebody else has deployed.
+STORY = "definitions"
+_TRIES = 20
+_FEW = 1_000  # events that are read sooner than the projections are asked
+_CHANGES = frozenset({DefinitionsDeployed.event_type, DynamicPartitionsChanged.event_type})
+
+
+class Deployment(msgspec.Struct, frozen=True, kw_only=True):
+    """What is deployed now. `changed` says whether that was recorded just now, by the event of this id."""
+
+    catalog: Catalog
+    changed: bool
+    event_id: str | None = None
+    added: tuple[str, ...] = ()  # asset keys
+    removed: tuple[str, ...] = ()
+
+
+def deploy(project: Project, definitions: Definitions, *, actor: str = "controller:deploy") -> Deployment:
+    """Make the definitions take effect, unless they are what is deployed already. Of two who deploy at once, the
+    later one looks again."""
+    for attempt in range(_TRIES):
+        state = look(project)
+        facts = deployment_facts(state, definitions, mint=project.mint, mint_asset=project.new_asset_id)
+        if not facts:
+            done = Deployment(catalog=state.catalog(project.settings), changed=False)
+            remember(project.settings, definitions, done.catalog)
+            return done
+        now = project.clock()
+        proposals = [
+            Proposal(
+                fact=fact,
+                occurred_at=now,
+                actor=actor,
+                correlation_id=STORY if isinstance(fact, DefinitionsDeployed) else None,
+            )
+            for fact in facts
+        ]
+        try:
+            receipts = project.ledger.append(
+                proposals, Condition(position=state.position, subjects=frozenset({STORY, *state.automations}))
+            )
+        except (AppendConflict, IdempotencyMismatch):
+            if attempt == _TRIES - 1:
+                raise
+            continue
+        return _deployed(project, definitions, state, facts, receipts[0])
+    raise AssertionError("the loop ends by returning or raising")
+
+
+def _deployed(
+    project: Project, definitions: Definitions, state: DeployedState, facts: list[Fact], receipt: Receipt
+) -> Deployment:
+    fact = facts[0]
+    assert isinstance(fact, DefinitionsDeployed)
+    known = Catalog.of(
+        definitions.graph.specs.values(),
+        {asset.asset_key: asset.asset_id for asset in fact.assets},
+        deployment_id=fact.deployment_id,
+        number=fact.number,
+        definitions_hash=fact.definitions_hash,
+        dynamic=state.dynamic,
+        position=receipt.position,
+        event_id=receipt.event_id,
+    )
+    remember(project.settings, definitions, known)
+    before = {asset.asset_key for asset in state.present}
+    return Deployment(
+        catalog=known,
+        changed=True,
+        event_id=receipt.event_id,
+        added=tuple(key for key in definitions.graph.specs if key not in before),
+        removed=tuple(sorted(before - definitions.graph.specs.keys())),
+    )
+
+
+def catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
+    """What is deployed, now or as of a moment or an event."""
+    return look(project, as_of).catalog(project.settings)
+
+
+def in_force(project: Project, known: Catalog) -> bool:
+    """Whether a remembered catalog is still what is deployed; False also where it would take long to tell."""
+    head = project.ledger.head()
+    if known.event_id is None or head.trimmed_position >= known.position or head.position - known.position > _FEW:
+        return False
+    events = project.ledger.read(known.position - 1, _FEW + 1)
+    # By its id: the ledger may be another one than it was.
+    if not events or events[0].event_id != known.event_id:
+        return False
+    return not any(event.event_type in _CHANGES for event in events[1:])
+
+
+def preview(definitions: Definitions, deployed: Catalog | None = None) -> Catalog:
+    """The catalog that the definitions would give; assets that were never deployed have no id but their key."""
+    known = {} if deployed is None else deployed.asset_ids
+    specs = definitions.graph.specs
+    ids = {key: known.get(key) or known.get(spec.renamed_from or key, key) for key, spec in specs.items()}
+    return Catalog.of(
+        specs.values(),
+        ids,
+        deployment_id=None if deployed is None else deployed.deployment_id,
+        number=0 if deployed is None else deployed.number,
+        dynamic={} if deployed is None else deployed.dynamic,
+    )
+
+
+# ── what is to be recorded ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def deployment_facts(
+    state: DeployedState, definitions: Definitions, *, mint: Callable[[], str], mint_asset: Callable[[], str]
+) -> list[Fact]:
+    """What must be recorded so that the definitions take effect; nothing if they already have."""
+    ids = _asset_ids(state, definitions, mint_asset)
+    assets = [definition_of(spec, ids) for spec in definitions.graph.specs.values()]
+    schedules = [_current(state.schedules, one, schedule_of, mint) for one in definitions.schedules.values()]
+    sensors = [_current(state.sensors, one, sensor_of, mint) for one in definitions.sensors.values()]
+    declared = fingerprint(assets, schedules, sensors)
+    if declared == state.definitions_hash() and state.deployment_id is not None:
+        return []
+    kept = set(ids.values())
+    facts: list[Fact] = [
+        DefinitionsDeployed(
+            deployment_id=mint(),
+            number=state.number + 1,
+            definitions_hash=declared,
+            previous_deployment_id=state.deployment_id,
+            assets=assets,
+            schedules=schedules,
+            sensors=sensors,
+            removed_asset_ids=sorted(asset.asset_id for asset in state.present if asset.asset_id not in kept),
+        )
+    ]
+    reason = "no longer declared"
+    facts += [
+        ScheduleDeleted(schedule_id=one.id, version=one.version + 1, reason=reason)
+        for one in state.schedules
+        if _is_left_behind(one, definitions.schedules.keys())
+    ]
+    facts += [
+        SensorDeleted(sensor_id=one.id, version=one.version + 1, reason=reason)
+        for one in state.sensors
+        if _is_left_behind(one, definitions.sensors.keys())
+    ]
+    return facts
+
+
+def _is_left_behind(one: DeployedAutomation, names: Collection[str]) -> bool:
+    return not one.gone and DECLARED in one.definition.settings and one.definition.name not in names
+
+
+def _asset_ids(state: DeployedState, definitions: Definitions, mint_asset: Callable[[], str]) -> dict[str, str]:
+    """The id of each asset: that of its name, now or before it was removed; that of its old name; or a new one."""
+    there = {asset.asset_key: asset.asset_id for asset in state.present}
+    gone = {asset.asset_key: asset.asset_id for asset, present in state.assets if not present}
+    ids: dict[str, str] = {}
+    for key, spec in definitions.graph.specs.items():
+        before = spec.renamed_from
+        known = there.get(key) or (before and there.get(before)) or gone.get(key) or (before and gone.get(before))
+        ids[key] = known or mint_asset()
+    if len(set(ids.values())) < len(ids):
+        twice = next(key for key in ids if list(ids.values()).count(ids[key]) > 1)
+        raise InvalidDefinition(f"{twice} shares its history with another asset", hint="mend renamed_from")
+    return ids
+
+
+_D = TypeVar("_D", ScheduleDefinition, SensorDefinition)
+
+
+def _current(known: list[DeployedAutomation], declared: Any, made: Callable[..., _D], mint: Callable[[], str]) -> _D:
+    """A schedule or sensor as it will be: with the id of its name, a new version if it changed, and as a person has
+    switched it, unless its code now says otherwise."""
+    named = [one for one in known if one.definition.name == declared.name]
+    if not named:
+        return made(declared, mint(), 1, enabled=declared.enabled)
+    before = next((one for one in named if not one.gone), named[-1])
+    same_wish = before.definition.settings.get(DECLARED) == {"enabled": declared.enabled}
+    enabled = before.definition.enabled if same_wish and not before.gone else declared.enabled
+    as_it_is = made(declared, before.id, before.version, enabled=enabled)
+    if not before.gone and said(as_it_is) == said(before.definition):
+        return as_it_is
+    return made(declared, before.id, before.version + 1, enabled=enabled)

@@ -1,0 +1,231 @@
+"""Work without a server: makes sure that somebody plans and somebody computes, for as long as it is asked to.
+
+Whoever is already at work (`servo up`, `servo worker`) is left to it. Otherwise the control plane is a thread here, and
+the worker a child process: Spark and its JVM never live in the process that decides.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import urlsplit
+
+from servo.errors import EnvironmentProblem, SparkUnavailable
+from servo.execution.java import require_java
+from servo.ledger.leases import Holder, Kind
+from servo.runtime.control import Control
+from servo.runtime.settings import VARIABLES, Settings, SparkSettings
+from servo.runtime.wiring import Project
+
+log = logging.getLogger(__name__)
+
+_GRACE_SECONDS = 20.0
+_REACH_SECONDS = 10.0
+_PORTS = {"spark": 7077, "sc": 15002}
+_MOST_LIVES = 4  # of a worker that is killed again and again
+
+
+class Workplace:
+    """Who does the work: somebody who was there before, or who was started for it."""
+
+    def __init__(self, project: Project, run_id: str | None, stack: ExitStack) -> None:
+        self._project = project
+        self._options = ("--for", run_id) if run_id else ()
+        self._stack = stack
+        self._control: _Thread | None = None
+        self._child: ChildWorker | None = None
+        self._lives = 0
+
+    @property
+    def embedded(self) -> bool:
+        """Whether the worker was started here, and ends with the block."""
+        return self._child is not None
+
+    def alive(self) -> None:
+        """See to it that work goes on; raises once it cannot. To be called again and again.
+
+        Whoever was at work before may leave, or be found to have died long ago.
+        """
+        if self._control is not None:
+            self._control.require_alive()
+        elif not _somebody(self._project, "control"):
+            self._control = self._stack.enter_context(controlling(self._project))
+        if self._child is None:
+            if not _somebody(self._project, "worker"):
+                self._start()
+        elif self._child.has_left():
+            if self._lives >= _MOST_LIVES:
+                raise EnvironmentProblem(
+                    f"the worker was killed {self._lives} times", hint="see whether memory is short"
+                )
+            self._start()
+
+    def _start(self) -> None:
+        self._lives += 1
+        self._child = self._stack.enter_context(child_worker(self._project, *self._options))
+
+
+def _somebody(project: Project, kind: Kind) -> bool:
+    return any(holder.kind == kind and not _is_dead(holder) for holder in project.leases.live())
+
+
+def _is_dead(holder: Holder) -> bool:
+    """Whether a process of this machine is gone although its lease has not run out yet."""
+    if holder.host != socket.gethostname():
+        return False
+    try:
+        os.kill(holder.pid, 0)
+    except ProcessLookupError:
+        return True
+    except OSError:
+        return False  # it is somebody else's
+    return False
+
+
+def require_workable(project: Project) -> None:
+    """Say what a worker that is started here would fail of, before anything is asked of it."""
+    if not _somebody(project, "worker"):
+        require_spark(project.settings.spark)
+
+
+def require_spark(spark: SparkSettings) -> None:
+    """Say at once that there is no Java, or that nobody is where the cluster should be; without starting any."""
+    address = spark.remote or spark.master
+    if spark.remote is None:
+        require_java(os.environ)
+    scheme, _, rest = address.partition("://")
+    if scheme not in ("spark", "sc"):
+        return
+    problem = "it is no address"
+    for place in rest.partition("/")[0].split(","):
+        try:
+            parsed = urlsplit(f"//{place}")
+            target = parsed.hostname or "", parsed.port or _PORTS[scheme]
+            socket.create_connection(target, timeout=_REACH_SECONDS).close()
+        except (OSError, ValueError) as failure:
+            problem = (getattr(failure, "strerror", None) or str(failure) or "no answer").lower()
+        else:
+            return
+    what = "Spark master" if scheme == "spark" else "Spark Connect server"
+    raise SparkUnavailable(
+        f"no {what} answers at {scheme}://{rest.partition('/')[0]}: {problem}",
+        hint="start it, or mend spark.master or spark.remote; local[*] needs none",
+    )
+
+
+@contextmanager
+def working(project: Project, *, run_id: str | None = None) -> Iterator[Workplace]:
+    """Have work done inside the block."""
+    with ExitStack() as stack:
+        place = Workplace(project, run_id, stack)
+        place.alive()
+        yield place
+
+
+class _Thread(Thread):
+    """A control plane in a thread of this process."""
+
+    def __init__(self, control: Control, stop: Event) -> None:
+        super().__init__(name="control", daemon=True)
+        self._control = control
+        self._stop_asked = stop
+        self._problem: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            self._control.run(self._stop_asked)
+        except Exception as problem:
+            log.exception("the control plane ended", extra={"action": "control.ended"})
+            self._problem = problem
+
+    def require_alive(self) -> None:
+        if self._problem is not None:
+            raise self._problem
+
+
+@contextmanager
+def controlling(project: Project) -> Iterator[_Thread]:
+    """A control plane in a thread of this process."""
+    stop = Event()
+    thread = _Thread(Control(project), stop)
+    thread.start()
+    try:
+        yield thread
+    finally:
+        stop.set()
+        thread.join(_GRACE_SECONDS)
+
+
+class ChildWorker:
+    """A worker process, and the end of its log where it died."""
+
+    def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
+        self.process = process
+        self._output = output
+
+    def has_left(self) -> bool:
+        """Whether it ended by itself or was killed; raises if it ended because it could not work."""
+        code = self.process.poll()
+        if code is None or code <= 0:
+            return code is not None
+        lines = self._output.read_text(errors="replace").strip().splitlines()
+        # A worker says in its last line what it died of; the JVM may have something to add.
+        said = [line.removeprefix("servo: ") for line in lines if line.startswith("servo: ")] or lines
+        why = said[-1] if said else f"exit code {code}"
+        raise EnvironmentProblem(f"the worker ended: {why}", hint=f"see {self._output}")
+
+    def stop(self) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(_GRACE_SECONDS)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+
+
+@contextmanager
+def child_worker(project: Project, *options: str) -> Iterator[ChildWorker]:
+    """A worker in a process of its own, in the same project, until the end of the block."""
+    folder = project.settings.home / "logs"
+    folder.mkdir(parents=True, exist_ok=True)
+    output = folder / f"worker-{project.mint().lower()}.log"
+    command = [sys.executable, "-m", "servo", "worker", "--child", *options]
+    with output.open("wb") as sink:
+        # Its standard input ends when this process does, however that ends: then the worker ends too.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=sink,
+            stderr=subprocess.STDOUT,
+            cwd=project.settings.root,
+            env={**os.environ, **_variables(project.settings)},
+            start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
+        )
+    worker = ChildWorker(process, output)
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        if process.stdin is not None:
+            process.stdin.close()
+
+
+def _variables(settings: Settings) -> dict[str, str]:
+    """The settings in force here, wherever they came from: relative paths mean another folder there."""
+    values = {name: _value(settings, key) for name, key in VARIABLES.items()}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _value(settings: Settings, key: str) -> Any:
+    table, _, field = key.rpartition(".")
+    return getattr(getattr(settings, table) if table else settings, field)

@@ -1,0 +1,74 @@
+"""What is there to be read: the current materializations of partitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+import msgspec
+
+from servo.errors import LedgerNotFound
+from servo.partitions import PartitionSet
+from servo.planning.catalog import Catalog
+from servo.runtime.wiring import Project
+
+_CURRENT = """
+    SELECT partition_key, materialization_id, content_hash FROM partition_status
+    WHERE asset_id = $asset_id AND materialization_id IS NOT NULL
+"""
+_AMONG = _CURRENT + " AND partition_key IN (SELECT unnest($keys))"
+_NEWEST = """
+    SELECT partition_key, materialization_id FROM partition_status
+    WHERE asset_id = $asset_id AND materialization_id IS NOT NULL
+    ORDER BY materialization_id DESC LIMIT 1
+"""
+_PATIENCE = 60.0  # seconds for the tail to be folded
+_FEW = 10_000  # keys that are worth naming one by one
+
+
+class Current(msgspec.Struct, frozen=True, kw_only=True):
+    """The materialization of a partition that readers are given."""
+
+    key: str
+    materialization_id: str
+    content_hash: str | None = None
+
+
+def current(
+    project: Project, asset_id: str, keys: Iterable[str] | None = None, as_of: datetime | str | None = None
+) -> dict[str, Current]:
+    """The current materializations of an asset, by partition key: all, or those of some partitions."""
+    wanted = None if keys is None else list(keys)
+    parameters: dict[str, object] = {"asset_id": asset_id}
+    sql = _CURRENT
+    if wanted is not None and len(wanted) <= _FEW:
+        sql, parameters = _AMONG, {"asset_id": asset_id, "keys": wanted}
+    answer = project.reader.query(sql, parameters, fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
+    among = None if wanted is None else set(wanted)
+    return {
+        key: Current(key=key, materialization_id=materialization_id, content_hash=content_hash)
+        for key, materialization_id, content_hash in answer.rows
+        if among is None or key in among
+    }
+
+
+def present(project: Project, needed: dict[str, PartitionSet], known: Catalog) -> dict[str, PartitionSet]:
+    """Of the partitions that a plan needs from outside, those that are there."""
+    have = {}
+    for asset_key, wanted in needed.items():
+        try:
+            keys = current(project, known.asset_id(asset_key), _named(wanted))
+        except LedgerNotFound:
+            keys = {}  # a plan can be looked at before there is any ledger
+        have[asset_key] = wanted.partitions.set_of(keys) & wanted
+    return have
+
+
+def newest(project: Project, asset_id: str) -> tuple[str, str] | None:
+    """The partition key and id of the asset's newest current materialization."""
+    rows = project.reader.query(_NEWEST, {"asset_id": asset_id}, fresh=True, timeout=_PATIENCE).rows
+    return (rows[0][0], rows[0][1]) if rows else None
+
+
+def _named(wanted: PartitionSet) -> list[str] | None:
+    return None if wanted.count > _FEW else [str(key) for key in wanted]

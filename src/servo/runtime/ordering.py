@@ -1,0 +1,78 @@
+"""What an executor is told to compute: the asset, its partitions, and exactly which materializations they read."""
+
+from __future__ import annotations
+
+from servo.assets import Asset
+from servo.assets.spec import Dependency
+from servo.controllers.dispatch import Claim
+from servo.errors import TaskError
+from servo.execution.protocol import Input, Order, Place
+from servo.partitions import PartitionKey
+from servo.partitions.mappings import edges
+from servo.planning.catalog import Catalog
+from servo.runtime.inputs import current, newest
+from servo.runtime.wiring import Project
+
+ACCEPT_SCHEMA = "servo.accept_schema"  # the tag of a run that may change the columns of what it writes
+
+
+def order_for(project: Project, claim: Claim, asset: Asset, known: Catalog) -> Order:
+    """The order for a claim. What it reads is decided here, once, and recorded with what it makes."""
+    outputs = [PartitionKey.parse(key) for key in claim.keys]
+    inputs: list[Input] = []
+    reads: dict[str, list[list[int]] | None] = {}
+    for dependency in known.spec(claim.asset_key).dependencies:
+        source = _input(project, known, claim, dependency, outputs)
+        inputs.append(source)
+        reads[source.asset_key] = edges(
+            known.graph.mapping(source.asset_key, claim.asset_key),
+            outputs,
+            [PartitionKey.parse(key) for key in source.keys],
+            known.spec(claim.asset_key).partitions,
+            source.partitions,
+            claim.planned_at,
+        )
+    return Order(
+        run_id=claim.run_id,
+        task_key=claim.task_key,
+        attempt=claim.attempt,
+        asset=asset,
+        asset_id=claim.asset_id,
+        keys=tuple(claim.keys),
+        inputs=tuple(inputs),
+        edges=reads,
+        previous=_newest(project, claim.asset_id),
+        accept_schema=claim.tags.get(ACCEPT_SCHEMA) == "true",
+        threads=project.settings.limits.threads,
+    )
+
+
+def _input(
+    project: Project, known: Catalog, claim: Claim, dependency: Dependency, outputs: list[PartitionKey]
+) -> Input:
+    asset_key = dependency.upstream
+    upstream, asset_id = known.spec(asset_key).partitions, known.asset_id(asset_key)
+    asked = known.spec(claim.asset_key).partitions.set_of(outputs)
+    mapping = known.graph.mapping(asset_key, claim.asset_key)
+    keys = [str(key) for key in mapping.upstream(asked, upstream, claim.planned_at)]
+    found = current(project, asset_id, keys)
+    absent = next((key for key in keys if key not in found), None)
+    if absent is not None:
+        label = upstream.label(PartitionKey.parse(absent))
+        raise TaskError(
+            f"{claim.asset_key} reads {asset_key} {label}, which is not there", hint=f"compute {asset_key} first"
+        )
+    return Input(
+        parameter=dependency.parameter,
+        asset_id=asset_id,
+        asset_key=asset_key,
+        partitions=upstream,
+        keys=tuple(keys),
+        materialization_ids=tuple(found[key].materialization_id for key in keys),
+        newest=None if keys else _newest(project, asset_id),
+    )
+
+
+def _newest(project: Project, asset_id: str) -> Place | None:
+    found = newest(project, asset_id)
+    return None if found is None else Place(asset_id=asset_id, key=found[0], materialization_id=found[1])

@@ -1,0 +1,44 @@
+"""`servo.read`: the data of an asset as a DataFrame, now or as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from servo.errors import InvalidInput
+from servo.runtime.data import Data
+from servo.runtime.service import parse_moment
+from servo.runtime.settings import load_settings
+from servo.runtime.wiring import open_workspace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read(
+    asset: str,
+    partitions: str | Sequence[str] = (),
+    *,
+    as_of: datetime | str | None = None,
+    spark: SparkSession | None = None,
+    folder: str | Path | None = None,
+) -> DataFrame:
+    """The rows of an asset, of all its partitions or of some, with a typed column for every dimension.
+
+    They are exactly those that were current: `as_of` is a time, an event id, or a text of either. The session is the
+    active one unless given; the project is that of the current folder unless given.
+    """
+    # Spark comes with this import.
+    from servo.execution.keeping import frame_of  # noqa: PLC0415
+    from servo.execution.spark import existing  # noqa: PLC0415
+
+    session = spark or existing()
+    if session is None:
+        raise InvalidInput("no Spark session is active", hint="start one, or pass spark=")
+    moment = parse_moment(as_of) if isinstance(as_of, str) else as_of
+    wanted = [partitions] if isinstance(partitions, str) else list(partitions)
+    with open_workspace(load_settings(None if folder is None else Path(folder))) as project:
+        places, _ = Data(project).places(asset, wanted, as_of=moment)
+        return frame_of(session, project.storage, places)

@@ -1,0 +1,316 @@
+"""What people do with runs: plan, ask for, follow, cancel, try again. The command line and the API both call this."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from servo.assets.selection import select
+from servo.controllers.board import Board
+from servo.controllers.requests import request, retry_selection
+from servo.controllers.states import RunState
+from servo.errors import Conflict, InvalidInput, RunNotFound
+from servo.events import Proposal, RecordedEvent, decode
+from servo.events.columns import Outcome, spread
+from servo.events.definitions import Source
+from servo.events.model import RunCancelRequested, RunFinished, TaskFinished
+from servo.ids import run_id as id_of_run
+from servo.partitions import PartitionSet
+from servo.planning import Plan, require_inputs
+from servo.planning.catalog import Catalog
+from servo.runtime.cataloguing import deployed_catalog, local_catalog, recorded_catalog
+from servo.runtime.ordering import ACCEPT_SCHEMA
+from servo.runtime.planned import plan_for
+from servo.runtime.progress import RunProgress, progress_of
+from servo.runtime.statuses import partitions_by_status
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.runtime.logs import Record
+
+RETRY_OF = "servo.retry_of"
+_STEP = 1_000
+_FIND = (
+    "SELECT run_id, requested_version FROM runs WHERE starts_with(run_id, $run_id) ORDER BY requested_at DESC LIMIT 2"
+)
+_LIST = """
+    SELECT run_id, status, asset_selection, source_kind, requested_by, requested_at, started_at, finished_at,
+           (SELECT coalesce(sum(partition_count), 0) FROM tasks WHERE tasks.run_id = runs.run_id) AS partitions,
+           reason
+    FROM runs
+    WHERE requested_version IS NOT NULL AND ($status IS NULL OR status = $status)
+      AND ($asset IS NULL OR list_contains(asset_selection, $asset))
+    ORDER BY requested_at DESC, run_id LIMIT $limit
+"""
+_TASKS = "SELECT * FROM tasks WHERE run_id = $run_id ORDER BY task_key"
+_FAILED_CHECKS = """
+    SELECT asset_key, partition_key, check_name, blocking, observed, task_key, attempt FROM check_results
+    WHERE run_id = $run_id AND NOT passed ORDER BY asset_key, partition_key, check_name LIMIT 1000
+"""
+_OUTCOMES = """
+    SELECT asset_key, last_attempt_outcome AS outcome, count(*) AS partitions FROM partition_status
+    WHERE last_attempt_run_id = $run_id GROUP BY ALL ORDER BY ALL
+"""
+
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was asked for: it is in the ledger, and will be done."""
+
+    run_id: str
+    run_key: str
+    event_id: str
+    position: int
+    accepted_at: datetime
+    duplicate: bool = False
+    assets: dict[str, int] = {}  # how many partitions of each
+
+    @property
+    def total(self) -> int:
+        return sum(self.assets.values())
+
+
+class Runs:
+    """The runs of one workspace."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self, selection: Sequence[str], *, partitions: str | None = None) -> Plan:
+        """What would run, as it would run; nothing is written."""
+        known = local_catalog(self._project)
+        return plan_for(self._project, known, self._wanted(known, selection, partitions))
+
+    def request(
+        self,
+        selection: Sequence[str],
+        *,
+        partitions: str | None = None,
+        priority: int = 0,
+        tags: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+        accept_schema: bool = False,
+        actor: str,
+    ) -> Requested:
+        """Ask for a run. Definitions that have changed take effect first; a plan that cannot run is refused."""
+        known = deployed_catalog(self._project, actor=actor)
+        wanted = self._wanted(known, selection, partitions)
+        require_inputs(plan_for(self._project, known, wanted))
+        more = {ACCEPT_SCHEMA: "true"} if accept_schema else {}
+        return self._ask(
+            known, wanted, priority=priority, tags={**(tags or {}), **more}, request_id=request_id, actor=actor
+        )
+
+    def retry(
+        self,
+        run_id: str,
+        *,
+        partitions: str | None = None,
+        everything: bool = False,
+        request_id: str | None = None,
+        actor: str,
+    ) -> Requested:
+        """Ask for a new run of what failed, was skipped or was cancelled in another; or of all of it, or of a part."""
+        run = self._state(run_id)
+        if not run.ended:
+            raise Conflict(f"{run.run_id} has not ended yet", hint=f"cancel it first: servo run cancel {run.run_id}")
+        known = deployed_catalog(self._project, actor=actor)
+        subset = None if partitions is None else self._subset(run, known, partitions)
+        wanted = retry_selection(run, known, everything=everything, subset=subset)
+        require_inputs(plan_for(self._project, known, wanted))
+        tags = {**run.tags, RETRY_OF: run.run_id}
+        return self._ask(known, wanted, priority=run.priority, tags=tags, request_id=request_id, actor=actor)
+
+    def _subset(self, run: RunState, known: Catalog, partitions: str) -> dict[str, PartitionSet]:
+        """These partitions, of every asset of the run that can have them: days say nothing about its months."""
+        found, refused = {}, []
+        for key in run.asset_selection:
+            try:
+                found[key] = known.spec(key).partitions.parse_set(partitions, self._project.clock())
+            except InvalidInput as problem:
+                refused.append(problem)
+        if not found and refused:
+            raise refused[0]
+        return found
+
+    def _ask(
+        self,
+        known: Catalog,
+        wanted: dict[str, PartitionSet],
+        *,
+        priority: int,
+        tags: dict[str, str],
+        request_id: str | None,
+        actor: str,
+    ) -> Requested:
+        project = self._project
+        given = request_id
+        request_id = request_id or project.mint()
+        run_key = f"manual:{request_id}"
+        run_id = id_of_run(project.workspace.tenant, project.workspace.name, run_key, project.secret.value)
+        fact = request(
+            known,
+            wanted,
+            run_key=run_key,
+            run_id=run_id,
+            source=Source(kind="manual", id=actor, detail=request_id),
+            priority=priority,
+            tags=tags,
+        )
+        if given is not None and self._fingerprint(run_key) not in (None, fact.request_fingerprint):
+            raise Conflict(
+                f"the request id {given!r} was used for another request, {run_id}", hint="give this one another id"
+            )
+        now = project.clock()
+        (receipt,) = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
+        return Requested(
+            run_id=run_id,
+            run_key=run_key,
+            event_id=receipt.event_id,
+            position=receipt.position,
+            accepted_at=now,
+            duplicate=receipt.duplicate,
+            assets={key: some.count for key, some in wanted.items()},
+        )
+
+    def cancel(self, run_id: str, *, reason: str | None = None, actor: str) -> str:
+        """Ask for a run to stop; the id of the event."""
+        run = self._state(run_id)
+        if run.ended:
+            raise Conflict(f"{run.run_id} has already ended: {run.status}", hint="there is nothing left to cancel")
+        # A run that ends at this very moment has ended, and the request changes nothing. Asked again, it is the same.
+        fact = RunCancelRequested(run_id=run.run_id, reason=run.cancel_reason if run.cancel_requested else reason)
+        proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
+        (receipt,) = self._project.ledger.append([proposal])
+        return receipt.event_id
+
+    def _wanted(self, known: Catalog, selection: Sequence[str], partitions: str | None) -> dict[str, PartitionSet]:
+        text = " or ".join(f"({one})" for one in selection) if len(selection) > 1 else "".join(selection)
+        return select(
+            known.graph,
+            text,
+            now=self._project.clock(),
+            partitions=partitions,
+            statuses=partitions_by_status(self._project, known),
+        )
+
+    def _fingerprint(self, run_key: str) -> str | None:
+        sql = "SELECT request_fingerprint FROM run_key_index WHERE run_key = $run_key"
+        rows = self._project.reader.query(sql, {"run_key": run_key}, fresh=True).rows
+        return rows[0][0] if rows else None
+
+    # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def progress(self, run_id: str) -> RunProgress:
+        """How far it is."""
+        return progress_of(self._state(run_id))
+
+    def follow(
+        self,
+        run: Requested | str,
+        on_change: Callable[[RunProgress], None],
+        *,
+        timeout: float | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> RunProgress:
+        """Tell of every change until the run has ended, waits for nothing but a person, or the time is up.
+
+        `tick` is called about once a second.
+        """
+        name, after = (run.run_id, run.position - 1) if isinstance(run, Requested) else self._find(run)
+        board = Board(position=after, keep_ended=True)
+        begun = self._project.clock()
+        while True:
+            changed = False
+            while events := self._project.history.read(board.position, _STEP):
+                board.take(events)
+                changed |= any(event.correlation_id == name for event in events)
+            now = progress_of(board.runs[name])
+            if changed:
+                on_change(now)
+            late = timeout is not None and (self._project.clock() - begun).total_seconds() > timeout
+            if now.ended or now.parked or late:
+                return now
+            tick()
+            self._project.ledger.head(beyond=board.position, timeout=1.0 if timeout is None else min(1.0, timeout))
+
+    def list(self, *, status: str | None = None, asset: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
+        """Runs, the newest first."""
+        key = None if asset is None else recorded_catalog(self._project).graph.resolve(asset)
+        parameters = {"status": status, "asset": key, "limit": limit}
+        return self._project.reader.query(_LIST, parameters, fresh=True, timeout=30.0).dicts()
+
+    def show(self, run_id: str) -> dict[str, Any]:
+        """Everything about a run: its row, its tasks, the checks that failed, and its partitions by outcome."""
+        name, _ = self._find(run_id)
+        ask = self._project.reader.snapshot(fresh=True, timeout=30.0).query
+        parameters = {"run_id": name}
+        (row,) = ask("SELECT * FROM runs WHERE run_id = $run_id", parameters).dicts()
+        return {
+            **row,
+            "tasks": ask(_TASKS, parameters).dicts(),
+            "checks": ask(_FAILED_CHECKS, parameters).dicts(),
+            "partitions": ask(_OUTCOMES, parameters).dicts(),
+            "failures": self._failures(name),
+        }
+
+    def logs(self, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
+        """What its tasks wrote, in the order of time; with `follow`, also what they still write."""
+        from servo.runtime.logs import read_logs  # noqa: PLC0415 (who asks for no logs need not load them)
+
+        name, _ = self._find(run_id)
+        return read_logs(self._project.settings, name, task, follow=follow, ended=lambda: self.progress(name).ended)
+
+    # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _find(self, run_id: str) -> tuple[str, int]:
+        """The full id of a run, given that or how it begins, and the position before its request."""
+        rows = self._project.reader.query(_FIND, {"run_id": run_id}, fresh=True, timeout=30.0).rows
+        exact = [row for row in rows if row[0] == run_id]
+        if not rows or not run_id:
+            raise RunNotFound(f"there is no run {run_id!r:.80}", hint="see `servo run list`")
+        if len(rows) > 1 and not exact:
+            raise RunNotFound(f"several runs begin with {run_id!r:.80}", hint="give more of the id")
+        name, requested = (exact or rows)[0]
+        return name, self._project.history.find(requested) - 1
+
+    def _failures(self, name: str) -> builtins.list[dict[str, Any]]:
+        """The partitions whose newest outcome in the run is a failure, with what each failed of."""
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+        for event in self._events(name):
+            fact = decode(event)
+            if not isinstance(fact, TaskFinished):
+                continue
+            columns = zip(
+                fact.partitions.keys,
+                fact.partitions.outcomes(),
+                spread(fact.partitions.error, len(fact.partitions)),
+                strict=True,
+            )
+            for key, outcome, error in columns:
+                found.pop((fact.asset_key, key), None)
+                if outcome is Outcome.FAILED:
+                    failure = {"asset_key": fact.asset_key, "partition_key": key, "error": error or fact.error}
+                    found[fact.asset_key, key] = failure
+        return list(found.values())
+
+    def _events(self, run_id: str) -> Iterator[RecordedEvent]:
+        """The events of a run, from its request to its end or to now."""
+        name, after = self._find(run_id)
+        for event in self._project.history.events(after):
+            if event.correlation_id == name:
+                yield event
+                if event.event_type == RunFinished.event_type:
+                    return
+
+    def _state(self, run_id: str) -> RunState:
+        """A run with its tasks, from its own events."""
+        board = Board(keep_ended=True)
+        board.take(self._events(run_id))
+        (run,) = board.runs.values()
+        return run

@@ -1,0 +1,48 @@
+"""What is going on, kept up to date by following the ledger: unfinished runs, and the definitions in force."""
+
+from __future__ import annotations
+
+from servo.controllers.board import Board
+from servo.events.model import DefinitionsDeployed, DynamicPartitionsChanged
+from servo.planning.catalog import Catalog
+from servo.runtime.deploying import catalog
+from servo.runtime.wiring import Project
+
+_UNFINISHED = "SELECT min(requested_version) FROM runs WHERE requested_version IS NOT NULL AND finished_version IS NULL"
+_STEP = 1_000
+_CHANGES_OF_DEFINITIONS = frozenset({DefinitionsDeployed.event_type, DynamicPartitionsChanged.event_type})
+
+
+class Watch:
+    """Follows the ledger. Belongs to one thread."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._catalog: Catalog | None = None
+        self.board = Board(position=self._oldest_unfinished() - 1)
+
+    @property
+    def catalog(self) -> Catalog:
+        """The definitions in force, as of the board's position or newer."""
+        if self._catalog is None:
+            self._catalog = catalog(self._project)
+        return self._catalog
+
+    def refresh(self) -> None:
+        """Take in what is new."""
+        while events := self._project.history.read(self.board.position, _STEP):
+            self.board.take(events)
+            if any(event.event_type in _CHANGES_OF_DEFINITIONS for event in events):
+                self._catalog = None
+            if len(events) < _STEP:
+                return
+
+    def wait(self, seconds: float) -> None:
+        """Until there is something new, or so many seconds have passed."""
+        self._project.ledger.head(beyond=self.board.position, timeout=max(seconds, 0.0))
+
+    def _oldest_unfinished(self) -> int:
+        """The position at which the oldest run that has not ended was requested; past the head if there is none."""
+        answer = self._project.reader.query(_UNFINISHED, fresh=True, timeout=60.0)
+        oldest = answer.rows[0][0]
+        return answer.watermark.position + 1 if oldest is None else self._project.history.find(oldest)

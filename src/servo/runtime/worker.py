@@ -1,0 +1,314 @@
+"""A worker: takes tasks that are ready, computes them on Spark, and records what came of them.
+
+Each task runs in a thread of its own; heartbeats come from another. The main thread follows the ledger, claims, and
+interrupts what was cancelled. Whatever happens to this process, the ledger says what to do next, and another worker
+does it: a claim is an event, and so is a commit.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from threading import Event, Lock
+
+from servo.assets import Asset
+from servo.assets.loading import Definitions, load
+from servo.controllers.dispatch import Claim, Limits, ready
+from servo.errors import (
+    AppendOutcomeUnknown,
+    Conflict,
+    FencedOut,
+    LedgerUnavailable,
+    ProjectionError,
+    ServoError,
+    StorageFailed,
+    TaskError,
+    WorkCancelled,
+)
+from servo.events import Proposal
+from servo.events.model import RunStarted, TaskStarted
+from servo.execution.executor import Executor
+from servo.execution.keeping import KeptSession
+from servo.execution.spark import SparkSettings
+from servo.ledger.leases import Heartbeat, Holder
+from servo.ledger.protocol import Condition
+from servo.planning.catalog import Catalog
+from servo.runtime.attempt import Attempt
+from servo.runtime.deploying import deploy
+from servo.runtime.embedded import require_spark
+from servo.runtime.fence import Fence
+from servo.runtime.log_capture import capture
+from servo.runtime.ordering import order_for
+from servo.runtime.task_log import TaskLog
+from servo.runtime.watching import Watch
+from servo.runtime.wiring import Project
+
+log = logging.getLogger(__name__)
+
+_IDLE_SECONDS = 1.0
+_AGAIN_SECONDS = 0.5  # between two interrupts of what does not end
+# What passes by itself: trying again may go well.
+_PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionError)
+
+_Name = tuple[str, str, int]  # run, task, attempt
+
+
+class Worker:
+    """Claims and computes tasks until it is told to stop, or until it is enough."""
+
+    def __init__(self, project: Project, definitions: Callable[[], Definitions], executor: Executor) -> None:
+        self._project = project
+        self._code = _Code(definitions)
+        self._executor = executor
+        self._limits = Limits.of(project.settings.limits)
+        self._watch = Watch(project)
+        self._jobs: dict[_Name, Future[None]] = {}
+        self._handing_back = False
+
+    def run(self, stop: Event, *, until: Callable[[], bool] = lambda: False) -> None:
+        """Work until told to stop, or until it is enough; then hand back what is not done."""
+        with ThreadPoolExecutor(self._limits.tasks, thread_name_prefix="task") as threads:
+            enough = False
+            while not stop.is_set() and not enough:
+                # A worker that was given up for lost begins anew under another name: its old tasks are others' now.
+                holder = Holder.here("worker", self._project.mint())
+                try:
+                    with Heartbeat(self._project.leases, holder, self._project.settings.worker) as heartbeat:
+                        enough = self._live(threads, heartbeat, stop, until)
+                except _PASSING as problem:
+                    _trouble(problem, stop)
+
+    def _live(self, threads: ThreadPoolExecutor, heartbeat: Heartbeat, stop: Event, until: Callable[[], bool]) -> bool:
+        """Work under one name; True if it was enough, False if the name is used up or it was told to stop."""
+        worker = heartbeat.holder.id
+        try:
+            while not stop.is_set() and not heartbeat.lost.is_set():
+                try:
+                    if until():
+                        return True
+                    self._reap()
+                    self._watch.refresh()
+                    if self._is_astray(worker):
+                        return False
+                    self._interrupt(self._cancelled())
+                    if not self._claim(threads, worker):
+                        self._watch.wait(_IDLE_SECONDS)
+                except _PASSING as problem:
+                    _trouble(problem, stop)
+            return False
+        finally:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        """Interrupt what is at work, and wait until it is handed back."""
+        self._handing_back = True
+        # Again and again: who is just about to ask Spark for something was not there to be interrupted.
+        while left := [job for job in self._jobs.values() if not job.done()]:
+            self._interrupt({run_id for run_id, _, _ in self._jobs})
+            wait(left, _AGAIN_SECONDS)
+        self._reap()
+        self._handing_back = False
+
+    def _reap(self) -> None:
+        for name in [name for name, job in self._jobs.items() if job.done()]:
+            problem = self._jobs.pop(name).exception()
+            if problem is not None:
+                log.error("%s of %s: %s", name[1], name[0], problem, extra={"action": "worker.unrecorded"})
+
+    def _is_astray(self, worker: str) -> bool:
+        """Whether the ledger says that this worker is at a task that it is not at.
+
+        Its end could not be recorded, or nobody knew whether it had been claimed. Nobody would ever take it: unless its
+        worker is given up, which is what another name does.
+        """
+        return any(
+            run.tasks[key].worker == worker and (run.run_id, key, run.tasks[key].attempt) not in self._jobs
+            for run in self._watch.board.runs.values()
+            for key in run.running
+        )
+
+    def _cancelled(self) -> set[str]:
+        """Runs at work here that were cancelled, or that are over whatever comes of this."""
+        runs = self._watch.board.runs
+        return {name for name, _, _ in self._jobs if name not in runs or runs[name].cancel_requested}
+
+    def _interrupt(self, runs: Iterable[str]) -> None:
+        for run_id in runs:
+            try:
+                self._executor.cancel(run_id)
+            except Exception:
+                log.exception("%s could not be interrupted", run_id, extra={"action": "worker.interrupt"})
+
+    # ── claiming ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _claim(self, threads: ThreadPoolExecutor, worker: str) -> bool:
+        """Take the next task that is ready, if there is one and a thread is free; True to look again at once."""
+        if len(self._jobs) >= self._limits.tasks:
+            return False
+        board, now = self._watch.board, self._project.clock()
+        claim = next(ready(board, self._watch.catalog, now, self._limits), None)
+        if claim is None:
+            return False
+        run = board.runs[claim.run_id]
+        started = TaskStarted(
+            run_id=claim.run_id,
+            task_key=claim.task_key,
+            attempt=claim.attempt,
+            asset_id=claim.asset_id,
+            asset_key=claim.asset_key,
+            partition_count=claim.partitions.count,
+            worker=worker,
+            spark_application_id=self._application(),
+        )
+        facts = [started] if run.started else [RunStarted(run_id=claim.run_id, source=run.source), started]
+        proposals = [Proposal(fact=fact, occurred_at=now, actor=f"worker:{worker}") for fact in facts]
+        try:
+            # Limits hold across workers, so a claim holds only while the whole ledger is as it was looked at.
+            receipts = self._project.ledger.append(proposals, Condition(position=board.position))
+        except Conflict:
+            return True  # somebody was first, or anything else happened
+        fence = Fence(
+            self._project,
+            run_id=claim.run_id,
+            task_key=claim.task_key,
+            attempt=claim.attempt,
+            worker=worker,
+            position=receipts[-1].position,
+        )
+        job = threads.submit(self._work, claim, self._watch.catalog, fence)
+        self._jobs[claim.run_id, claim.task_key, claim.attempt] = job
+        return True
+
+    def _application(self) -> str | None:
+        try:
+            return self._executor.application_id
+        except Exception:  # noqa: BLE001 (Spark has died, and the next task starts another)
+            return None
+
+    # ── working ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _work(self, claim: Claim, known: Catalog, fence: Fence) -> None:
+        """One attempt, from the claim to its end in the ledger."""
+        with self._log_of(claim) as task_log, capture(task_log):
+            attempt = Attempt(self._project, self._executor.storage, fence, claim, application=self._application)
+            try:
+                problem = self._compute(attempt, claim, known, task_log)
+                if isinstance(problem, WorkCancelled) and self._handing_back:
+                    attempt.hand_back("its worker was stopped")
+                else:
+                    attempt.end(problem)
+            except FencedOut as over:
+                task_log.warning("%s", over)
+                log.warning("%s", over, extra={"action": "worker.fenced"})
+
+    def _log_of(self, claim: Claim) -> TaskLog:
+        settings, clock = self._project.settings, self._project.clock
+        return TaskLog.open(settings, claim.run_id, claim.task_key, claim.attempt, clock=clock)
+
+    def _compute(self, attempt: Attempt, claim: Claim, known: Catalog, task_log: TaskLog) -> ServoError | None:
+        """Compute, and give what stood against it."""
+        problem: ServoError
+        try:
+            order = order_for(self._project, claim, self._code.asset(claim), known)
+            attempt.of(order)
+            self._executor.execute(order, commit=attempt.commit, log=task_log)
+        except FencedOut:
+            raise
+        except ServoError as failure:
+            problem = failure
+        except Exception as failure:
+            log.exception("a task failed in an unforeseen way", extra={"action": "worker.failed"})
+            problem = TaskError(f"{type(failure).__name__}: {failure}", hint="see the worker's log")
+        else:
+            return None
+        task_log.error("%s", problem)
+        return problem
+
+
+class _Code:
+    """The project's code as it is now: loaded again when any of its files has changed."""
+
+    def __init__(self, definitions: Callable[[], Definitions]) -> None:
+        self._load = definitions
+        self._lock = Lock()
+        self._read()
+
+    def _read(self) -> None:
+        self._definitions = self._load()
+        self._stamps = _stamps(self._definitions)
+
+    def asset(self, claim: Claim) -> Asset:
+        """The asset as it was planned. What does not load now, but did before, is as it was before."""
+        with self._lock:
+            problem: ServoError | None = None
+            asset = self._planned(claim)
+            if asset is None or _stamps(self._definitions) != self._stamps:
+                try:
+                    self._read()
+                except ServoError as failure:
+                    problem = failure
+                asset = self._planned(claim)
+            has = self._definitions.assets.get(claim.asset_key)
+        if asset is not None:
+            return asset
+        if problem is not None:
+            raise problem
+        what = "does not have it" if has is None else f"has code version {has.spec.code_version}"
+        raise TaskError(
+            f"{claim.asset_key} was planned with code version {claim.code_version}, but this worker {what}",
+            hint="run plan and workers from the same checkout, then `servo run retry`",
+        )
+
+    def _planned(self, claim: Claim) -> Asset | None:
+        asset = self._definitions.assets.get(claim.asset_key)
+        return asset if asset is not None and asset.spec.code_version == claim.code_version else None
+
+
+def _stamps(definitions: Definitions) -> list[tuple[int, int] | None]:
+    def stamp(path: str) -> tuple[int, int] | None:
+        try:
+            seen = os.stat(path)  # noqa: PTH116 (it is a text already, and there may be hundreds)
+        except OSError:
+            return None
+        return seen.st_mtime_ns, seen.st_size
+
+    return [stamp(str(path)) for path in definitions.files]
+
+
+def _trouble(problem: ServoError, stop: Event) -> None:
+    log.warning("%s", problem, extra={"action": "worker.trouble"})
+    stop.wait(_IDLE_SECONDS)
+
+
+@contextmanager
+def open_worker(project: Project) -> Iterator[Worker]:
+    """A worker of the project in this process. Spark starts with the first task, and ends with the block."""
+    # A worker that cannot work must not take what others could do.
+    require_spark(project.settings.spark)
+    _settle(project)
+    loaded = [load(project.settings)]
+    deploy(project, loaded[0], actor="controller:worker")
+
+    def definitions() -> Definitions:
+        return loaded.pop() if loaded else load(project.settings)
+
+    chosen = project.settings.spark
+    with KeptSession(SparkSettings(master=chosen.master, remote=chosen.remote, conf=chosen.conf)) as spark:
+        yield Worker(project, definitions, Executor(project.storage, spark))
+
+
+def _settle(project: Project) -> None:
+    """Have the user's code find its files and modules where the project is, wherever the worker was started.
+
+    Also in the processes in which Spark runs Python: they get the variable, and the folder.
+    """
+    root = project.settings.root
+    os.chdir(root)
+    folders = [str(folder) for folder in (root, root / "src") if folder.is_dir()]
+    sys.path += [folder for folder in folders if folder not in sys.path]
+    before = os.environ.get("PYTHONPATH")
+    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([before] if before else [])])

@@ -1,0 +1,93 @@
+"""One asset, computed and checked as in a run, from inputs that a test brings along."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from servo.assets import Asset
+from servo.errors import InvalidPartition
+from servo.execution.protocol import CheckResult
+from servo.partitions import EMPTY, Dynamic, PartitionKey, Partitions
+
+if TYPE_CHECKING:
+    from servo.execution.trial import DataFrame, SparkSession
+
+__all__ = ["Materialized", "materialize"]
+
+Partition = str | Mapping[str, Any]
+
+
+class Materialized(msgspec.Struct, frozen=True, kw_only=True):
+    """What came out. Of several partitions the checks are in the order of the partitions."""
+
+    data: DataFrame
+    checks: tuple[CheckResult, ...]
+    content_hashes: dict[str, str]  # by the canonical text of the partition's key
+    metadata: dict[str, Any]
+
+    @property
+    def passed(self) -> bool:
+        """Whether every check passed, those included that only warn."""
+        return all(check.passed for check in self.checks)
+
+    @property
+    def publishable(self) -> bool:
+        """Whether a run would publish it: no blocking check failed."""
+        return all(check.passed for check in self.checks if check.blocking)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows, as plain dicts."""
+        return [row.asDict(recursive=True) for row in self.data.collect()]
+
+
+def materialize(
+    asset: Asset,
+    *,
+    inputs: Mapping[str, Any] | None = None,
+    partition: Partition | None = None,
+    partitions: Sequence[Partition] | None = None,
+    spark: SparkSession | None = None,
+) -> Materialized:
+    """Compute one or more partitions of an asset from these inputs, split, check and hash them as a run would.
+
+    An input is a DataFrame, a list of dicts, or whatever `spark.createDataFrame` takes; it is handed over as it is.
+    What the function raises is raised; output that a run would refuse raises OutputRefused. Checks only report.
+    """
+    # Spark comes with this import, and whoever only imports servo.testing need not wait for it.
+    from servo.execution.trial import try_out  # noqa: PLC0415
+
+    keys = _keys(asset, partition, partitions)
+    data, results = try_out(asset, inputs or {}, keys, spark)
+    return Materialized(
+        data=data,
+        checks=tuple(check for result in results for check in result.checks),
+        content_hashes={result.key: result.staged.content_hash for result in results if result.staged is not None},
+        metadata=results[-1].metadata,
+    )
+
+
+def _keys(asset: Asset, one: Partition | None, several: Sequence[Partition] | None) -> list[PartitionKey]:
+    definition = asset.spec.partitions
+    given = [one] if one is not None else list(several or ())
+    if one is not None and several is not None:
+        raise InvalidPartition("both partition= and partitions= are given", hint="keep one of them")
+    if not definition.names:
+        if given:
+            raise InvalidPartition(f"{asset.spec.name} has no partitions, and {given[0]!r} is asked for")
+        return [EMPTY]
+    if not given:
+        hint = "say which, such as partition='2025-01-15'"
+        raise InvalidPartition(f"{asset.spec.name} has partitions by {', '.join(definition.names)}", hint=hint)
+    return [_key(definition, partition) for partition in given]
+
+
+def _key(definition: Partitions, given: Partition) -> PartitionKey:
+    # Which values a dynamic dimension has is in the ledger, and there is none: whatever is asked for exists.
+    texts = given.split(",") if isinstance(given, str) else [str(value) for value in given.values()]
+    values = [text.rpartition("=")[2] for text in texts]
+    dynamic = {one.name: values for one in definition.dimensions if isinstance(one, Dynamic)}
+    known = definition.resolved(dynamic) if dynamic else definition
+    return known.parse_key(given) if isinstance(given, str) else known.key(given)

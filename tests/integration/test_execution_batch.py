@@ -1,0 +1,309 @@
+"""Batches: one call and one write for many partitions, split, and halved when a partition spoils them."""
+
+from __future__ import annotations
+
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import IntegerType
+
+from servo.assets import asset
+from servo.assets import checks as check
+from servo.errors import StorageFailed, WorkCancelled
+from servo.execution.protocol import Outcome
+from servo.partitions import Daily, Hourly, Static
+from tests.integration.execution_support import Kitchen, kitchen, spark
+
+__all__ = ["kitchen", "spark"]
+
+days = Daily("date", start="2025-01-01")
+regions = Static("region", ["eu", "us"])
+MONTH = [f"2025-01-{day:02}" for day in range(1, 31)]
+calls: list[int] = []
+
+
+@asset(partitions=days, batch=True)
+def raw(context) -> DataFrame:
+    """As many orders as the day's number modulo four, each worth the day's number."""
+    rows = [
+        (number, one["date"].day, "eu", one["date"])
+        for one in context.partitions
+        for number in range(one["date"].day % 4)
+    ]
+    return context.spark.createDataFrame(rows, "order_id bigint, amount int, shop string, date date")
+
+
+@asset(partitions=days, batch=True, name="orders")
+def orders(context, raw: DataFrame) -> DataFrame:
+    calls.append(len(context.partitions))
+    return raw.select("shop", "amount", "date", "order_id")
+
+
+@asset(partitions=days, name="orders")
+def orders_one_by_one(raw: DataFrame) -> DataFrame:
+    return raw.select("order_id", "shop", "amount").repartition(2)
+
+
+def test_one_call_gives_every_partition_its_own_place_and_the_hash_of_the_single_way(kitchen: Kitchen) -> None:
+    days_asked = MONTH[:8]
+    kitchen.run(raw, days_asked)
+    source = kitchen.input(raw, days_asked)
+    calls.clear()
+    batched = kitchen.run(orders, days_asked, inputs=[source])
+    assert calls == [8]
+    assert len(kitchen.groups) == 1
+    assert [result.staged.rows for result in batched.values() if result.staged] == [1, 2, 3, 0, 1, 2, 3, 0]
+    assert sorted(kitchen.rows(orders, "2025-01-02"), key=lambda row: row["order_id"]) == [
+        {"shop": "eu", "amount": 2, "date": date(2025, 1, 2), "order_id": 0},
+        {"shop": "eu", "amount": 2, "date": date(2025, 1, 2), "order_id": 1},
+    ]
+    assert kitchen.rows(orders, "2025-01-04") == []
+    empty = batched["2025-01-04"].staged
+    assert empty is not None
+    assert (empty.files, empty.rows) == (1, 0)
+    assert not kitchen.leftovers()
+    single = kitchen.run(orders_one_by_one, days_asked, inputs=[source])
+    hashes = [result.staged.content_hash for result in batched.values() if result.staged]
+    assert hashes == [result.staged.content_hash for result in single.values() if result.staged]
+    # Days 4 and 8 are both empty; all others hold different amounts.
+    assert len(set(hashes)) == 7
+
+
+@asset(partitions=days, batch=True)
+def nothing(raw: DataFrame) -> DataFrame:
+    return raw.where("false")
+
+
+def test_partitions_without_any_row_are_published_all_the_same(kitchen: Kitchen) -> None:
+    kitchen.run(raw, MONTH[:3])
+    results = kitchen.run(nothing, MONTH[:3], inputs=[kitchen.input(raw, MONTH[:3])])
+    assert [result.outcome for result in results.values()] == [Outcome.SUCCEEDED] * 3
+    places = list(kitchen.current["id-nothing"].values())
+    assert [field.name for field in kitchen.storage.schema(places[0])] == ["order_id", "amount", "shop", "date"]
+    assert kitchen.spark.read.parquet(*kitchen.storage.addresses(places)).count() == 0
+
+
+@asset(partitions=days, batch=True)
+def too_much(context) -> DataFrame:
+    return context.spark.sql("SELECT id, date_add(DATE'2025-01-01', int(id)) AS date FROM range(5)")
+
+
+@asset(partitions=days, batch=True)
+def undated(context) -> DataFrame:
+    return context.spark.range(5)
+
+
+def test_rows_outside_and_a_missing_dimension_are_refused_for_all(kitchen: Kitchen) -> None:
+    outside = kitchen.run(too_much, MONTH[:3])
+    for result in outside.values():
+        assert result.outcome is Outcome.FAILED
+        assert "asked for 3 partitions, and 2 of its 5 rows are outside of them, such as date=2025-01-04" in (
+            result.error or ""
+        )
+        assert not result.retryable
+    missing = kitchen.run(undated, MONTH[:2])["2025-01-01"]
+    assert "its output has no column 'date' to split it by; it has id" in (missing.error or "")
+    assert not kitchen.leftovers()
+
+
+@asset(partitions=Hourly("hour", start="2025-01-01T00:00") * regions * Static("shard", [1, 2]), batch=True)
+def three_dimensions(context) -> DataFrame:
+    # Texts and ints as they come out of files: typed as declared, they find their partitions.
+    rows = [(str(one["hour"]), one["region"], one["shard"], str(one["shard"])) for one in context.partitions]
+    return context.spark.createDataFrame(rows, "hour string, region string, Shard int, value string")
+
+
+def test_several_dimensions_of_every_type(kitchen: Kitchen) -> None:
+    asked = [
+        f"2025-01-01T0{hour}:00Z,{region},{shard}" for hour in (1, 2) for region in ("eu", "us") for shard in (1, 2)
+    ]
+    results = kitchen.run(three_dimensions, asked)
+    assert [result.staged.rows for result in results.values() if result.staged] == [1] * 8
+    row = kitchen.rows(three_dimensions, asked[3])[0]
+    assert (row["region"], row["shard"], row["value"]) == ("us", 2, "2")
+    assert list(row) == ["hour", "region", "shard", "value"]
+
+
+# ── poison ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asset(partitions=days, batch=True)
+def poisoned(context, raw: DataFrame) -> DataFrame:
+    calls.append(len(context.partitions))
+
+    @F.udf(IntegerType())
+    def checked(amount):
+        if amount == 17:
+            raise ValueError("seventeen is poison")  # the poison
+        return amount
+
+    return raw.withColumn("amount", checked("amount"))
+
+
+def test_a_poison_partition_is_found_and_all_others_are_published(
+    kitchen: Kitchen, caplog: pytest.LogCaptureFixture
+) -> None:
+    kitchen.run(raw, MONTH)
+    source = kitchen.input(raw, MONTH)
+    calls.clear()
+    results = kitchen.run(poisoned, MONTH, inputs=[source])
+    failed = {day: result for day, result in results.items() if result.outcome is Outcome.FAILED}
+    assert list(failed) == ["2025-01-17"]
+    line = next(n for n, text in enumerate(Path(__file__).read_text().splitlines(), 1) if text.endswith("# the poison"))
+    assert (failed["2025-01-17"].error or "").endswith(f"{Path(__file__).name}:{line}: ValueError: seventeen is poison")
+    assert failed["2025-01-17"].retryable
+    assert sum(result.outcome is Outcome.SUCCEEDED for result in results.values()) == 29
+    assert len(kitchen.current["id-poisoned"]) == 29
+    assert len(calls) <= 1 + 2 * 5, "halving thirty takes five steps"
+    assert "seventeen is poison" in caplog.text
+    assert not kitchen.leftovers()
+
+
+@asset(partitions=days, batch=True)
+def broken_code(context) -> DataFrame:
+    calls.append(len(context.partitions))
+    return context.spark.range(1).select("nowhere")
+
+
+@asset(partitions=days, batch=True)
+def always_fails(context) -> DataFrame:
+    calls.append(len(context.partitions))
+    raise OSError("the landing zone is closed")
+
+
+def test_failures_that_are_not_a_partitions_own_are_not_searched_for_long(kitchen: Kitchen) -> None:
+    calls.clear()
+    assert {result.outcome for result in kitchen.run(broken_code, MONTH).values()} == {Outcome.FAILED}
+    assert calls == [30]
+    calls.clear()
+    results = kitchen.run(always_fails, MONTH)
+    assert len(results) == 30
+    assert all("OSError: the landing zone is closed" in (result.error or "") for result in results.values())
+    assert len(calls) < 20
+
+
+@asset(partitions=days, batch=True)
+def full_disk(context) -> DataFrame:
+    calls.append(len(context.partitions))
+    raise OSError(28, "No space left on device")
+
+
+def test_a_full_disk_is_not_searched_for_in_the_data(kitchen: Kitchen) -> None:
+    calls.clear()
+    with pytest.raises(StorageFailed, match="disk is full"):
+        kitchen.run(full_disk, MONTH)
+    assert calls == [30]
+
+
+@asset(partitions=days, batch=True)
+def cancelled_meanwhile(context) -> DataFrame:
+    the_kitchen[0].executor.cancel(context.run_id)
+    return context.spark.sql("SELECT DATE'2025-01-01' AS date")
+
+
+the_kitchen: list[Kitchen] = []
+
+
+def test_a_run_that_is_cancelled_between_its_jobs_stops_there(kitchen: Kitchen) -> None:
+    the_kitchen[:] = [kitchen]
+    with pytest.raises(WorkCancelled):
+        kitchen.run(cancelled_meanwhile, ["2025-01-01"])
+    assert not kitchen.leftovers()
+
+
+# ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _no_odd_days(data: DataFrame) -> tuple[bool, str]:
+    odd = data.where("day(date) % 2 = 1").count()
+    return odd == 0, f"{odd} odd"
+
+
+def _raises(data: DataFrame) -> bool:
+    raise RuntimeError("no idea")
+
+
+CHECKS: list[Any] = [
+    check.row_count(min=1),
+    check.not_null("order_id", "shop"),
+    check.unique("shop", name="one per shop", blocking=True),
+    check.range("amount", min=2, max=100),
+    check.accepted_values("shop", ["eu", "us"]),
+    check.sql("amount < 3", name="expression"),
+    check.sql("SELECT count(*) FROM {data} WHERE amount > 2", name="statement"),
+    check.function(_no_odd_days),
+    check.not_null("nowhere", name="missing column"),
+    check.range("shop", min=5, name="other type"),
+    check.sql("nowhere > 1", name="bad expression"),
+    check.sql("SELECT order_id, shop FROM {data}", name="two columns"),
+    check.function(_raises),
+]
+
+
+@asset(partitions=days, batch=True, checks=CHECKS)
+def checked_batch(raw: DataFrame) -> DataFrame:
+    return raw
+
+
+@asset(partitions=days, checks=CHECKS, key="other/checked_batch")
+def checked_single(raw: DataFrame) -> DataFrame:
+    return raw
+
+
+@pytest.mark.parametrize("checked", [checked_batch, checked_single], ids=["batch", "one by one"])
+def test_every_kind_of_check_gives_its_result_for_each_partition(kitchen: Kitchen, checked: Any) -> None:
+    asked = ["2025-01-01", "2025-01-02", "2025-01-04"]
+    kitchen.run(raw, asked)
+    source = kitchen.input(raw, asked)
+    results = kitchen.run(checked, asked, inputs=[source])
+    found = {day: {one.name: (one.passed, one.observed) for one in result.checks} for day, result in results.items()}
+    assert [one.name for one in results[asked[0]].checks] == [one.name for one in CHECKS]
+    first, second, empty = (found[day] for day in asked)
+    assert first["row_count"] == (True, "1 row")
+    assert empty["row_count"] == (False, "0 rows")
+    assert first["not_null(order_id, shop)"] == (True, "0 of 1 row")
+    assert (first["one per shop"], second["one per shop"]) == ((True, "0 of 1 row"), (False, "1 of 2 rows"))
+    assert (first["range(amount)"], second["range(amount)"]) == ((False, "1 of 1 row"), (True, "0 of 2 rows"))
+    assert second["accepted_values(shop)"] == (True, "0 of 2 rows")
+    assert second["expression"] == (True, "0 of 2 rows")
+    assert second["statement"] == (True, "0 of 2 rows")
+    assert (first["_no_odd_days"], second["_no_odd_days"]) == ((False, "1 odd"), (True, "0 odd"))
+    for day in found.values():
+        assert day["missing column"][0] is False
+        assert "there is no column 'nowhere'; there are order_id" in str(day["missing column"][1])
+        assert day["other type"] == (False, "column 'shop' is string, which does not compare with 5")
+        assert day["bad expression"][0] is False
+        assert "nowhere" in str(day["bad expression"][1])
+        assert "selects 2 columns" in str(day["two columns"][1])
+        assert "RuntimeError: no idea" in str(day["_raises"][1])
+    # Only the blocking one refuses: its partition is not published, and says why.
+    assert [result.outcome.value for result in results.values()] == ["SUCCEEDED", "FAILED", "SUCCEEDED"]
+    assert results["2025-01-02"].staged is None
+    assert "blocking check failed, nothing was published: one per shop: 1 of 2 rows" in (
+        results["2025-01-02"].error or ""
+    )
+    assert "date=d:2025-01-02" not in kitchen.current["id-checked_batch"]
+    assert not kitchen.leftovers()
+
+
+@asset(partitions=days, batch=True)
+def many(context) -> DataFrame:
+    context.log.info("%d partitions", len(context.partitions))
+    return context.spark.sql("SELECT id, date_add(DATE'2025-01-01', int(id % 250)) AS date FROM range(0, 1000, 1, 8)")
+
+
+def test_many_partitions_do_not_give_a_small_file_for_each_task(kitchen: Kitchen) -> None:
+    definition = many.spec.partitions
+    asked = [
+        definition.label(key)
+        for key in definition.parse_set("2025-01-01..2025-09-07", datetime(2026, 1, 1, tzinfo=UTC))
+    ]
+    results = kitchen.run(many, asked)
+    assert len(results) == 250
+    assert {result.staged.rows for result in results.values() if result.staged} == {4}
+    assert {result.staged.files for result in results.values() if result.staged} == {1}
+    assert len(kitchen.groups) == 1

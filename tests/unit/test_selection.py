@@ -1,0 +1,205 @@
+"""Selections: what they select, and how they are refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+
+from servo import Daily, Dynamic, Monthly, Static
+from servo.assets.graph import Graph
+from servo.assets.selection import require_sound, select
+from servo.errors import AssetNotFound, InvalidPartition, InvalidSelection
+from servo.partitions import PartitionSet
+from tests.unit.test_graph import spec
+
+NOW = datetime(2025, 3, 10, 12, tzinfo=UTC)
+days = Daily("date", start="2025-01-01")
+regions = Static("region", ["eu", "us"])
+GRAPH = Graph.of(
+    [
+        spec("config", tags={"tier": "gold"}),
+        spec("raw", partitions=days, group="in"),
+        spec("orders", "raw", "config", partitions=days, tags={"tier": "silver", "pii": ""}),
+        spec("revenue", "orders", partitions=days * regions, group="out"),
+        spec("report", "revenue", partitions=Monthly("month", start="2025-01"), group="out"),
+        spec("page", "report"),
+        spec("tenants", partitions=Dynamic("tenant")),
+    ]
+)
+
+
+def missing(key: str, status: str) -> PartitionSet:
+    """What is missing: the first three days of orders and of raw; of others nothing."""
+    partitions = GRAPH[key].partitions
+    if status == "missing" and key in ("shop/orders", "shop/raw"):
+        return partitions.parse_set("2025-01-01..2025-01-03", NOW)
+    return partitions.empty()
+
+
+def selected(text: str, partitions: str | None = None) -> dict[str, str]:
+    found = select(GRAPH, text, now=NOW, partitions=partitions, statuses=missing)
+    return {key.removeprefix("shop/"): wanted.describe() for key, wanted in found.items()}
+
+
+def same(*texts: str) -> bool:
+    answers = [select(GRAPH, text, now=NOW, statuses=missing) for text in texts]
+    return all(answer == answers[0] for answer in answers)
+
+
+def counts(text: str, partitions: str | None = None) -> dict[str, int]:
+    found = select(GRAPH, text, now=NOW, partitions=partitions, statuses=missing)
+    return {key.removeprefix("shop/"): wanted.count for key, wanted in found.items()}
+
+
+def test_partitions_of_one_asset() -> None:
+    assert counts("orders@2025-01-15") == {"orders": 1}
+    assert counts("shop/orders@2025-01-01..2025-01-31") == {"orders": 31}
+    assert counts("orders@all") == {"orders": 68}
+    assert counts("orders@latest") == {"orders": 1}
+    assert selected("orders@latest") == selected("orders@2025-03-09")
+    assert counts("revenue@2025-01-15,region=eu") == {"revenue": 1}
+    assert counts("orders", "2025-01-15") == {"orders": 1}
+    assert counts("config") == {"config": 1}
+
+
+def test_partitions_flow_upstream() -> None:
+    assert counts("+revenue@2025-01-15,region=eu") == {"raw": 1, "config": 1, "orders": 1, "revenue": 1}
+    assert counts("1+revenue@2025-01-15,region=eu") == {"orders": 1, "revenue": 1}
+    assert counts("2+report@2025-01") == {"orders": 31, "revenue": 62, "report": 1}
+    assert counts("+report", "2025-02") == {"raw": 28, "config": 1, "orders": 28, "revenue": 56, "report": 1}
+    assert counts("0+orders@2025-01-15") == {"orders": 1}
+
+
+def test_partitions_flow_downstream() -> None:
+    assert counts("orders@2025-01-15+") == {"orders": 1, "revenue": 2, "report": 1, "page": 1}
+    assert counts("orders@2025-01-15+1") == {"orders": 1, "revenue": 2}
+    assert counts("raw@2025-01-31..2025-02-01+3") == {"raw": 2, "orders": 2, "revenue": 4, "report": 2}
+
+
+def test_both_ways() -> None:
+    assert counts("1+orders@2025-01-15+1") == {"config": 1, "raw": 1, "orders": 1, "revenue": 2}
+    # Up from what is down is not asked for: only the one day of revenue that reads the day of orders.
+    assert counts("+orders@2025-01-15+")["raw"] == 1
+
+
+def test_an_asset_without_partitions_reads_everything() -> None:
+    assert counts("+page")["report"] == counts("report@all")["report"]
+
+
+def test_groups_and_tags() -> None:
+    assert counts("group:out", "2025-01") == {"revenue": 62, "report": 1}
+    assert counts("tag:tier=gold") == {"config": 1}
+    assert counts("tag:pii", "2025-01-01") == {"orders": 1}
+    assert counts("tag:tier", "2025-01-01") == {"config": 1, "orders": 1}
+    assert set(counts("* and not tenants", "2025-01")) == {"config", "raw", "orders", "revenue", "report", "page"}
+    assert counts("not tenants and not config", "2025-01") == counts("* and not tenants and not config", "2025-01")
+    assert counts("not raw@2025-01-02 and group:in", "2025-01") == {"raw": 30}
+
+
+def test_and_or_not() -> None:
+    assert counts("orders@2025-01-01..2025-01-10 and orders@2025-01-06..2025-01-20") == {"orders": 5}
+    assert counts("orders@2025-01-01 or orders@2025-01-02 or config") == {"config": 1, "orders": 2}
+    assert counts("orders@2025-01-01..2025-01-10 and not orders@2025-01-02") == {"orders": 9}
+    assert counts("not not orders@2025-01-02") == {"orders": 1}
+    assert same(
+        "orders@2025-01-01 or raw@2025-01-01 and raw@2025-01-02",
+        "orders@2025-01-01 or (raw@2025-01-01 and raw@2025-01-02)",
+    )
+    assert counts("(orders@2025-01-01 or raw@2025-01-02) and group:in") == {"raw": 1}
+    assert counts("orders@2025-01-01 AND raw@2025-01-01") == {}
+    assert counts("+(orders@2025-01-15 or report@2025-02)")["raw"] == 29
+    assert counts("(raw@2025-01-15)+1") == {"raw": 1, "orders": 1}
+
+
+def test_status() -> None:
+    assert counts("status:missing") == {"raw": 3, "orders": 3}
+    assert counts("orders and status:missing") == {"orders": 3}
+    assert counts("status:missing and +orders") == {"raw": 3, "orders": 3}
+    assert counts("orders@2025-01-02..2025-01-09 and status:missing") == {"orders": 2}
+    assert counts("orders@2025-01-02..2025-01-09 and not status:missing") == {"orders": 6}
+    assert counts("status:missing@2025-01-02 and group:in") == {"raw": 1}
+    assert counts("(orders and status:missing)+1") == {"orders": 3, "revenue": 6}
+    assert counts("status:failed") == {}
+
+
+def test_statuses_are_asked_for_only_where_they_matter() -> None:
+    asked = []
+
+    def statuses(key: str, status: str) -> PartitionSet:
+        asked.append(key)
+        return missing(key, status)
+
+    select(GRAPH, "status:missing and orders", now=NOW, statuses=statuses)
+    assert asked == ["shop/orders"]
+
+
+def test_quotes_hold_what_would_be_read_otherwise() -> None:
+    spaced = Graph.of([spec("a", partitions=Static("city", ["new york", "or (so)"]))])
+    assert select(spaced, 'a@"new york"', now=NOW)["shop/a"].count == 1
+    assert select(spaced, "a@city='or (so)'", now=NOW)["shop/a"].count == 1
+
+
+# ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("text", ["orders", "+orders", "orders+", "group:in", "raw and orders or raw", "not config"])
+def test_asks_which_partitions(text: str) -> None:
+    with pytest.raises(InvalidSelection, match=r"is partitioned by .* does not say which partitions"):
+        select(GRAPH, text, now=NOW, statuses=missing)
+
+
+def test_names_the_asset_that_was_named_and_the_remedies() -> None:
+    with pytest.raises(InvalidSelection, match=r"^shop/revenue is partitioned by date, region") as refused:
+        selected("+revenue")
+    assert refused.value.hint == "write revenue@2025-01-01, a range revenue@A..B, revenue@latest or revenue@all"
+
+
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("orders and", 11),
+        ("orders raw", 8),
+        ("(orders", 1),
+        ("orders)", 7),
+        ("and orders", 1),
+        ("orders or or raw", 11),
+        ("orders@", 1),
+        ("+", 1),
+        ("+ orders", 1),
+        ("not", 4),
+        ('orders@"x', 8),
+        ("config and label:x", 12),
+        ("config and status:old", 12),
+        ("config and group:ou", 12),
+        ("config and tag:tear", 12),
+        ("()", 2),
+    ],
+)
+def test_points_at_the_place(text: str, place: int) -> None:
+    with pytest.raises(InvalidSelection, match=f"at character {place}(?!\\d)"):
+        selected(text)
+
+
+def test_refuses_what_is_not_there() -> None:
+    with pytest.raises(AssetNotFound, match="did you mean orders"):
+        selected("+ordres@2025-01-01")
+    with pytest.raises(InvalidPartition, match=r"^shop/orders: "):
+        selected("orders@2024-12-31")
+    with pytest.raises(InvalidPartition, match=r"^shop/config: "):
+        selected("config@2025-01-01")
+    with pytest.raises(InvalidSelection, match="empty"):
+        selected("  ")
+    with pytest.raises(InvalidSelection, match="did you mean out"):
+        selected("group:oul")
+    with pytest.raises(InvalidSelection, match="nothing is known here"):
+        select(GRAPH, "status:missing", now=NOW)
+
+
+def test_soundness_without_partitions() -> None:
+    for text in ("+revenue", "orders@nonsense", "status:stale and group:in"):
+        require_sound(GRAPH, text)
+    with pytest.raises(AssetNotFound):
+        require_sound(GRAPH, "+revenu or config")
+    with pytest.raises(InvalidSelection):
+        require_sound(GRAPH, "orders and")
