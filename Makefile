@@ -15,11 +15,11 @@ PY := .venv/bin/python
 PACKAGES := .venv/.packages
 PROJECT := .venv/.project
 
-# The core tiers need neither Spark nor a child process: two workers. The others start Spark and processes of their
-# own on all cores, so they run one after another unless asked: make test SLOW_WORKERS=2
+# The core tiers need neither Spark nor a child process. The others start both, and wait for them more than they work:
+# two files at a time, each by one worker, since a file shares a session. One after another: make test SLOW_WORKERS=0
 CORE_TIERS := unit property contract
 CORE_WORKERS ?= 2
-SLOW_WORKERS ?= 0
+SLOW_WORKERS ?= 2
 # More for pytest, for instance: make test PYTEST="-x -k fold"
 PYTEST ?=
 
@@ -45,7 +45,7 @@ test-core: setup ## Run the quick tiers only: unit, property, contract
 	@$(PY) -m pytest $(CORE_PATHS) -n $(CORE_WORKERS) --dist loadgroup --durations 5 $(PYTEST)
 
 test-slow: setup java ## Run the other tiers only: Spark, PostgreSQL, the command line, simulation, chaos
-	@$(PY) -m pytest tests $(CORE_TIERS:%=--ignore tests/%) -n $(SLOW_WORKERS) --dist loadgroup --durations 10 $(PYTEST)
+	@$(PY) -m pytest tests $(CORE_TIERS:%=--ignore tests/%) -n $(SLOW_WORKERS) --dist loadfile --durations 15 $(PYTEST)
 
 check: setup ## Check format, lint, types and layers
 	@$(PY) -m ruff format --check .

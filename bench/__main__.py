@@ -10,6 +10,7 @@ from bench.measure_append import append_postgres, append_sqlite
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
 from bench.measure_read import count_million, count_ten_million, find_one
+from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "append.sqlite": append_sqlite,
@@ -23,6 +24,10 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "read.count_ten_million": count_ten_million,
     "cli.help": help_time,
     "cli.query": cold_query,
+    "cli.import": import_time,
+    "cli.asset_list": asset_list,
+    "runs.on_spark": runs_on_spark,
+    "runs.first_job": first_job,
 }
 
 

@@ -63,6 +63,8 @@ def test_wrong_definitions_are_one_line_and_no_ledger(tmp_path: Path, what: str)
 
 def test_wrong_definitions_leave_a_ledger_as_it_was(tmp_path: Path) -> None:
     folder = project(tmp_path, HEADER + "@asset(partitions=days)\ndef one(): ...\n")
+    assert "2024-12-31" in folder.fails(2, "materialize", "one", "--partitions", "2024-12-31")
+    assert head(folder).position == 0  # not even that there are assets
     folder.ok("materialize", "one", "--partitions", "2025-01-01", "--no-wait", "--json")
     before = head(folder)
     assert "2024-12-31" in folder.fails(2, "materialize", "one", "--partitions", "2024-12-31")

@@ -119,5 +119,5 @@ def test_a_blocking_check_keeps_the_old_data(shop: Folder) -> None:
     with flag(shop, "factor", "1000"):
         done = shop.servo("materialize", "+doubled", "--partitions", day)
     assert done.returncode == 1, done
-    assert f"✗ shop/doubled {day}: check range(n) failed" in done.stdout
+    assert f"✗ shop/doubled {day}: blocking check failed, nothing was published: range(n)" in done.stdout
     assert shop.json("read", "doubled", day) == before

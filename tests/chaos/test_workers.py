@@ -184,7 +184,9 @@ def _names(shop: Site, pid: int) -> set[str]:
 
 
 def test_who_asked_is_killed_and_what_was_asked_for_is_done_later(tmp_path: Path) -> None:
-    with site(tmp_path, DEFINITIONS) as shop:
+    # Typed in a folder of the project, with settings that mean something only there.
+    kept = {"SERVO_HOME": "kept", "SERVO_PROJECTIONS": "kept/elsewhere", "SERVO_TENANT": "acme"}
+    with site(tmp_path, DEFINITIONS, variables=kept, below="notebooks") as shop:
         shop.tell("slow", FOR_EVER)
         asked = ("materialize", "rows", "--partitions", DAYS, "--request-id", "mine")
         process = shop.start(*asked)
@@ -205,6 +207,7 @@ def test_who_asked_is_killed_and_what_was_asked_for_is_done_later(tmp_path: Path
         assert f'"run_id": "{run_id}"' in again.stdout
         assert [run["run_id"] for run in shop.runs.list()] == [run_id]
         assert made(shop, run_id) == ONCE
+        assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["notebooks", "notes"]
         # The worker handed back what it was at, and nothing of it failed.
         states = {type(fact).__name__ for fact in shop.facts(run_id) if isinstance(fact, TaskRetryScheduled)}
         assert states == {"TaskRetryScheduled"}

@@ -29,15 +29,14 @@ PULSE = {"SERVO_WORKER_LEASE_SECONDS": "4", "SERVO_WORKER_HEARTBEAT_SECONDS": "0
 class Site:
     """The project, from inside (its ledger and data) and from outside (the program)."""
 
-    def __init__(
-        self, path: Path, definitions: str, settings: str = "", variables: dict[str, str] | None = None
-    ) -> None:
-        path.mkdir(parents=True, exist_ok=True)
+    def __init__(self, path: Path, definitions: str, settings: str, variables: dict[str, str], below: str) -> None:
+        (path / below).mkdir(parents=True, exist_ok=True)
         (path / "servo.toml").write_text(f'namespace = "shop"\n{settings}\n[spark]\nmaster = "local[2]"\n')
         (path / "definitions.py").write_text(definitions)
         self.path = path
+        self.here = path / below  # where commands are typed
         self.variables = PULSE | variables
-        self.project: Project = open_workspace(load_settings(path, self.variables), create=True)
+        self.project: Project = open_workspace(load_settings(self.here, self.variables), create=True)
         self.runs = Runs(self.project)
         self.data = Data(self.project)
         self._started: list[subprocess.Popen[bytes]] = []
@@ -115,7 +114,7 @@ class Site:
         with output.open("wb") as sink:
             process = subprocess.Popen(
                 [sys.executable, "-m", "servo", *args],
-                cwd=self.path,
+                cwd=self.here,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=sink,
@@ -127,7 +126,7 @@ class Site:
     def servo(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "servo", *args],
-            cwd=self.path,
+            cwd=self.here,
             env=self.environment() | variables,
             capture_output=True,
             text=True,
@@ -167,8 +166,10 @@ class Site:
 
 
 @contextmanager
-def site(path: Path, definitions: str, settings: str = "", variables: dict[str, str] | None = None) -> Iterator[Site]:
-    made = Site(path, definitions, settings, variables or {})
+def site(
+    path: Path, definitions: str, settings: str = "", variables: dict[str, str] | None = None, below: str = ""
+) -> Iterator[Site]:
+    made = Site(path, definitions, settings, variables or {}, below)
     try:
         yield made
     finally:

@@ -23,6 +23,7 @@ from servo.events import Proposal, decode
 from servo.events.columns import Outcome
 from servo.events.model import CheckpointRequested, TaskFinished, TaskRetryScheduled, TaskStarted
 from servo.execution.protocol import PartitionResult, Staged
+from servo.execution.vacuum import Removed
 from servo.ledger.leases import Holder
 from servo.runtime import fence as fencing
 from servo.runtime import load_settings, open_workspace
@@ -30,6 +31,7 @@ from servo.runtime.attempt import Attempt
 from servo.runtime.control import Control
 from servo.runtime.data import Data
 from servo.runtime.fence import Fence
+from servo.runtime.inputs import NewestVersions
 from servo.runtime.ordering import order_for
 from servo.runtime.watching import Watch
 from tests.chaos.workplace import ME, Site, site
@@ -143,7 +145,11 @@ def claimed(shop: Site, run_id: str, control: Control, worker: str) -> Begun:
         position=receipt.position,
     )
     attempt = Attempt(project, project.storage, fence, claim)
-    attempt.of(order_for(project, claim, load(project.settings).assets[claim.asset_key], watch.catalog))
+    attempt.of(
+        order_for(
+            project, claim, load(project.settings).assets[claim.asset_key], watch.catalog, NewestVersions(project)
+        )
+    )
     return Begun(shop, run_id, claim, attempt, control)
 
 
@@ -252,12 +258,26 @@ def test_who_was_given_up_for_lost_records_nothing_and_its_files_are_swept(shop:
     seen = {one.materialization_id for one in shop.data.places("plain")[1]}
     orphans = shop.data.vacuum(dry_run=False)
     assert orphans == []  # they may be on their way
-    hasty = load_settings(shop.path, {"SERVO_RETENTION_GRACE_HOURS": "0"})
-    with open_workspace(hasty) as project:
-        removed = Data(project).vacuum(dry_run=False)
+    removed = swept_at_once(shop)
     assert {one.reason for one in removed} == {"no event points to it"}
     assert len(removed) == 3  # they had been moved to their places
     assert {one.materialization_id for one in shop.data.places("plain")[1]} == seen
+    assert len(shop.rows("plain")) == 3
+
+
+def swept_at_once(shop: Site) -> list[Removed]:
+    with open_workspace(load_settings(shop.path, {"SERVO_RETENTION_GRACE_HOURS": "0"})) as project:
+        return Data(project).vacuum(dry_run=False)
+
+
+def test_what_is_on_its_way_is_not_swept(shop: Site) -> None:
+    begun = begin(shop, "plain")
+    facts = begun.attempt._finished(begun.made(*begun.keys), final=True)  # moved to its place, and not yet recorded
+    staged = begun.staged(begun.keys[0])
+    assert swept_at_once(shop) == []
+    begun.attempt._fence.append(facts)
+    assert begun.ended() == "SUCCEEDED"
+    assert [one.found.name for one in swept_at_once(shop)] == [staged.place.split("/")[2]]
     assert len(shop.rows("plain")) == 3
 
 
@@ -315,3 +335,14 @@ def test_a_ledger_that_is_away_for_a_while_is_waited_for(shop: Site, monkeypatch
     another.attempt.commit(another.made(*another.keys))
     with pytest.raises(LedgerUnavailable, match="could not be recorded"):
         another.attempt.end(None)
+
+
+def test_what_was_deployed_to_a_ledger_that_is_gone_is_deployed_again(tmp_path: Path) -> None:
+    for _ in range(2):
+        with site(tmp_path, DEFINITIONS) as shop:
+            begun = begin(shop, "plain")
+            begun.attempt.commit(begun.made(*begun.keys))
+            begun.attempt.end(None)
+            assert begun.ended() == "SUCCEEDED"
+        for file in (tmp_path / ".servo").glob("ledger.db*"):
+            file.unlink()

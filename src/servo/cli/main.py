@@ -71,6 +71,9 @@ def main() -> None:
     sys.exit(code)
 
 
+_LISTEN_SECONDS = 0.2
+
+
 def _interruptibly(work: Callable[[], Any]) -> Any:
     """Work in a thread of its own, so that the main one hears Ctrl-C: databases at work do not.
 
@@ -91,7 +94,8 @@ def _interruptibly(work: Callable[[], Any]) -> Any:
     Thread(target=do, name="servo", daemon=True).start()
     while not done.is_set():
         try:
-            done.wait()
+            # Not for ever: a signal that another thread happens to take does not wake this one.
+            done.wait(_LISTEN_SECONDS)
         except KeyboardInterrupt:
             if not interrupts.react():
                 raise

@@ -62,6 +62,7 @@ def materialize(
     servo materialize +revenue --partitions 2025-01-01..2025-01-31
     servo materialize orders@2025-01-15 --no-wait --json
     """
+    from servo.runtime.embedded import require_workable
     from servo.runtime.runs import Runs
 
     with project(as_json=as_json, create=True) as opened:
@@ -74,6 +75,8 @@ def materialize(
             request_id=request_id,
             accept_schema=accept_schema,
             actor=actor(),
+            # Who waits here may have to start a worker: what would keep that from working is said before anything else.
+            before=(lambda: require_workable(opened)) if wait else (lambda: None),
         )
         ctx.exit(see_through(opened, runs, requested, wait=wait, as_json=as_json))
 

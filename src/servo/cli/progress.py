@@ -189,8 +189,10 @@ def failed_partitions(failures: list[dict[str, Any]]) -> None:
 
 def failed_checks(checks: list[dict[str, Any]]) -> None:
     """A line for each check that did not pass: a blocking one kept the data from being published."""
+    # A blocking check is told of where its partition failed.
+    checks = [check for check in checks if not check.get("blocking")]
     for check in checks[:_MOST_FAILURES]:
-        mark = click.style("✗", fg="red") if check.get("blocking") else click.style("!", fg="yellow")
+        mark = click.style("!", fg="yellow")
         where = " ".join(filter(None, [check["asset_key"], label(check.get("partition_key"))]))
         observed = f": {text(check['observed'])}" if check.get("observed") else ""
         click.echo(f"{mark} {where}: check {check['check_name']} failed{observed}")

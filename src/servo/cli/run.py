@@ -168,12 +168,18 @@ def retry(
     as_json: bool,
 ) -> None:
     """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
+    from servo.runtime.embedded import require_workable
     from servo.runtime.runs import Runs
 
     with project(as_json=as_json) as opened:
         found = Runs(opened)
         requested = found.retry(
-            run_id, partitions=partitions, everything=everything, request_id=request_id, actor=actor()
+            run_id,
+            partitions=partitions,
+            everything=everything,
+            request_id=request_id,
+            actor=actor(),
+            before=(lambda: require_workable(opened)) if wait else (lambda: None),
         )
         ctx.exit(see_through(opened, found, requested, wait=wait, as_json=as_json))
 

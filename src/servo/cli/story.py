@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,8 +41,13 @@ class Story:
     def stop(self) -> None:
         """A signal came: end what is running, and tell no more."""
         self.stopped = True
-        if self._child is not None:
-            self._child.terminate()
+        if self._child is None:
+            return
+        with suppress(ProcessLookupError):
+            if os.getpgid(self._child.pid) == self._child.pid:
+                os.killpg(self._child.pid, signal.SIGTERM)
+            else:
+                self._child.terminate()
 
     def go_on(self) -> None:
         if self.stopped:
@@ -57,12 +63,15 @@ class Story:
         self.run(sys.executable, "-m", "servo", *words, code=code, shown=shown or shlex.join(["servo", *words]))
 
     def run(self, *command: str, code: int = 0, shown: str | None = None, quiet: bool = False) -> None:
-        """Run any command; with `quiet`, its stderr is shown only if it fails."""
+        """Run any command. One that is `quiet` has a stderr that is shown only if it fails, and may have children."""
         self.go_on()
         shown = shown or shlex.join(command)
         click.secho(f"$ {shown}", fg="cyan")
         sys.stdout.flush()
-        self._child = self.start(*command, stderr=subprocess.PIPE if quiet else None)
+        # What starts Spark gets a group of its own: the JVM is to end with it.
+        self._child = self.start(*command, stderr=subprocess.PIPE if quiet else None, group=0 if quiet else None)
+        if self.stopped:
+            self.stop()  # the signal came while it was being started
         said = self._child.communicate()[1]
         ended, self._child = self._child.returncode, None
         self.go_on()
@@ -73,9 +82,17 @@ class Story:
                 click.echo(said.decode(errors="replace").rstrip(), err=True)
             raise click.ClickException(f"the demonstration went wrong: `{shown}` ended with {ended}, not with {code}")
 
-    def start(self, *command: str, stdout: Any = None, stderr: Any = None) -> subprocess.Popen[bytes]:
+    def start(
+        self, *command: str, stdout: Any = None, stderr: Any = None, group: int | None = None
+    ) -> subprocess.Popen[bytes]:
         return subprocess.Popen(
-            command, cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL, stdout=stdout, stderr=stderr
+            command,
+            cwd=self.folder,
+            env=self.environ,
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            process_group=group,
         )
 
     @staticmethod

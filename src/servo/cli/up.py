@@ -94,7 +94,8 @@ class _Member:
 
         self._born = time.monotonic()
         self._life = ExitStack()
-        self.process = self._life.enter_context(child_worker(self._opened)).process
+        self._worker = self._life.enter_context(child_worker(self._opened))
+        self.process = self._worker.process
 
     def look(self) -> None:
         """Notice an end, and start again when it is time."""
@@ -111,8 +112,7 @@ class _Member:
             self._start()
 
     def ask_to_end(self) -> None:
-        if self.process.poll() is None:
-            self.process.terminate()
+        self._worker.ask_to_end()
 
     def end(self) -> None:
         """Wait for it to hand back what it is at."""

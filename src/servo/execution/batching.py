@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, Observation
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
@@ -14,7 +14,7 @@ from servo.errors import OutputRefused, TaskError
 from servo.execution.checking import Audit
 from servo.execution.explaining import explain, is_programming_error
 from servo.execution.failures import is_cancelled
-from servo.execution.hashing import content_hash, hash_sums, named
+from servo.execution.hashing import content_hash, hash_sums, named, with_hashes
 from servo.execution.output import INDEX, with_dimensions
 from servo.execution.protocol import Outcome, PartitionResult, Staged, Staging
 from servo.execution.tagging import tagged
@@ -24,9 +24,12 @@ from servo.partitions import PartitionKey
 __all__ = ["compute_batch", "make_batch"]
 
 _ALL, _EMPTY = "all", "empty"
+_OUTSIDE = -1
 _ROWS = "servo_rows"
 # With more partitions than this, every task would write a small file for each of them: rows are brought together first.
 _MANY = 200
+# Output of up to so many bytes is measured by one task: to shuffle would take longer.
+_SMALL = 16 << 20
 # So many failures alike with nothing done in between, and it is the code or the world, not some partition.
 _ALIKE = 4
 
@@ -104,10 +107,16 @@ def _audited(
     names = {index: f"{_ALL}/{INDEX}={index}" for index in indexes}
     sizes = {index: staging.measure(name) for index, name in names.items()}
     staged = work.read_staged(StructType([*schema.fields, StructField(INDEX, IntegerType())]), staging.address(_ALL))
+    if staging.measure(f"{_ALL}/{INDEX}={_OUTSIDE}")[0]:
+        raise _outside(work, staged, len(indexes))
     metrics: dict[int, Mapping[str, Any]] = {}
     if any(files for files, _ in sizes.values()):
-        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(schema, work.types), *audit.aggregates()]
-        metrics = {row[INDEX]: row.asDict() for row in staged.groupBy(INDEX).agg(*counted).collect()}
+        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(), *audit.aggregates()]
+        measured = with_hashes(staged, schema, work.types)
+        if sum(size for _, size in sizes.values()) <= _SMALL:
+            measured = measured.coalesce(1)
+        found = measured.groupBy(INDEX).agg(*counted).collect()
+        metrics = {row[INDEX]: row.asDict() for row in found}
     rows = {index: int(metrics[index][_ROWS]) if index in metrics else 0 for index in indexes}
     asked = audit.ask(staged, rows, work.guard) if audit.asks_more else {}
     _fill(work, schema, staging, [name for index, name in names.items() if not sizes[index][0]])
@@ -130,32 +139,29 @@ def _audited(
 
 
 def _write(work: Work, indexes: list[int], frame: DataFrame, schema: StructType, staging: Staging) -> None:
-    """Split by the wanted partitions and write, in one job; rows of others are counted and left out."""
-    wanted = _wanted(work, indexes)
-    joined = frame.join(F.broadcast(wanted), on=list(work.types), how="left")
-    inside = joined.select(*(named(name) for name in schema.names), INDEX)
+    """Split by the wanted partitions and write, in one job; rows of no wanted partition go to a folder of their own."""
+    joined = frame.join(F.broadcast(_wanted(work, indexes)), on=list(work.types), how="left")
+    index = F.coalesce(F.col(INDEX), F.lit(_OUTSIDE)).alias(INDEX)
+    split = joined.select(*(named(name) for name in schema.names), index)
+    if len(indexes) > _MANY:
+        split = split.hint("rebalance", INDEX)
+    work.write(split, staging.address(_ALL), INDEX)
+
+
+def _outside(work: Work, staged: DataFrame, asked: int) -> OutputRefused:
+    """Say how many rows are outside, and what one of them looks like."""
+    outside = F.col(INDEX) == _OUTSIDE
     example = F.concat_ws(
         ", ",
         *(F.concat(F.lit(f"{name}="), F.coalesce(named(name).cast("string"), F.lit("NULL"))) for name in work.types),
     )
-    outside = F.col(INDEX).isNull()
-    observation = Observation()
-    observed = inside.observe(
-        observation,
-        F.count(F.lit(1)).alias("rows"),
-        F.count(F.when(outside, True)).alias("outside"),
-        F.min(F.when(outside, example)).alias("example"),
-    ).where(~outside)
-    if len(indexes) > _MANY:
-        observed = observed.hint("rebalance", INDEX)
-    work.write(observed, staging.address(_ALL), INDEX)
-    found = observation.get
-    if found["outside"]:
-        raise OutputRefused(
-            f"{work.order.asset.spec.key} was asked for {len(indexes)} partitions, and {found['outside']:,} of its"
-            f" {found['rows']:,} rows are outside of them, such as {found['example']}",
-            hint="return rows of the partitions asked for alone: context.partitions lists them",
-        )
+    counted = staged.agg(F.count(F.lit(1)), F.count(F.when(outside, True)), F.min(F.when(outside, example)))
+    rows, foreign, shown = counted.collect()[0]
+    return OutputRefused(
+        f"{work.order.asset.spec.key} was asked for {asked:,} partitions, and {foreign:,} of its {rows:,} rows are"
+        f" outside of them, such as {shown}",
+        hint="return rows of the partitions asked for alone: context.partitions lists them",
+    )
 
 
 def _wanted(work: Work, indexes: Sequence[int]) -> DataFrame:

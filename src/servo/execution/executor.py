@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import copy_context
 from queue import Empty, SimpleQueue
+from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -21,6 +22,8 @@ from servo.execution.work import Work
 from servo.execution.writing import make_partition
 
 __all__ = ["Executor"]
+
+Scope: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 _GROUP_SECONDS = 1.0
 
@@ -48,8 +51,9 @@ class Executor:
         spark = self._spark
         return None if spark is None else application_id(spark)
 
-    def execute(self, order: Order, *, commit: Commit, log: Log) -> None:
+    def execute(self, order: Order, *, commit: Commit, log: Log, scope: Scope = lambda _: nullcontext()) -> None:
         """Compute, write and check every partition; `commit` is called in this thread, with groups as they finish.
+        What is computed for one partition alone is computed inside its `scope`, so that a log can name it.
 
         Returns when every key of the order was handed to `commit` once. Raises what `commit` raises, WorkCancelled when
         it was cancelled, and another ServoError where nothing more can be done at all (Spark is gone, the disk is
@@ -64,7 +68,7 @@ class Executor:
                 for results in make_batch(work):
                     commit(results)
             else:
-                _one_by_one(work, commit)
+                _one_by_one(work, commit, scope)
 
     def cancel(self, run_id: str) -> None:
         """Stop what is at work for a run, from another thread: its Spark jobs are interrupted, `execute` raises."""
@@ -90,15 +94,20 @@ class Executor:
                     del self._active[run_id]
 
 
-def _one_by_one(work: Work, commit: Commit) -> None:
+def _one_by_one(work: Work, commit: Commit, scope: Scope) -> None:
     """Several partitions at once; what finishes within about a second is one commit, so that many are few events."""
     count = len(work.order.keys)
     finished: SimpleQueue[Future[PartitionResult | None]] = SimpleQueue()
+
+    def make(index: int) -> PartitionResult | None:
+        with scope(work.order.keys[index]):
+            return make_partition(work, index)
+
     with ThreadPoolExecutor(min(max(work.order.threads, 1), count), thread_name_prefix="partition") as threads:
         try:
             for index in range(count):
                 # What the caller set for its own thread, such as where its output goes, holds for the work as well.
-                threads.submit(copy_context().run, make_partition, work, index).add_done_callback(finished.put)
+                threads.submit(copy_context().run, make, index).add_done_callback(finished.put)
             left = count
             while left:
                 group = _group(finished, left)

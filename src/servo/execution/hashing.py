@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from pyspark.sql import Column
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType, VariantType
 
 from servo.canonical import sha256_hex
 
-__all__ = ["content_hash", "hash_sums", "named"]
+__all__ = ["content_hash", "hash_sums", "named", "with_hashes"]
 
 VERSION = 1
 _SEEDS = (1, 2)
@@ -32,19 +32,26 @@ def named(name: str) -> Column:
     return F.col(f"`{quoted}`")
 
 
-def hash_sums(schema: StructType, dimensions: Collection[str]) -> list[Column]:
-    """The aggregates that `content_hash` is made of."""
+def with_hashes(frame: DataFrame, schema: StructType, dimensions: Collection[str]) -> DataFrame:
+    """The frame with two more columns, the hashes of each row: to be summed, and then dropped.
+
+    As columns of their own they are computed once for each row, whatever is made of them.
+    """
     values: list[Column] = []
     for field in _hashed(schema, dimensions):
         column = named(field.name)
         # Spark's hash passes over nulls, so that each value comes with a word on whether it is one.
         values += [_plain(column, field.dataType), column.isNull()]
+    return frame.withColumns({_name(seed): F.xxhash64(F.lit(seed), *values) for seed in _SEEDS})
+
+
+def hash_sums() -> list[Column]:
+    """The aggregates that `content_hash` is made of, over those two columns."""
     sums = []
     for seed in _SEEDS:
-        row = F.xxhash64(F.lit(seed), *values)
         for offset, bits in _PIECES:
-            piece = F.shiftrightunsigned(row, offset).bitwiseAND(F.lit((1 << bits) - 1))
-            sums.append(F.coalesce(F.sum(piece), F.lit(0)).alias(_name(seed, offset)))
+            piece = F.shiftrightunsigned(F.col(_name(seed)), offset).bitwiseAND(F.lit((1 << bits) - 1))
+            sums.append(F.coalesce(F.sum(piece), F.lit(0)).alias(f"{_name(seed)}_{offset}"))
     return sums
 
 
@@ -52,14 +59,14 @@ def content_hash(schema: StructType, dimensions: Collection[str], rows: int, sum
     """The hash of so many rows whose sums these are; None where there are none."""
     columns = [[field.name, field.dataType.simpleString()] for field in _hashed(schema, dimensions)]
     totals = [
-        str(sum(int(sums[_name(seed, offset)]) << offset for offset, _ in _PIECES) if sums and rows else 0)
+        str(sum(int(sums[f"{_name(seed)}_{offset}"]) << offset for offset, _ in _PIECES) if sums and rows else 0)
         for seed in _SEEDS
     ]
     return sha256_hex({"v": VERSION, "schema": columns, "rows": rows, "sums": totals})
 
 
-def _name(seed: int, offset: int) -> str:
-    return f"servo_hash_{seed}_{offset}"
+def _name(seed: int) -> str:
+    return f"servo_hash_{seed}"
 
 
 def _hashed(schema: StructType, dimensions: Collection[str]) -> list[StructField]:

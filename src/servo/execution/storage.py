@@ -21,7 +21,7 @@ __all__ = ["SPARK_SCHEMA", "ParquetStaging", "ParquetStorage"]
 
 # Where Spark writes its own description of the columns into a file's footer.
 SPARK_SCHEMA = b"org.apache.spark.sql.parquet.row.metadata"
-_NAME = re.compile(r"[a-z][a-z0-9_=]*(/[a-z][a-z0-9_=]*)?")
+_NAME = re.compile(r"[a-z][a-z0-9_=-]*(/[a-z][a-z0-9_=-]*)?")
 
 
 class ParquetStaging:

@@ -7,8 +7,8 @@ from pyspark.sql import functions as F
 
 from servo.errors import OutputRefused
 from servo.execution.checking import Audit
-from servo.execution.hashing import content_hash, hash_sums, named
-from servo.execution.output import INDEX, literal, with_dimensions
+from servo.execution.hashing import content_hash, hash_sums, named, with_hashes
+from servo.execution.output import INDEX, constant, literal, with_dimensions
 from servo.execution.protocol import PartitionResult, Staged
 from servo.execution.tagging import tagged
 from servo.execution.work import Work, discard
@@ -46,8 +46,9 @@ def compute_partition(work: Work, index: int) -> PartitionResult:
     staging = work.stage()
     try:
         observation = Observation()
-        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(schema, work.types), *audit.aggregates(), *foreign]
-        work.write(frame.observe(observation, *counted), staging.address(_DATA))
+        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(), *audit.aggregates(), *foreign]
+        observed = with_hashes(frame, schema, work.types).observe(observation, *counted)
+        work.write(observed.select(*map(named, schema.names)), staging.address(_DATA))
         metrics = observation.get
         rows = int(metrics[_ROWS])
         if foreign:
@@ -79,11 +80,10 @@ def _placed(work: Work, index: int, returned: DataFrame) -> tuple[DataFrame, lis
     values = work.caller.keys[index].values
     own = F.lit(True)
     for name in work.types:
-        value = literal(values[name], work.types[name])
         if name in missing:
-            frame = frame.withColumn(name, value)
+            frame = frame.withColumn(name, constant(values[name], work.types[name]))
         else:
-            own = own & named(name).eqNullSafe(value)
+            own = own & named(name).eqNullSafe(literal(values[name], work.types[name]))
     brought = [name for name in work.types if name not in missing]
     if not brought:
         return frame, []

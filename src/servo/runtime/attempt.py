@@ -35,6 +35,7 @@ class Attempt:
         claim: Claim,
         *,
         application: Callable[[], str | None] = lambda: None,
+        published: Callable[[Place], None] = lambda _: None,
     ) -> None:
         self._project = project
         self._storage = storage
@@ -44,6 +45,7 @@ class Attempt:
         self._inputs: tuple[Input, ...] = ()
         self._edges: Mapping[str, list[list[int]] | None] = {}
         self._application = application  # what Spark calls itself, which is known once it has started
+        self._published = published  # is told what became current
         self._lock = Lock()
         self._positions = {key: number for number, key in enumerate(claim.keys)}
         # The newest group waits for the next one or the end, so that a task of one group is one event.
@@ -73,14 +75,15 @@ class Attempt:
                 return self._end(late)
 
     def hand_back(self, reason: str) -> None:
-        """Give the task to another worker: this one is asked to stop."""
+        """Give the task to another worker, since this one was interrupted; unless that was because of a cancel."""
         again = self._again(self._project.clock(), reason)
         with self._lock:
             # What failed is tried again, by another worker.
-            self._held = [result for result in self._held if result.outcome in _MADE]
+            held, self._held = self._held, [result for result in self._held if result.outcome in _MADE]
             try:
                 self._record(again, final=False)
             except WorkCancelled as cancelled:
+                self._held = held
                 self._end(cancelled)
             except StorageFailed:
                 self._held.clear()
@@ -143,6 +146,16 @@ class Attempt:
         self._fence.append([*facts, *more], despite_cancel=outcome is Outcome.CANCELLED)
         self._succeeded += _made(self._held)
         self._held = []
+        for fact in facts:
+            if isinstance(fact, TaskFinished):
+                self._tell(fact.partitions)
+
+    def _tell(self, recorded: PartitionOutcomes) -> None:
+        rows = zip(recorded.keys, recorded.outcomes(), recorded.materialization_ids(), strict=True)
+        current = [(key, name) for key, outcome, name in rows if outcome is Outcome.SUCCEEDED and name is not None]
+        if current:
+            key, name = current[-1]
+            self._published(Place(asset_id=self._claim.asset_id, key=key, materialization_id=name))
 
     def _again(self, retry_at: datetime, reason: str | None) -> TaskRetryScheduled:
         return TaskRetryScheduled(

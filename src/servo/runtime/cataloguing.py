@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 
 from servo.assets.loading import load
@@ -11,9 +12,14 @@ from servo.runtime.deploying import catalog, deploy, in_force, preview, quick_ca
 from servo.runtime.wiring import Project
 
 
-def deployed_catalog(project: Project, *, actor: str) -> Catalog:
-    """The definitions of the project's folder, in force from here on."""
-    return _remembered(project) or deploy(project, load(project.settings), actor=actor).catalog
+def deployed_catalog(project: Project, *, actor: str, sound: Callable[[Catalog], None] = lambda _: None) -> Catalog:
+    """The definitions of the project's folder, in force from here on. `sound` may refuse before anything is written."""
+    if (known := _remembered(project)) is not None:
+        sound(known)
+        return known
+    loaded = load(project.settings)
+    sound(preview(loaded, catalog(project)))
+    return deploy(project, loaded, actor=actor).catalog
 
 
 def local_catalog(project: Project) -> Catalog:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 from threading import Event
 
+import msgspec
+
 from servo.controllers.anti_entropy import sweep
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unplanned
@@ -74,9 +76,10 @@ class Control:
 
     def _planned(self, run: RunState) -> Decision:
         """The plan of a run; a request that cannot be planned ends as a failed run that says why."""
+        now = self._project.clock()
         try:
             known = self._watch.catalog
-            plan = require_inputs(plan_for(self._project, known, requested(run, known)))
+            plan = require_inputs(plan_for(self._project, known, requested(run, known), now))
         except _PASSING:
             raise
         except ServoError as problem:
@@ -85,7 +88,8 @@ class Control:
             # A custom mapping is anybody's code, and one run must not stop all others.
             log.exception("%s cannot be planned", run.run_id, extra={"action": "control.unplanned"})
             return self._refused(run, f"it cannot be planned: {type(problem).__name__}: {problem}")
-        return self._decision(run, plan_fact(plan, run.run_id))
+        # At the moment of the plan: that is when its mappings were asked, and are asked again when it runs.
+        return msgspec.structs.replace(self._decision(run, plan_fact(plan, run.run_id)), at=now)
 
     def _refused(self, run: RunState, reason: str) -> Decision:
         refused = RunFinished(run_id=run.run_id, outcome=Outcome.FAILED, source=run.source, reason=reason)

@@ -40,6 +40,10 @@ _EVERYTHING = """
     LEFT JOIN partition_status s ON s.asset_id = m.asset_id AND s.partition_key = m.partition_key
     ORDER BY m.asset_id, m.partition_key, m.materialization_id DESC
 """
+_OLDEST_ATTEMPT = """
+    SELECT min(t.started_at) FROM tasks t JOIN runs r USING (run_id)
+    WHERE t.state = 'RUNNING' AND r.finished_version IS NULL
+"""
 _PATIENCE = 60.0
 
 
@@ -172,12 +176,14 @@ class Data:
         snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
         made = snapshot.query(_EVERYTHING).rows
         unfinished = snapshot.query("SELECT run_id FROM runs WHERE finished_version IS NULL").rows
+        [(begun,)] = snapshot.query(_OLDEST_ATTEMPT).rows
         return vacuum(
             project.storage,
             referenced={materialization_id for _, _, materialization_id, _ in made},
             released=_released(made, project.settings.retention, now),
             working={run_id for (run_id,) in unfinished},
-            now=now,
+            # What an attempt makes while it runs may be on its way, however short the grace.
+            now=now if begun is None else min(now, begun),
             grace=timedelta(hours=project.settings.retention.grace_hours),
             dry_run=dry_run,
         )

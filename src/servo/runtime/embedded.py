@@ -171,6 +171,7 @@ class ChildWorker:
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process
         self._output = output
+        self._asked = False
 
     def has_left(self) -> bool:
         """Whether it ended by itself or was killed; raises if it ended because it could not work."""
@@ -183,9 +184,15 @@ class ChildWorker:
         why = said[-1] if said else f"exit code {code}"
         raise EnvironmentProblem(f"the worker ended: {why}", hint=f"see {self._output}")
 
+    def ask_to_end(self) -> None:
+        """Let it hand back what it is at. Only once: asked again, it would leave at once."""
+        if not self._asked and self.process.poll() is None:
+            self._asked = True
+            self.process.send_signal(signal.SIGTERM)
+
     def stop(self) -> None:
         if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
+            self.ask_to_end()
             try:
                 self.process.wait(_GRACE_SECONDS)
             except subprocess.TimeoutExpired:

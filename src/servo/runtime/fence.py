@@ -66,7 +66,8 @@ class Fence:
                 problem = conflict
                 self._look()
             except IdempotencyMismatch as clash:
-                raise self._fenced("somebody else recorded its outcome") from clash
+                self._look()  # what others have recorded says more than that they have
+                raise self._over or self._fenced("somebody else recorded its outcome") from clash
             except (AppendOutcomeUnknown, LedgerUnavailable) as trouble:
                 # What was computed is worth waiting for: to repeat it is safe, and nobody else may have the task yet.
                 problem = trouble
@@ -81,7 +82,7 @@ class Fence:
         )
 
     def _look(self) -> None:
-        """Take in what happened to the run."""
+        """Take in what happened to the run, up to what ends the attempt."""
         for event in self._news():
             self._position = event.position
             if event.correlation_id != self._run_id:
@@ -95,11 +96,13 @@ class Fence:
                 case TaskRetryScheduled(task_key=self._task_key, attempt=self._attempt, reason=reason):
                     self._over = self._fenced(reason or "another attempt was scheduled")
                 case TaskStarted(task_key=self._task_key, attempt=attempt) if attempt > self._attempt:
-                    self._over = self._over or self._fenced("another attempt has begun")
+                    self._over = self._fenced("another attempt has begun")
                 case TaskFinished(task_key=self._task_key, attempt=self._attempt, final=True):
                     self._over = self._fenced("somebody else ended it")
                 case _:
                     pass
+            if self._over is not None:
+                return
 
     def _news(self) -> list[RecordedEvent]:
         try:

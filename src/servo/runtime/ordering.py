@@ -6,23 +6,23 @@ from servo.assets import Asset
 from servo.assets.spec import Dependency
 from servo.controllers.dispatch import Claim
 from servo.errors import TaskError
-from servo.execution.protocol import Input, Order, Place
+from servo.execution.protocol import Input, Order
 from servo.partitions import PartitionKey
 from servo.partitions.mappings import edges
 from servo.planning.catalog import Catalog
-from servo.runtime.inputs import current, newest
+from servo.runtime.inputs import NewestVersions, current
 from servo.runtime.wiring import Project
 
 ACCEPT_SCHEMA = "servo.accept_schema"  # the tag of a run that may change the columns of what it writes
 
 
-def order_for(project: Project, claim: Claim, asset: Asset, known: Catalog) -> Order:
+def order_for(project: Project, claim: Claim, asset: Asset, known: Catalog, newest: NewestVersions) -> Order:
     """The order for a claim. What it reads is decided here, once, and recorded with what it makes."""
     outputs = [PartitionKey.parse(key) for key in claim.keys]
     inputs: list[Input] = []
     reads: dict[str, list[list[int]] | None] = {}
     for dependency in known.spec(claim.asset_key).dependencies:
-        source = _input(project, known, claim, dependency, outputs)
+        source = _input(project, known, claim, dependency, outputs, newest=newest)
         inputs.append(source)
         reads[source.asset_key] = edges(
             known.graph.mapping(source.asset_key, claim.asset_key),
@@ -41,14 +41,20 @@ def order_for(project: Project, claim: Claim, asset: Asset, known: Catalog) -> O
         keys=tuple(claim.keys),
         inputs=tuple(inputs),
         edges=reads,
-        previous=_newest(project, claim.asset_id),
+        previous=newest.of(claim.asset_id),
         accept_schema=claim.tags.get(ACCEPT_SCHEMA) == "true",
         threads=project.settings.limits.threads,
     )
 
 
 def _input(
-    project: Project, known: Catalog, claim: Claim, dependency: Dependency, outputs: list[PartitionKey]
+    project: Project,
+    known: Catalog,
+    claim: Claim,
+    dependency: Dependency,
+    outputs: list[PartitionKey],
+    *,
+    newest: NewestVersions,
 ) -> Input:
     asset_key = dependency.upstream
     upstream, asset_id = known.spec(asset_key).partitions, known.asset_id(asset_key)
@@ -69,10 +75,5 @@ def _input(
         partitions=upstream,
         keys=tuple(keys),
         materialization_ids=tuple(found[key].materialization_id for key in keys),
-        newest=None if keys else _newest(project, asset_id),
+        newest=None if keys else newest.of(asset_id),
     )
-
-
-def _newest(project: Project, asset_id: str) -> Place | None:
-    found = newest(project, asset_id)
-    return None if found is None else Place(asset_id=asset_id, key=found[0], materialization_id=found[1])

@@ -96,11 +96,21 @@ class Runs:
         request_id: str | None = None,
         accept_schema: bool = False,
         actor: str,
+        before: Callable[[], None] = lambda: None,
     ) -> Requested:
-        """Ask for a run. Definitions that have changed take effect first; a plan that cannot run is refused."""
-        known = deployed_catalog(self._project, actor=actor)
-        wanted = self._wanted(known, selection, partitions)
-        require_inputs(plan_for(self._project, known, wanted))
+        """Ask for a run. Definitions that have changed take effect first.
+
+        A plan that cannot run is refused, and nothing is recorded. So it is where `before` raises, which is called when
+        the plan is known to be sound.
+        """
+        wanted: dict[str, PartitionSet] = {}
+
+        def sound(known: Catalog) -> None:
+            wanted.update(self._wanted(known, selection, partitions))
+            require_inputs(plan_for(self._project, known, wanted))
+            before()
+
+        known = deployed_catalog(self._project, actor=actor, sound=sound)
         more = {ACCEPT_SCHEMA: "true"} if accept_schema else {}
         return self._ask(
             known, wanted, priority=priority, tags={**(tags or {}), **more}, request_id=request_id, actor=actor
@@ -114,6 +124,7 @@ class Runs:
         everything: bool = False,
         request_id: str | None = None,
         actor: str,
+        before: Callable[[], None] = lambda: None,
     ) -> Requested:
         """Ask for a new run of what failed, was skipped or was cancelled in another; or of all of it, or of a part."""
         run = self._state(run_id)
@@ -123,6 +134,7 @@ class Runs:
         subset = None if partitions is None else self._subset(run, known, partitions)
         wanted = retry_selection(run, known, everything=everything, subset=subset)
         require_inputs(plan_for(self._project, known, wanted))
+        before()
         tags = {**run.tags, RETRY_OF: run.run_id}
         return self._ask(known, wanted, priority=run.priority, tags=tags, request_id=request_id, actor=actor)
 
@@ -226,10 +238,7 @@ class Runs:
         board = Board(position=after, keep_ended=True)
         begun = self._project.clock()
         while True:
-            changed = False
-            while events := self._project.history.read(board.position, _STEP):
-                board.take(events)
-                changed |= any(event.correlation_id == name for event in events)
+            changed = self._news(board, name)
             now = progress_of(board.runs[name])
             if changed:
                 on_change(now)
@@ -238,6 +247,14 @@ class Runs:
                 return now
             tick()
             self._project.ledger.head(beyond=board.position, timeout=1.0 if timeout is None else min(1.0, timeout))
+
+    def _news(self, board: Board, run_id: str) -> bool:
+        """Take in what is new; whether any of it is about the run."""
+        changed = False
+        while events := self._project.history.read(board.position, _STEP):
+            board.take(events)
+            changed |= any(event.correlation_id == run_id for event in events)
+        return changed
 
     def list(self, *, status: str | None = None, asset: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
         """Runs, the newest first."""

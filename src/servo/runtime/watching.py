@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 from servo.controllers.board import Board
-from servo.events.model import DefinitionsDeployed, DynamicPartitionsChanged
+from servo.events.model import (
+    DefinitionsDeployed,
+    DynamicPartitionsChanged,
+    MaterializationPublished,
+    PartitionsMarked,
+    RolledBack,
+    TaskFinished,
+)
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import catalog
 from servo.runtime.wiring import Project
 
 _UNFINISHED = "SELECT min(requested_version) FROM runs WHERE requested_version IS NOT NULL AND finished_version IS NULL"
 _STEP = 1_000
+_PUBLISHING = frozenset(
+    {kind.event_type for kind in (TaskFinished, MaterializationPublished, RolledBack, PartitionsMarked)}
+)
 _CHANGES_OF_DEFINITIONS = frozenset({DefinitionsDeployed.event_type, DynamicPartitionsChanged.event_type})
 
 
@@ -28,14 +38,17 @@ class Watch:
             self._catalog = catalog(self._project)
         return self._catalog
 
-    def refresh(self) -> None:
-        """Take in what is new."""
+    def refresh(self) -> set[str]:
+        """Take in what is new; gives who has made something current since the last look."""
+        publishers: set[str] = set()
         while events := self._project.history.read(self.board.position, _STEP):
             self.board.take(events)
             if any(event.event_type in _CHANGES_OF_DEFINITIONS for event in events):
                 self._catalog = None
+            publishers.update(event.actor for event in events if event.event_type in _PUBLISHING)
             if len(events) < _STEP:
-                return
+                break
+        return publishers
 
     def wait(self, seconds: float) -> None:
         """Until there is something new, or so many seconds have passed."""

@@ -8,14 +8,14 @@ does it: a claim is an event, and so is a commit.
 from __future__ import annotations
 
 import logging
-import os
-import sys
+import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from threading import Event, Lock
+from functools import partial
+from math import inf
+from threading import Event
 
-from servo.assets import Asset
 from servo.assets.loading import Definitions, load
 from servo.controllers.dispatch import Claim, Limits, ready
 from servo.errors import (
@@ -38,10 +38,12 @@ from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.planning.catalog import Catalog
 from servo.runtime.attempt import Attempt
+from servo.runtime.code import Code, settle
 from servo.runtime.deploying import deploy
 from servo.runtime.embedded import require_spark
 from servo.runtime.fence import Fence
-from servo.runtime.log_capture import capture
+from servo.runtime.inputs import NewestVersions
+from servo.runtime.log_capture import capture, in_log
 from servo.runtime.ordering import order_for
 from servo.runtime.task_log import TaskLog
 from servo.runtime.watching import Watch
@@ -51,6 +53,7 @@ log = logging.getLogger(__name__)
 
 _IDLE_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5  # between two interrupts of what does not end
+_PATIENCE_SECONDS = 15.0  # for it to end: less than whoever stops a worker has patience with it
 # What passes by itself: trying again may go well.
 _PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionError)
 
@@ -62,12 +65,13 @@ class Worker:
 
     def __init__(self, project: Project, definitions: Callable[[], Definitions], executor: Executor) -> None:
         self._project = project
-        self._code = _Code(definitions)
+        self._code = Code(definitions)
         self._executor = executor
         self._limits = Limits.of(project.settings.limits)
         self._watch = Watch(project)
+        self._newest = NewestVersions(project)
         self._jobs: dict[_Name, Future[None]] = {}
-        self._handing_back = False
+        self._strays: dict[_Name, Future[None]] = {}  # given up, and still not at an end
 
     def run(self, stop: Event, *, until: Callable[[], bool] = lambda: False) -> None:
         """Work until told to stop, or until it is enough; then hand back what is not done."""
@@ -81,6 +85,7 @@ class Worker:
                         enough = self._live(threads, heartbeat, stop, until)
                 except _PASSING as problem:
                     _trouble(problem, stop)
+            self._interrupt_until_over(self._strays)
 
     def _live(self, threads: ThreadPoolExecutor, heartbeat: Heartbeat, stop: Event, until: Callable[[], bool]) -> bool:
         """Work under one name; True if it was enough, False if the name is used up or it was told to stop."""
@@ -91,7 +96,8 @@ class Worker:
                     if until():
                         return True
                     self._reap()
-                    self._watch.refresh()
+                    if self._watch.refresh() - {f"worker:{worker}"}:
+                        self._newest.forget()
                     if self._is_astray(worker):
                         return False
                     self._interrupt(self._cancelled())
@@ -104,16 +110,18 @@ class Worker:
             self._give_up()
 
     def _give_up(self) -> None:
-        """Interrupt what is at work, and wait until it is handed back."""
-        self._handing_back = True
-        # Again and again: who is just about to ask Spark for something was not there to be interrupted.
-        while left := [job for job in self._jobs.values() if not job.done()]:
-            self._interrupt({run_id for run_id, _, _ in self._jobs})
-            wait(left, _AGAIN_SECONDS)
+        """Interrupt what is at work, and wait until it is handed back.
+
+        Not for ever: Python that is not in Spark cannot be interrupted. It loses its worker's lease, others take over,
+        and what it says when it comes to its end is refused.
+        """
+        self._interrupt_until_over(self._jobs, _PATIENCE_SECONDS)
         self._reap()
-        self._handing_back = False
+        self._strays |= self._jobs
+        self._jobs = {}
 
     def _reap(self) -> None:
+        self._strays = {name: job for name, job in self._strays.items() if not job.done()}
         for name in [name for name, job in self._jobs.items() if job.done()]:
             problem = self._jobs.pop(name).exception()
             if problem is not None:
@@ -132,9 +140,17 @@ class Worker:
         )
 
     def _cancelled(self) -> set[str]:
-        """Runs at work here that were cancelled, or that are over whatever comes of this."""
+        """Runs at work here that were cancelled, that are over whatever comes of this, or that were given up."""
         runs = self._watch.board.runs
-        return {name for name, _, _ in self._jobs if name not in runs or runs[name].cancel_requested}
+        cancelled = {name for name, _, _ in self._jobs if name not in runs or runs[name].cancel_requested}
+        return cancelled | {name for name, _, _ in self._strays}
+
+    def _interrupt_until_over(self, jobs: dict[_Name, Future[None]], seconds: float = inf) -> None:
+        """Again and again: who is just about to ask Spark for something was not there to be interrupted."""
+        until = time.monotonic() + seconds
+        while (left := [job for job in jobs.values() if not job.done()]) and time.monotonic() < until:
+            self._interrupt({run_id for run_id, _, _ in jobs})
+            wait(left, _AGAIN_SECONDS)
 
     def _interrupt(self, runs: Iterable[str]) -> None:
         for run_id in runs:
@@ -147,10 +163,13 @@ class Worker:
 
     def _claim(self, threads: ThreadPoolExecutor, worker: str) -> bool:
         """Take the next task that is ready, if there is one and a thread is free; True to look again at once."""
-        if len(self._jobs) >= self._limits.tasks:
+        if len(self._jobs) + len(self._strays) >= self._limits.tasks:
             return False
         board, now = self._watch.board, self._project.clock()
-        claim = next(ready(board, self._watch.catalog, now, self._limits), None)
+        # Interrupts go by run, so nothing is taken of one that is still to be interrupted.
+        barred = {run_id for run_id, _, _ in self._strays}
+        tasks = ready(board, self._watch.catalog, now, self._limits)
+        claim = next((task for task in tasks if task.run_id not in barred), None)
         if claim is None:
             return False
         run = board.runs[claim.run_id]
@@ -194,10 +213,17 @@ class Worker:
     def _work(self, claim: Claim, known: Catalog, fence: Fence) -> None:
         """One attempt, from the claim to its end in the ledger."""
         with self._log_of(claim) as task_log, capture(task_log):
-            attempt = Attempt(self._project, self._executor.storage, fence, claim, application=self._application)
+            attempt = Attempt(
+                self._project,
+                self._executor.storage,
+                fence,
+                claim,
+                application=self._application,
+                published=self._newest.published,
+            )
             try:
                 problem = self._compute(attempt, claim, known, task_log)
-                if isinstance(problem, WorkCancelled) and self._handing_back:
+                if isinstance(problem, WorkCancelled):
                     attempt.hand_back("its worker was stopped")
                 else:
                     attempt.end(problem)
@@ -213,9 +239,9 @@ class Worker:
         """Compute, and give what stood against it."""
         problem: ServoError
         try:
-            order = order_for(self._project, claim, self._code.asset(claim), known)
+            order = order_for(self._project, claim, self._code.asset(claim), known, self._newest)
             attempt.of(order)
-            self._executor.execute(order, commit=attempt.commit, log=task_log)
+            self._executor.execute(order, commit=attempt.commit, log=task_log, scope=partial(in_log, task_log))
         except FencedOut:
             raise
         except ServoError as failure:
@@ -229,56 +255,6 @@ class Worker:
         return problem
 
 
-class _Code:
-    """The project's code as it is now: loaded again when any of its files has changed."""
-
-    def __init__(self, definitions: Callable[[], Definitions]) -> None:
-        self._load = definitions
-        self._lock = Lock()
-        self._read()
-
-    def _read(self) -> None:
-        self._definitions = self._load()
-        self._stamps = _stamps(self._definitions)
-
-    def asset(self, claim: Claim) -> Asset:
-        """The asset as it was planned. What does not load now, but did before, is as it was before."""
-        with self._lock:
-            problem: ServoError | None = None
-            asset = self._planned(claim)
-            if asset is None or _stamps(self._definitions) != self._stamps:
-                try:
-                    self._read()
-                except ServoError as failure:
-                    problem = failure
-                asset = self._planned(claim)
-            has = self._definitions.assets.get(claim.asset_key)
-        if asset is not None:
-            return asset
-        if problem is not None:
-            raise problem
-        what = "does not have it" if has is None else f"has code version {has.spec.code_version}"
-        raise TaskError(
-            f"{claim.asset_key} was planned with code version {claim.code_version}, but this worker {what}",
-            hint="run plan and workers from the same checkout, then `servo run retry`",
-        )
-
-    def _planned(self, claim: Claim) -> Asset | None:
-        asset = self._definitions.assets.get(claim.asset_key)
-        return asset if asset is not None and asset.spec.code_version == claim.code_version else None
-
-
-def _stamps(definitions: Definitions) -> list[tuple[int, int] | None]:
-    def stamp(path: str) -> tuple[int, int] | None:
-        try:
-            seen = os.stat(path)  # noqa: PTH116 (it is a text already, and there may be hundreds)
-        except OSError:
-            return None
-        return seen.st_mtime_ns, seen.st_size
-
-    return [stamp(str(path)) for path in definitions.files]
-
-
 def _trouble(problem: ServoError, stop: Event) -> None:
     log.warning("%s", problem, extra={"action": "worker.trouble"})
     stop.wait(_IDLE_SECONDS)
@@ -289,7 +265,7 @@ def open_worker(project: Project) -> Iterator[Worker]:
     """A worker of the project in this process. Spark starts with the first task, and ends with the block."""
     # A worker that cannot work must not take what others could do.
     require_spark(project.settings.spark)
-    _settle(project)
+    settle(project.settings)
     loaded = [load(project.settings)]
     deploy(project, loaded[0], actor="controller:worker")
 
@@ -299,16 +275,3 @@ def open_worker(project: Project) -> Iterator[Worker]:
     chosen = project.settings.spark
     with KeptSession(SparkSettings(master=chosen.master, remote=chosen.remote, conf=chosen.conf)) as spark:
         yield Worker(project, definitions, Executor(project.storage, spark))
-
-
-def _settle(project: Project) -> None:
-    """Have the user's code find its files and modules where the project is, wherever the worker was started.
-
-    Also in the processes in which Spark runs Python: they get the variable, and the folder.
-    """
-    root = project.settings.root
-    os.chdir(root)
-    folders = [str(folder) for folder in (root, root / "src") if folder.is_dir()]
-    sys.path += [folder for folder in folders if folder not in sys.path]
-    before = os.environ.get("PYTHONPATH")
-    os.environ["PYTHONPATH"] = os.pathsep.join([*folders, *([before] if before else [])])
