@@ -51,7 +51,7 @@ check: setup ## Check format, lint, types and layers
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy
-	@.venv/bin/lint-imports
+	@.venv/bin/lint-imports --no-cache
 
 format: setup ## Format the code and mend what lint can mend
 	@$(PY) -m ruff check --fix-only .
