@@ -22,6 +22,7 @@ from servo.events.model import DynamicPartitionsChanged
 from servo.ids import ulid_time
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.definitions_cache import quick_catalog
+from servo.runtime.deployed_state import DeployedState, look
 from servo.runtime.deploying import catalog, deploy, in_force, preview
 
 SHOP = """
@@ -249,16 +250,27 @@ def test_dynamic_partitions_have_the_values_of_the_moment(shop: Shop) -> None:
     assert known.spec("shop/a").partitions.everything(shop.now).count == 2
     assert not deploy(shop.project, shop.load()).changed  # what is known of them is not part of the definition
     assert quick_catalog(shop.settings) is None
-    assert preview(shop.load(), known).spec("shop/a").partitions.everything(shop.now).count == 2
+    assert preview(shop.load(), look(shop.project)).spec("shop/a").partitions.everything(shop.now).count == 2
 
 
 def test_a_preview_needs_no_ledger(shop: Shop) -> None:
     definitions = shop.load()
-    fresh = preview(definitions)
+    fresh = preview(definitions, DeployedState(position=0))
     assert fresh.graph.specs == definitions.graph.specs
     assert fresh.deployment_id is None
     deployed = deploy(shop.project, definitions).catalog
-    assert preview(definitions, deployed).asset_ids == deployed.asset_ids
+    assert preview(definitions, look(shop.project)).asset_ids == deployed.asset_ids
+
+
+def test_a_preview_knows_an_asset_that_comes_back(shop: Shop) -> None:
+    whole = (shop.root / "definitions.py").read_text()
+    before = deploy(shop.project, shop.load()).catalog
+    shop.write("from servo import asset\n\n@asset\ndef other(context):\n    return None\n")
+    assert deploy(shop.project, shop.load()).removed
+    (shop.root / "definitions.py").write_text(whole)
+    foreseen = preview(shop.load(), look(shop.project)).asset_ids
+    assert foreseen == before.asset_ids
+    assert deploy(shop.project, shop.load()).catalog.asset_ids == foreseen
 
 
 # ── the cache ────────────────────────────────────────────────────────────────────────────────────────────────────

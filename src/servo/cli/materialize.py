@@ -92,7 +92,7 @@ def see_through(opened: Project, runs: Runs, requested: Requested, *, wait: bool
     details = runs.show(run.run_id)
     if as_json:
         echo_json(_receipt(requested) | outcome_document(run, details))
-        return 0 if run.status == "SUCCEEDED" else 1
+        return 0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1
     return summarize(run, details)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from servo.cli.opening import actor, data
+from servo.cli.opening import actor, data, project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -18,7 +18,7 @@ from servo.cli.values import moment, plain
 
 @click.group()
 def partition() -> None:
-    """The history of a partition, and the way back to what it was."""
+    """The history of a partition, the way back to what it was, and the values of dynamic dimensions."""
 
 
 @partition.command()
@@ -60,6 +60,36 @@ def rollback(asset: str, partitions: tuple[str, ...], to: str | None, reason: st
     for one in done["partitions"]:
         note(f"  {label(one['partition_key'])} → {one['materialization_id']}")
     click.echo(f"✓ rolled back {counted(len(done['partitions']), 'partition')} of {done['asset']}")
+
+
+@partition.command()
+@click.argument("dimension")
+@click.argument("values", nargs=-1, required=True, metavar="VALUE…")
+@json_option
+def add(dimension: str, values: tuple[str, ...], as_json: bool) -> None:
+    """Add values to a dynamic dimension: each is a partition from now on, of every asset that has the dimension."""
+    _changed(dimension, added=values, as_json=as_json)
+
+
+@partition.command()
+@click.argument("dimension")
+@click.argument("values", nargs=-1, required=True, metavar="VALUE…")
+@json_option
+def remove(dimension: str, values: tuple[str, ...], as_json: bool) -> None:
+    """Take values away from a dynamic dimension. What was computed for them stays."""
+    _changed(dimension, removed=values, as_json=as_json)
+
+
+def _changed(dimension: str, *, added: tuple[str, ...] = (), removed: tuple[str, ...] = (), as_json: bool) -> None:
+    from servo.runtime.dynamics import change_partitions
+
+    with project(as_json=as_json, create=True) as opened:
+        event_id = change_partitions(opened, dimension, added=added, removed=removed, actor=actor())
+    if as_json:
+        echo_json({"event_id": event_id, "dimension": dimension, "added": added, "removed": removed})
+        return
+    done = "added to" if added else "removed from"
+    click.echo(f"✓ {counted(len(added or removed), 'value')} {done} {dimension}")
 
 
 def _cells(row: dict[str, Any], *, whole: bool) -> tuple[Any, ...]:

@@ -18,6 +18,7 @@ from servo.cli.values import plain, text
 from servo.errors import Conflict, EnvironmentProblem, ServoError
 
 if TYPE_CHECKING:
+    from servo.runtime.embedded import Workplace
     from servo.runtime.progress import RunProgress, TaskProgress
     from servo.runtime.runs import Requested
     from servo.runtime.wiring import Project
@@ -36,7 +37,7 @@ def wait_for(project: Project, requested: Requested, *, as_json: bool) -> RunPro
         return already
     interrupt = _Interrupt(requested.run_id, as_json=as_json)
     with reacting(interrupt), working(project, run_id=requested.run_id) as place:
-        interrupt.embedded = place.embedded
+        interrupt.place = place
         if place.embedded and not as_json:
             aside("no worker is running: one is started for this run (`servo up` keeps one warm)")
         try:
@@ -106,11 +107,11 @@ class _Interrupt:
     def __init__(self, run_id: str, *, as_json: bool) -> None:
         self._run_id = run_id
         self._as_json = as_json
-        self.embedded = True
+        self.place: Workplace | None = None  # None: nobody is at work yet
 
     def __call__(self) -> None:
         run_id = self._run_id
-        if not self.embedded:
+        if self.place is not None and not self.place.embedded:
             raise Left(f"{run_id} goes on without you", f"cancel it with `servo run cancel {run_id}`")
         if not self._as_json:
             aside(f"cancelling {run_id} …  (Ctrl-C again to leave at once)")
@@ -135,6 +136,7 @@ def outcome_document(run: RunProgress, details: dict[str, Any]) -> dict[str, Any
         "run_id": run.run_id,
         "status": run.status,
         "reason": run.reason,
+        "waiting_for_approval": run.parked,
         "requested_at": plain(run.requested_at),
         "started_at": plain(run.started_at),
         "finished_at": plain(run.finished_at),
@@ -166,6 +168,10 @@ def summarize(run: RunProgress, details: dict[str, Any]) -> int:
     failed_checks(details["checks"])
     if run.status == "SUCCEEDED":
         return 0
+    if run.parked:
+        waiting = [task.asset_key for task in run.tasks if task.state == "WAITING_APPROVAL"]
+        note(f"  {', '.join(waiting)}: written and checked, and published once it is approved")
+        return 1 if run.failed else 0
     if run.reason and not details["failures"]:
         note(f"  {text(run.reason)}")
     lost = run.total - run.succeeded

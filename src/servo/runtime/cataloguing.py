@@ -8,6 +8,7 @@ from datetime import datetime
 from servo.assets.loading import load
 from servo.errors import LedgerNotFound
 from servo.planning.catalog import Catalog
+from servo.runtime.deployed_state import DeployedState, look
 from servo.runtime.deploying import catalog, deploy, in_force, preview, quick_catalog
 from servo.runtime.wiring import Project
 
@@ -18,7 +19,7 @@ def deployed_catalog(project: Project, *, actor: str, sound: Callable[[Catalog],
         sound(known)
         return known
     loaded = load(project.settings)
-    sound(preview(loaded, catalog(project)))
+    sound(preview(loaded, look(project)))
     return deploy(project, loaded, actor=actor).catalog
 
 
@@ -27,10 +28,10 @@ def local_catalog(project: Project) -> Catalog:
     try:
         if (known := _remembered(project)) is not None:
             return known
-        deployed = catalog(project)
+        state = look(project)
     except LedgerNotFound:
-        deployed = None
-    return preview(load(project.settings), deployed)
+        state = DeployedState(position=0)
+    return preview(load(project.settings), state)
 
 
 def recorded_catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any
 
 import msgspec
 
-from servo.errors import DataNotFound
+from servo.errors import AppendConflict, Conflict, DataNotFound
 from servo.events import Proposal
 from servo.events.columns import EarlierMaterializations
 from servo.events.model import RolledBack
 from servo.execution.protocol import Place
 from servo.execution.vacuum import Removed, vacuum
 from servo.ids import is_ulid, ulid_time
+from servo.ledger.protocol import Condition
 from servo.partitions import PartitionKey, PartitionSet
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.inputs import Current, current
@@ -45,6 +47,7 @@ _OLDEST_ATTEMPT = """
     WHERE t.state = 'RUNNING' AND r.finished_version IS NULL
 """
 _PATIENCE = 60.0
+_TRIES = 50
 
 
 class Table(msgspec.Struct, frozen=True, kw_only=True):
@@ -127,6 +130,23 @@ class Data:
         self, asset: str, partitions: Sequence[str], *, to: str | None = None, reason: str, actor: str
     ) -> dict[str, Any]:
         """Make earlier materializations current again: of a moment, a given one, or the one before each."""
+        for _ in range(_TRIES):
+            # Decided on what is there now: if anything happens meanwhile, it is looked at again.
+            position = self._project.ledger.head().position
+            fact = self._going_back(asset, partitions, to, reason)
+            proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
+            with suppress(AppendConflict):
+                (receipt,) = self._project.ledger.append([proposal], Condition(position=position))
+                back = zip(fact.partitions.keys, fact.partitions.materialization_ids, strict=True)
+                return {
+                    "event_id": receipt.event_id,
+                    "rollback_id": fact.rollback_id,
+                    "asset": fact.asset_key,
+                    "partitions": [{"partition_key": key, "materialization_id": name} for key, name in back],
+                }
+        raise Conflict(f"{asset} changes faster than it can be looked at", hint="try again")
+
+    def _going_back(self, asset: str, partitions: Sequence[str], to: str | None, reason: str) -> RolledBack:
         known = recorded_catalog(self._project)
         key = known.graph.resolve(asset)
         definition, asset_id = known.spec(key).partitions, known.asset_id(key)
@@ -141,7 +161,7 @@ class Data:
             for one, rows in history.items()
         ]
         self._require_files(asset_id, back)
-        fact = RolledBack(
+        return RolledBack(
             rollback_id=self._project.mint(),
             asset_id=asset_id,
             asset_key=key,
@@ -155,16 +175,6 @@ class Data:
             ),
             reason=reason,
         )
-        now = self._project.clock()
-        (receipt,) = self._project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
-        return {
-            "event_id": receipt.event_id,
-            "rollback_id": fact.rollback_id,
-            "asset": key,
-            "partitions": [
-                {"partition_key": row["partition_key"], "materialization_id": row["materialization_id"]} for row in back
-            ],
-        }
 
     # ── removing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -177,14 +187,16 @@ class Data:
         made = snapshot.query(_EVERYTHING).rows
         unfinished = snapshot.query("SELECT run_id FROM runs WHERE finished_version IS NULL").rows
         [(begun,)] = snapshot.query(_OLDEST_ATTEMPT).rows
+        grace = timedelta(hours=project.settings.retention.grace_hours)
+        # What an attempt makes or reads while it runs is in use, however short the grace.
+        settled = now if begun is None else min(now, begun)
         return vacuum(
             project.storage,
             referenced={materialization_id for _, _, materialization_id, _ in made},
-            released=_released(made, project.settings.retention, now),
+            released=_released(made, project.settings.retention, now, before=settled - grace),
             working={run_id for (run_id,) in unfinished},
-            # What an attempt makes while it runs may be on its way, however short the grace.
-            now=now if begun is None else min(now, begun),
-            grace=timedelta(hours=project.settings.retention.grace_hours),
+            now=settled,
+            grace=grace,
             dry_run=dry_run,
         )
 
@@ -232,16 +244,24 @@ def _earlier(rows: list[dict[str, Any]], then: str | None, to: str | None, what:
     return earlier[0]
 
 
-def _released(made: Sequence[tuple[Any, ...]], retention: RetentionSettings, now: datetime) -> set[str]:
-    """The materializations that retention lets go: too many versions ago, or too many days."""
+def _released(
+    made: Sequence[tuple[Any, ...]], retention: RetentionSettings, now: datetime, *, before: datetime
+) -> set[str]:
+    """The materializations that retention lets go: too many versions ago, or too many days.
+
+    Only those which a newer one had replaced by then: whoever began to read earlier may still be at it.
+    """
     released: set[str] = set()
     for _, versions in groupby(made, key=lambda row: row[:2]):
+        newer: str | None = None
         for number, (_, _, materialization_id, stays) in enumerate(versions):
+            replaced = newer is not None and ulid_time(newer) <= before
+            newer = materialization_id
             many = retention.versions is not None and number >= retention.versions
             age = now - ulid_time(materialization_id)
             old = retention.days is not None and age > timedelta(days=retention.days)
             # What both rules speak of must be let go by both.
             allowed = [rule for rule, given in ((many, retention.versions), (old, retention.days)) if given is not None]
-            if allowed and all(allowed) and not stays:
+            if allowed and all(allowed) and replaced and not stays:
                 released.add(materialization_id)
     return released

@@ -46,7 +46,7 @@ def deploy(project: Project, definitions: Definitions, *, actor: str = "controll
     later one looks again."""
     for attempt in range(_TRIES):
         state = look(project)
-        facts = deployment_facts(state, definitions, mint=project.mint, mint_asset=project.new_asset_id)
+        facts = deployment_facts(state, definitions, mint=project.mint, mint_asset=lambda _: project.new_asset_id())
         if not facts:
             done = Deployment(catalog=state.catalog(project.settings), changed=False)
             remember(project.settings, definitions, done.catalog)
@@ -116,17 +116,14 @@ def in_force(project: Project, known: Catalog) -> bool:
     return not any(event.event_type in _CHANGES for event in events[1:])
 
 
-def preview(definitions: Definitions, deployed: Catalog | None = None) -> Catalog:
+def preview(definitions: Definitions, state: DeployedState) -> Catalog:
     """The catalog that the definitions would give; assets that were never deployed have no id but their key."""
-    known = {} if deployed is None else deployed.asset_ids
-    specs = definitions.graph.specs
-    ids = {key: known.get(key) or known.get(spec.renamed_from or key, key) for key, spec in specs.items()}
     return Catalog.of(
-        specs.values(),
-        ids,
-        deployment_id=None if deployed is None else deployed.deployment_id,
-        number=0 if deployed is None else deployed.number,
-        dynamic={} if deployed is None else deployed.dynamic,
+        definitions.graph.specs.values(),
+        _asset_ids(state, definitions, lambda key: key),
+        deployment_id=state.deployment_id,
+        number=state.number,
+        dynamic=state.dynamic,
     )
 
 
@@ -134,7 +131,7 @@ def preview(definitions: Definitions, deployed: Catalog | None = None) -> Catalo
 
 
 def deployment_facts(
-    state: DeployedState, definitions: Definitions, *, mint: Callable[[], str], mint_asset: Callable[[], str]
+    state: DeployedState, definitions: Definitions, *, mint: Callable[[], str], mint_asset: Callable[[str], str]
 ) -> list[Fact]:
     """What must be recorded so that the definitions take effect; nothing if they already have."""
     ids = _asset_ids(state, definitions, mint_asset)
@@ -175,7 +172,7 @@ def _is_left_behind(one: DeployedAutomation, names: Collection[str]) -> bool:
     return not one.gone and DECLARED in one.definition.settings and one.definition.name not in names
 
 
-def _asset_ids(state: DeployedState, definitions: Definitions, mint_asset: Callable[[], str]) -> dict[str, str]:
+def _asset_ids(state: DeployedState, definitions: Definitions, mint_asset: Callable[[str], str]) -> dict[str, str]:
     """The id of each asset: that of its name, now or before it was removed; that of its old name; or a new one."""
     there = {asset.asset_key: asset.asset_id for asset in state.present}
     gone = {asset.asset_key: asset.asset_id for asset, present in state.assets if not present}
@@ -183,7 +180,7 @@ def _asset_ids(state: DeployedState, definitions: Definitions, mint_asset: Calla
     for key, spec in definitions.graph.specs.items():
         before = spec.renamed_from
         known = there.get(key) or (before and there.get(before)) or gone.get(key) or (before and gone.get(before))
-        ids[key] = known or mint_asset()
+        ids[key] = known or mint_asset(key)
     if len(set(ids.values())) < len(ids):
         twice = next(key for key in ids if list(ids.values()).count(ids[key]) > 1)
         raise InvalidDefinition(f"{twice} shares its history with another asset", hint="mend renamed_from")
