@@ -187,6 +187,20 @@ def test_failures_that_are_not_a_partitions_own_are_not_searched_for_long(kitche
 
 
 @asset(partitions=days, batch=True)
+def late_landing(context) -> DataFrame:
+    """The first eight days are not there, and each says so in the same words."""
+    if any(one["date"].day <= 8 for one in context.partitions):
+        raise OSError("not landed")
+    return context.spark.createDataFrame([(one["date"],) for one in context.partitions], "date date")
+
+
+def test_many_that_fail_alike_do_not_take_good_ones_with_them(kitchen: Kitchen) -> None:
+    results = kitchen.run(late_landing, MONTH)
+    assert [day for day, result in results.items() if result.outcome is Outcome.FAILED] == MONTH[:8]
+    assert len(kitchen.current["id-late_landing"]) == 22
+
+
+@asset(partitions=days, batch=True)
 def full_disk(context) -> DataFrame:
     calls.append(len(context.partitions))
     raise OSError(28, "No space left on device")

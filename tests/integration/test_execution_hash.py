@@ -137,6 +137,8 @@ def test_the_order_of_columns_and_the_layout_do_not_matter(spark: SparkSession) 
     frame = spark.sql("SELECT id AS b, id % 7 AS a, struct(id AS y, 'x' AS z) AS `c.d` FROM range(0, 100, 1, 4)")
     other = frame.select("`c.d`", "a", "b").repartition(3).withColumn("part", F.lit("whatever"))
     assert hashed(other) == hashed(frame)
+    twins = spark.sql("SELECT struct(1 AS b, 2 AS `it's \\`) AS a, 3 AS b")
+    assert hashed(twins.alias("a")) == hashed(twins), "the alias of a frame is not part of it"
     assert hashed(frame.withColumnRenamed("a", "e")) != hashed(frame), "a column's name is part of it"
     assert hashed(frame.withColumn("a", F.col("a").cast("int"))) != hashed(frame), "a column's type is part of it"
 

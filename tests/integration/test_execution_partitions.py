@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -61,6 +62,42 @@ def test_rows_come_out_typed_with_their_dimensions_and_inputs_are_those_of_the_p
     assert staged.files == len([file for file in files if file.suffix == ".parquet"]) == 1
     assert not [file for file in files if file.name.startswith("_")], "markers of Spark's were published"
     assert not kitchen.leftovers()
+
+
+@asset(partitions=days, batch=True)
+def noted(context) -> DataFrame:
+    context.metadata |= {"source": "s3://land", "files": 3, "at": context.partitions[0]["date"], ("no", "text"): 1}
+    return context.spark.createDataFrame([(one["date"],) for one in context.partitions], "date date")
+
+
+@asset(partitions=days)
+def noted_at_length(context) -> DataFrame:
+    context.metadata["long"] = "x" * 100_000
+    return context.spark.range(1)
+
+
+@asset(partitions=days)
+def noted_without_end(context) -> DataFrame:
+    context.metadata["itself"] = context.metadata
+    return context.spark.range(1)
+
+
+def test_metadata_is_one_line_of_the_log(kitchen: Kitchen, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, logger=kitchen.log.name)
+    kitchen.run(noted, ["2025-01-01", "2025-01-02"])
+    line = '{"source": "s3://land", "files": 3, "at": "2025-01-01", "(\'no\', \'text\')": 1}'
+    assert caplog.messages == [f"2025-01-01 and 1 more: metadata {line}"]
+    caplog.clear()
+    kitchen.run(noted_at_length, ["2025-01-01"])
+    assert [len(message) < 3_000 for message in caplog.messages] == [True]
+    assert caplog.messages[0].startswith('2025-01-01: metadata {"long": "xxx')
+    caplog.clear()
+    result = kitchen.run(noted_without_end, ["2025-01-01"])["2025-01-01"]
+    assert result.outcome is Outcome.SUCCEEDED
+    assert caplog.messages == ["2025-01-01: metadata that is no JSON: ValueError"]
+    caplog.clear()
+    kitchen.run(orders, ["2025-01-01"])
+    assert caplog.messages == []
 
 
 def test_a_second_run_is_a_new_materialization_and_the_first_stays_as_it_was(kitchen: Kitchen) -> None:

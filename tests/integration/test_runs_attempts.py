@@ -18,7 +18,7 @@ import pytest
 
 from servo.assets.loading import load
 from servo.controllers.dispatch import Claim, Limits, ready
-from servo.errors import DataNotFound, FencedOut, LedgerUnavailable, StorageFailed, WorkCancelled
+from servo.errors import DataNotFound, FencedOut, LedgerUnavailable, StorageFailed, TaskError, WorkCancelled
 from servo.events import Proposal, decode
 from servo.events.columns import Outcome
 from servo.events.model import CheckpointRequested, TaskFinished, TaskRetryScheduled, TaskStarted
@@ -50,6 +50,10 @@ def plain(context): ...
 
 @asset(partitions=days, retry=Retry(attempts=2, delay=timedelta(seconds=5)))
 def patient(context): ...
+
+
+@asset(partitions=days, retry=Retry(attempts=2, delay=timedelta(0)))
+def brisk(context): ...
 
 
 @asset(partitions=days, approval=Approval("finance"))
@@ -112,15 +116,15 @@ class Begun:
         return self.shop.runs.progress(self.run_id).status
 
 
-def begin(shop: Site, asset: str, worker: str = "w1") -> Begun:
+def begin(shop: Site, asset: str, worker: str = "w1", *, ordered: bool = True) -> Begun:
     shop.project.leases.beat(Holder.here("worker", worker), 1000)
     run_id = shop.request(asset, partitions=DAYS)
     control = Control(shop.project)
     control.step()
-    return claimed(shop, run_id, control, worker)
+    return claimed(shop, run_id, control, worker, ordered=ordered)
 
 
-def claimed(shop: Site, run_id: str, control: Control, worker: str) -> Begun:
+def claimed(shop: Site, run_id: str, control: Control, worker: str, *, ordered: bool = True) -> Begun:
     project = shop.project
     watch = Watch(project)
     watch.refresh()
@@ -144,12 +148,10 @@ def claimed(shop: Site, run_id: str, control: Control, worker: str) -> Begun:
         worker=worker,
         position=receipt.position,
     )
-    attempt = Attempt(project, project.storage, fence, claim)
-    attempt.of(
-        order_for(
-            project, claim, load(project.settings).assets[claim.asset_key], watch.catalog, NewestVersions(project)
-        )
-    )
+    attempt = Attempt(project, project.storage, fence, claim, watch.catalog.spec(claim.asset_key))
+    if ordered:
+        asset = load(project.settings).assets[claim.asset_key]
+        attempt.of(order_for(project, claim, asset, watch.catalog, NewestVersions(project)))
     return Begun(shop, run_id, claim, attempt, control)
 
 
@@ -202,6 +204,77 @@ def test_a_worker_that_is_stopped_while_the_run_is_cancelled_ends_it(shop: Site)
     begun.attempt.hand_back("its worker was stopped")
     assert set(begun.outcomes().values()) == {Outcome.CANCELLED}
     assert begun.ended() == "CANCELLED"
+
+
+def test_what_was_moved_before_it_was_refused_is_moved_no_second_time(shop: Site) -> None:
+    """A cancel comes between two groups: the executor raises what the commit raised, and its worker hands back."""
+    begun = begin(shop, "plain")
+    commit(begun, [begun.keys[:1]])
+    begun.cancel()
+    with pytest.raises(WorkCancelled):
+        commit(begun, [begun.keys[1:]])
+    assert begun.attempt._fence.cancelled
+    begun.attempt.hand_back("its worker was stopped")
+    assert set(begun.outcomes().values()) == {Outcome.CANCELLED}
+    assert begun.current() == []
+    assert begun.ended() == "CANCELLED"
+
+
+def test_what_was_moved_before_the_ledger_went_away_is_recorded_where_it_is(
+    shop: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = begin(shop, "plain")
+    commit(begun, [begun.keys[:2]])
+    with monkeypatch.context() as away:
+        away.setattr(fencing, "_TRIES", 0)
+        with pytest.raises(LedgerUnavailable):
+            commit(begun, [begun.keys[2:]])
+    begun.attempt.hand_back("its ledger was away")
+    assert begun.current() == list(begun.keys[:2])
+    assert len(shop.rows("plain")) == 2
+    [fact] = begun.finished()
+    assert [len(shop.files_of(name or "")) for name in fact.partitions.materialization_ids()] == [1, 1]
+
+
+def test_a_cancel_while_the_disk_is_full_is_still_a_cancel(shop: Site) -> None:
+    for ending in ("end", "hand_back"):
+        begun = begin(shop, "plain")
+        commit(begun, [begun.keys])
+        for folder in (shop.path / ".servo").rglob("_staging"):
+            shutil.rmtree(folder)
+        begun.cancel()
+        begun.attempt.end(None) if ending == "end" else begun.attempt.hand_back("its worker was stopped")
+        assert begun.finished()[-1].outcome is Outcome.CANCELLED
+        assert begun.ended() == "CANCELLED"
+
+
+def test_what_fails_before_it_begins_is_tried_as_often_as_its_asset_says(shop: Site) -> None:
+    begun = begin(shop, "patient", ordered=False)
+    assert begun.attempt.end(TaskError("nothing can be found", hint="look")) is None
+    [again] = [fact for fact in shop.facts(begun.run_id) if isinstance(fact, TaskRetryScheduled)]
+    assert again.settled == []
+    assert shop.task(begun.run_id).state == "RETRY_WAIT"
+
+
+def test_only_what_trying_again_can_mend_is_tried_again(shop: Site) -> None:
+    begun = begin(shop, "brisk")
+    good, bad, broken = begun.keys
+    begun.attempt.commit(
+        [
+            *begun.made(good),
+            PartitionResult(key=bad, outcome=Outcome.FAILED, error="a blocking check failed"),
+            PartitionResult(key=broken, outcome=Outcome.FAILED, error="a connection broke", retryable=True),
+        ]
+    )
+    assert begun.attempt.end(None) is None
+    another = claimed(shop, begun.run_id, begun.control, "w2")
+    assert another.keys == (broken,)
+    another.attempt.commit(another.made(broken))
+    assert another.attempt.end(None) is Outcome.FAILED
+    assert another.ended() == "FAILED"
+    assert another.outcomes() == {good: Outcome.SUCCEEDED, bad: Outcome.FAILED, broken: Outcome.SUCCEEDED}
+    assert "a blocking check failed" in (shop.runs.progress(begun.run_id).reason or "")
+    assert begun.current() == [good, broken]
 
 
 def test_what_a_stopped_worker_hands_back_is_the_rest(shop: Site) -> None:

@@ -42,6 +42,7 @@ class History:
         self.attempts: Counter[Task] = Counter()
         self.losses: Counter[Task] = Counter()
         self.ends: dict[Task, TaskFinished] = {}
+        self.settled: dict[Task, set[str]] = defaultdict(set)
         self.outcomes: dict[Task, dict[str, Outcome]] = defaultdict(dict)
         for event in events:
             self._take(event)
@@ -67,6 +68,7 @@ class History:
             case TaskRetryScheduled():
                 started = self.running.pop((fact.run_id, fact.task_key))
                 assert started.attempt == fact.attempt
+                self.settled[fact.run_id, fact.task_key].update(fact.settled)
                 self.losses[fact.run_id, fact.task_key] += event.actor == LOST
                 assert self.losses[fact.run_id, fact.task_key] <= MOST_LOSSES
             case TaskFinished():
@@ -101,6 +103,7 @@ class History:
             assert (held.worker, held.attempt) == (event.actor.removeprefix("worker:"), fact.attempt)
         for key, outcome in zip(fact.partitions.keys, fact.partitions.outcomes(), strict=True):
             assert self.outcomes[task].get(key) is not Outcome.SUCCEEDED, f"{task} {key} was computed twice"
+            assert key not in self.settled[task], f"{task} {key} was computed again, in vain"
             self.outcomes[task][key] = outcome
         if fact.final:
             self.running.pop(task, None)

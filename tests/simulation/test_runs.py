@@ -72,6 +72,7 @@ def test_everything_that_can_happen_happens_in_some_world() -> None:
             "crash",
             "fenced",
             "refused",
+            "settled",
             "CheckpointDecided",
             "CheckpointExpired",
             "controller:anti-entropy TaskFinished",

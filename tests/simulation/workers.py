@@ -31,7 +31,8 @@ class Job:
         self.position = position
         self.retry = retry
         self.left = list(claim.keys)
-        self.failed = False
+        self.failed = bool(claim.failed_before)
+        self.settled: list[str] = []  # what failed here in a way that trying again does not mend
         self.retryable = False
         self.made = claim.succeeded_before
         self.part = 0
@@ -133,8 +134,13 @@ class Worker(Actor):
         waits = self.world.catalog.spec(job.claim.asset_key).approval is not None
         good = Outcome.STAGED if waits else Outcome.SUCCEEDED
         outcomes = [Outcome.FAILED if self.random.random() < 0.12 else good for _ in done]
-        job.failed |= Outcome.FAILED in outcomes
-        job.retryable |= self.random.random() < 0.8
+        for key, outcome in zip(done, outcomes, strict=True):
+            if outcome is Outcome.FAILED:
+                job.failed = True
+                if self.random.random() < 0.8:
+                    job.retryable = True
+                else:
+                    job.settled.append(key)
         facts = self._facts(job, done, outcomes)
         try:
             self._commit(job, facts)
@@ -190,9 +196,14 @@ class Worker(Actor):
         if staged:
             facts.append(self._checkpoint(claim, staged))
         if retry_at is not None:
+            self.world.seen["settled"] += bool(job.settled)
             facts.append(
                 TaskRetryScheduled(
-                    run_id=claim.run_id, task_key=claim.task_key, attempt=claim.attempt, retry_at=retry_at
+                    run_id=claim.run_id,
+                    task_key=claim.task_key,
+                    attempt=claim.attempt,
+                    retry_at=retry_at,
+                    settled=job.settled,
                 )
             )
         return facts

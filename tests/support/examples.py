@@ -250,6 +250,14 @@ EXAMPLES: dict[str, Fact] = {
         retry_at=datetime(2025, 1, 15, 12, 0, 30, 500_000, tzinfo=UTC),
         reason="connection reset",
     ),
+    "TaskRetryScheduled.v1.settled": TaskRetryScheduled(
+        run_id=RUN,
+        task_key="shop/orders#0",
+        attempt=2,
+        retry_at=datetime(2025, 1, 15, 12, 0, 30, 500_000, tzinfo=UTC),
+        reason="a blocking check failed",
+        settled=DAYS,
+    ),
     "TaskFinished.v1": TaskFinished(
         run_id=RUN,
         task_key="shop/orders#0",

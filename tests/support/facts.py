@@ -391,6 +391,7 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         attempt=st.integers(1, 3),
         retry_at=moments,
         reason=maybe_texts,
+        settled=key_lists,
     ),
     TaskFinished: of_an_asset(
         TaskFinished,

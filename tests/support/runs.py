@@ -106,10 +106,12 @@ class Story:
         self.happens(fact, actor="worker:w1")
         return fact
 
-    def retried(self, name: str, task: str, attempt: int = 1, minutes: float = 1, actor: str = "worker:w1") -> None:
+    def retried(
+        self, name: str, task: str, attempt: int = 1, minutes: float = 1, actor: str = "worker:w1", **more: Any
+    ) -> None:
         """Another attempt is due so many minutes later."""
         again = TaskRetryScheduled(
-            run_id=f"run_{name}", task_key=task, attempt=attempt, retry_at=at(self.minute + 1 + minutes)
+            run_id=f"run_{name}", task_key=task, attempt=attempt, retry_at=at(self.minute + 1 + minutes), **more
         )
         self.happens(again, actor=actor)
 

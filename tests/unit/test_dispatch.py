@@ -6,7 +6,9 @@ from datetime import timedelta
 
 import pytest
 
-from servo.controllers import Limits, State, decide, next_wake, ready, unplanned
+from servo.controllers import Limits, State, decide, next_wake, ready, sweep, unplanned
+from servo.controllers.board import LOST
+from servo.controllers.retries import MOST_LOSSES
 from servo.events.columns import Outcome
 from servo.events.model import RunCancelRequested, RunFinished, RunPlanned, TaskFinished
 from servo.partitions import UNPARTITIONED, Daily, Static
@@ -206,6 +208,63 @@ def test_a_task_of_which_everything_was_recorded_before_its_worker_was_lost_has_
     finished, end = story.decided(decide(story.board, SHOP, story.now))
     assert (finished.outcome, finished.attempt, finished.partitions.keys) == (GOOD, 2, [])
     assert (end.outcome, finished.succeeded_so_far) == (GOOD, 3)
+
+
+def test_a_worker_lost_after_its_last_success_leaves_none_of_its_partitions_unsaid() -> None:
+    story = Story(SHOP)
+    story.planned("a", CHAIN)
+    story.started("a", "shop/orders")
+    story.finished("a", "shop/orders", {EU: GOOD, US: BAD, ASIA: GOOD})
+    story.started("a", "shop/revenue")
+    story.finished("a", "shop/revenue", {EU: GOOD, ASIA: GOOD}, final=False, part=1)
+    story.retried("a", "shop/revenue", actor=LOST)
+    revenue, total, _ = story.decided(decide(story.board, SHOP, story.now))
+    assert (revenue.task_key, revenue.outcome, revenue.error) == ("shop/revenue", GOOD, None)
+    assert (revenue.partitions.keys, list(revenue.partitions.outcomes())) == ([US], [SKIPPED])
+    assert (total.task_key, total.outcome) == ("shop/total", SKIPPED)
+
+
+def test_a_task_that_lost_too_many_workers_says_which_partitions_had_nothing_to_read() -> None:
+    story = Story(SHOP)
+    story.planned("a", CHAIN)
+    story.started("a", "shop/orders")
+    story.finished("a", "shop/orders", {EU: GOOD, US: BAD, ASIA: GOOD})
+    for attempt in range(1, MOST_LOSSES + 1):
+        story.started("a", "shop/revenue", attempt)
+        story.retried("a", "shop/revenue", attempt, actor=LOST)
+    story.started("a", "shop/revenue", MOST_LOSSES + 1)
+    (failed,) = story.decided(sweep(story.board, set(), story.now, SHOP))
+    said = dict(zip(failed.partitions.keys, failed.partitions.outcomes(), strict=True))
+    assert (failed.outcome, said) == (BAD, {EU: BAD, ASIA: BAD, US: SKIPPED})
+
+
+def test_what_trying_again_does_not_mend_is_not_tried_again() -> None:
+    story = Story(SHOP)
+    story.planned("a", CHAIN)
+    story.started("a", "shop/orders")
+    story.finished("a", "shop/orders", {EU: GOOD, US: BAD, ASIA: BAD}, final=False, part=1)
+    story.retried("a", "shop/orders", minutes=0, settled=[US], reason="a blocking check failed")
+    (claim,) = ready(story.board, SHOP, story.now, MANY)
+    assert (claim.keys, claim.failed_before, claim.failure) == ((ASIA,), 1, "a blocking check failed")
+    assert claim.lost_before == 0  # it failed, so it counts
+    story.started("a", "shop/orders", 2)
+    task = story.run("a").tasks["shop/orders"]
+    assert (task.failed, task.settled) == ({US}, {US})
+    story.finished("a", "shop/orders", {ASIA: GOOD}, final=False, part=1, attempt=2)
+    story.retried("a", "shop/orders", 2, actor=LOST)
+    failed = decide(story.board, SHOP, story.now)[0].facts[0]
+    assert (failed.outcome, failed.error, failed.partitions.keys) == (BAD, "a blocking check failed", [])
+    story.decided(decide(story.board, SHOP, story.now))
+    (claim,) = ready(story.board, SHOP, story.now, MANY)
+    assert (claim.task_key, set(claim.keys), claim.skipped) == ("shop/revenue", {EU, ASIA}, (US,))
+
+
+def test_what_is_for_others_takes_no_place_in_the_limits() -> None:
+    story = Story(SHOP)
+    story.planned("a", {"shop/orders": ALL}, size=1)
+    one = Limits(tasks=1)
+    (claim,) = ready(story.board, SHOP, story.now, one, fit=lambda claim: claim.task_key == "shop/orders#3")
+    assert claim.task_key == "shop/orders#3"
 
 
 # ── skipping ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from servo.errors import InvalidSettings
+from servo.execution.secrecy import at_launch
 from servo.ledger.address import without_password
 from servo.runtime.settings import (
     VARIABLES,
@@ -160,8 +161,16 @@ def test_spark_secrets_are_not_shown(tmp_path: Path) -> None:
         [spark.conf]
         spark.hadoop.fs.s3a.secret.key = "hunter2"
         spark.my.PassWord = "hunter2"
+        spark.hadoop.fs.azure.account.key.lake.dfs.core.windows.net = "hunter2"
+        spark.hadoop.fs.azure.sas.box.lake.blob.core.windows.net = "hunter2"
+        spark.my.credential = "hunter2"
+        spark.hadoop.fs.s3a.encryption.key = "hunter2"
+        spark.driver.extraJavaOptions = "-Xss4m -Djavax.net.ssl.keyStorePassword=hunter2"
+        spark.executor.extraJavaOptions = "-Dproxy=http://me:hunter2@proxy:3128"
+        spark.jdbc.other = "jdbc:mysql://host/db?user=me&password=hunter2"
         spark.jdbc.url = "postgresql://me:hunter2@host/db"
         spark.plain = "seen"
+        spark.sql.shuffle.partitions = 7
     """
     settings = load(tmp_path, toml)
     assert settings.spark.conf["spark.my.PassWord"] == "hunter2"
@@ -169,6 +178,27 @@ def test_spark_secrets_are_not_shown(tmp_path: Path) -> None:
         assert "hunter2" not in text
         assert "sc://host:15002/;***" in text
         assert "spark.plain=seen" in text
+        assert "spark.sql.shuffle.partitions=7" in text
+        assert "spark.jdbc.url=postgresql://me:***@host/db" in text
+
+
+def test_only_what_a_jvm_must_know_at_its_start_is_on_its_command_line() -> None:
+    needed = {
+        "spark.master": "local[2]",
+        "spark.driver.memory": "2g",
+        "spark.driver.extraJavaOptions": "-Xss4m",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.jars.packages": "a:b:1",
+        "spark.submit.deployMode": "client",
+    }
+    told_later = {
+        "spark.hadoop.fs.azure.account.key.lake": "x",
+        "spark.my.credential": "x",
+        "spark.jdbc.url": "postgresql://me:hunter2@host/db",
+        "spark.sql.shuffle.partitions": "7",
+        "spark.anything": "x",
+    }
+    assert at_launch(told_later | needed) == needed
 
 
 @pytest.mark.parametrize("ledger", ["sqlite:/x/l.db", "sqlite:///x/l.db", "sqlite:/x/y/../l.db"])

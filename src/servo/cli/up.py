@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from servo.cli.interrupts import reacting
-from servo.cli.opening import project
+from servo.cli.opening import actor, project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note
@@ -37,6 +37,8 @@ def up(workers: int, as_json: bool) -> None:
     The control loop plans runs, ends them and notices lost workers; it is in no JVM's process. A worker that dies is
     started again. More workers may run elsewhere: `servo worker`.
     """
+    from servo.runtime.cataloguing import deployed_catalog
+
     stop = Event()
 
     def stopping() -> None:
@@ -45,7 +47,8 @@ def up(workers: int, as_json: bool) -> None:
         stop.set()
 
     with project(as_json=as_json, create=True) as opened, reacting(stopping):
-        opened.ledger.head()  # what is wrong with the ledger is said before anything starts
+        # What is wrong with the ledger or with the definitions is said before anything starts.
+        deployed_catalog(opened, actor=actor())
         failure: list[BaseException] = []
         control = Thread(target=_control, args=(opened, stop, failure), name="control", daemon=True)
         control.start()

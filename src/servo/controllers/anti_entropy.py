@@ -7,7 +7,7 @@ from datetime import datetime
 
 from servo.controllers.board import LOST, Board
 from servo.controllers.decisions import Decision, ended
-from servo.controllers.remaining import remaining
+from servo.controllers.remaining import Remaining, remaining, with_skipped
 from servo.controllers.retries import after_loss
 from servo.controllers.states import RunState, TaskState
 from servo.events.columns import Outcome
@@ -37,16 +37,21 @@ def _facts(run: RunState, lost: list[TaskState], now: datetime, catalog: Catalog
         retry_at = after_loss(task.lost, now)
         if run.cancel_requested:
             why = f"the run was cancelled, and {reason}"
-            yield ended(run, task, Outcome.CANCELLED, keys=_left(run, task, catalog), error=why)
+            yield ended(run, task, Outcome.CANCELLED, keys=_keys(_left(run, task, catalog)), error=why)
         elif retry_at is None:
             why = f"{reason}, as were those of {task.lost} attempts before"
-            yield ended(run, task, Outcome.FAILED, keys=_left(run, task, catalog), error=why)
+            left = _left(run, task, catalog)
+            failed = ended(run, task, Outcome.FAILED, keys=_keys(left), error=why)
+            yield failed if left is None else with_skipped(failed, left.blocked)
         else:
             yield TaskRetryScheduled(
                 run_id=run.run_id, task_key=task.task_key, attempt=task.attempt, retry_at=retry_at, reason=reason
             )
 
 
-def _left(run: RunState, task: TaskState, catalog: Catalog | None) -> list[str]:
-    left = None if catalog is None else remaining(run, task, catalog)
+def _left(run: RunState, task: TaskState, catalog: Catalog | None) -> Remaining | None:
+    return None if catalog is None else remaining(run, task, catalog)
+
+
+def _keys(left: Remaining | None) -> list[str]:
     return [] if left is None else [str(key) for key in left.run]

@@ -155,7 +155,7 @@ class Board:
             run.started_at = event.occurred_at
         task.attempt, task.part = fact.attempt, 0
         task.worker, task.started_at, task.retry_at, task.reason = fact.worker, event.occurred_at, None, None
-        task.failed -= task.failed - task.rejected  # all of them are tried again
+        task.failed &= task.given_up  # all others are tried again
         _move(run, task, State.RUNNING)
 
     def _retry_scheduled(self, event: RecordedEvent, fact: TaskRetryScheduled) -> None:
@@ -164,8 +164,11 @@ class Board:
             return
         if event.actor == LOST:
             task.lost += 1
-        elif not task.failed - task.rejected:
+        elif not task.failed - task.given_up:
             task.handed_back += 1  # nothing failed, so it was not the task that gave up
+        if settled := task.failed.intersection(fact.settled):
+            task.settled |= settled
+            task.settled_reason = task.settled_reason or fact.reason
         task.worker, task.retry_at, task.reason = None, fact.retry_at, fact.reason
         _move(run, task, State.RETRY_WAIT)
 

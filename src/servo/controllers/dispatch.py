@@ -6,7 +6,7 @@ All of it follows from the board and the moment. Slots are derived from the task
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from heapq import nsmallest
 from typing import Protocol
@@ -15,7 +15,7 @@ import msgspec
 
 from servo.controllers.board import Board
 from servo.controllers.decisions import Decision, ended
-from servo.controllers.remaining import remaining
+from servo.controllers.remaining import remaining, with_skipped
 from servo.controllers.states import RunState, State, TaskState
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
@@ -70,6 +70,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str]
     succeeded_before: int
     lost_before: int  # earlier attempts that do not count
+    failed_before: int = 0  # partitions that are given up: however the rest ends, the task has failed
+    failure: str | None = None  # what the first of them died of
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -88,8 +90,12 @@ def unplanned(board: Board, limits: Limits) -> list[RunState]:
     return [run for run in _admitted(board, limits) if not run.planned and not run.cancel_requested]
 
 
-def ready(board: Board, catalog: Catalog, now: datetime, limits: Limits) -> Iterator[Claim]:
+def ready(
+    board: Board, catalog: Catalog, now: datetime, limits: Limits, *, fit: Callable[[Claim], bool] = lambda _: True
+) -> Iterator[Claim]:
     """Tasks that may start now, most urgent first; all of them together keep within the limits.
+
+    What does not `fit` whoever asks is left to others, and takes no place in the limits.
 
     Worked out one by one as they are asked for, so the board must not change meanwhile.
     """
@@ -107,7 +113,7 @@ def ready(board: Board, catalog: Catalog, now: datetime, limits: Limits) -> Iter
             if pool in limits.pools and used[pool] >= limits.pools[pool]:
                 continue
             claim = _claim(run, task, catalog)
-            if claim is None:
+            if claim is None or not fit(claim):
                 continue
             yield claim
             used[pool] += 1
@@ -169,6 +175,8 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
         tags=run.tags,
         succeeded_before=len(task.succeeded) + len(task.staged),
         lost_before=task.spared,
+        failed_before=len(task.given_up),
+        failure=task.settled_reason,
     )
 
 
@@ -228,7 +236,7 @@ def _settled(run: RunState, catalog: Catalog) -> Iterator[TaskFinished]:
 def _decided(run: RunState, task: TaskState) -> TaskFinished:
     """The end of a task whose approvals have all been given or refused."""
     if task.failed:
-        return ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.reason)
+        return ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.settled_reason or task.reason)
     return ended(run, task, Outcome.SUCCEEDED)
 
 
@@ -244,11 +252,12 @@ def _ending(run: RunState, task: TaskState, catalog: Catalog) -> TaskFinished | 
     if left.run:
         return None
     if task.staged:
-        return ended(run, task, Outcome.STAGED)
-    if task.rejected:
-        return ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.reason)
+        return with_skipped(ended(run, task, Outcome.STAGED), left.blocked)
+    if task.given_up:
+        failed = ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.settled_reason or task.reason)
+        return with_skipped(failed, left.blocked)
     if task.succeeded:
-        return ended(run, task, Outcome.SUCCEEDED)
+        return with_skipped(ended(run, task, Outcome.SUCCEEDED), left.blocked)
     why = f"{', '.join(left.by)} did not give what it reads"
     return ended(run, task, Outcome.SKIPPED, keys=map(str, left.blocked), error=why)
 

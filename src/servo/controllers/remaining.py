@@ -6,6 +6,8 @@ import msgspec
 
 from servo.controllers.states import RunState, TaskState
 from servo.errors import InvalidInput
+from servo.events.columns import Outcome, PartitionOutcomes
+from servo.events.model import TaskFinished
 from servo.partitions import PartitionSet
 from servo.partitions.mappings import Mapping
 from servo.planning.catalog import Catalog
@@ -41,6 +43,20 @@ def planned(task: TaskState, catalog: Catalog) -> PartitionSet | None:
         return None
 
 
+def with_skipped(ending: TaskFinished, blocked: PartitionSet) -> TaskFinished:
+    """The end of a task that says as well which of its partitions had nothing to read."""
+    skipped = [str(key) for key in blocked]
+    if not skipped:
+        return ending
+    said = ending.partitions
+    partitions = PartitionOutcomes(
+        keys=[*said.keys, *skipped],
+        outcome=[*said.outcomes(), *[Outcome.SKIPPED] * len(skipped)],
+        error=[*[ending.error] * len(said), *[None] * len(skipped)],
+    )
+    return msgspec.structs.replace(ending, partitions=partitions)
+
+
 def _work_out(run: RunState, task: TaskState, catalog: Catalog) -> Remaining | None:
     asked = planned(task, catalog)
     if asked is None:
@@ -63,7 +79,7 @@ def _work_out(run: RunState, task: TaskState, catalog: Catalog) -> Remaining | N
     for asset, gone in absent.items():
         if asset in still_read:
             blocked = blocked | _readers(run, asked, gone, catalog.graph.mapping(asset, task.asset_key))
-    done = task.succeeded | task.staged | task.rejected
+    done = task.succeeded | task.staged | task.given_up
     left = asked - asked.partitions.set_of(done) if done else asked
     return Remaining(run=left - blocked, blocked=(blocked & left), by=tuple(by))
 

@@ -9,7 +9,11 @@ from servo.assets.spec import Retry
 MOST_LOSSES = 3
 """So many lost workers a task survives: one that kills each worker it is given must not be given all of them."""
 
+MOST_TROUBLES = 3
+"""So often a task that could not begin is handed back without a word against it."""
+
 _ONCE = Retry(attempts=1)
+_TROUBLE = Retry(delay=timedelta(seconds=10))
 
 
 def delay(attempt: int, retry: Retry = _ONCE, *, fraction: float = 0.0) -> timedelta:
@@ -42,6 +46,14 @@ def next_attempt(
     if not retryable or made >= retry.attempts:
         return None
     return now + delay(made, retry, fraction=fraction)
+
+
+def after_trouble(spared_before: int, now: datetime) -> datetime | None:
+    """When to try again what could not even begin, because of what passes by itself: Spark or the ledger is away.
+
+    None once a task has been spared so often that what stands against it may well be its own, or for good.
+    """
+    return None if spared_before >= MOST_TROUBLES else now + delay(spared_before + 1, _TROUBLE)
 
 
 def after_loss(lost_before: int, now: datetime) -> datetime | None:

@@ -61,6 +61,8 @@ class TaskState:
     cancelled: set[str] = field(default_factory=set)
     staged: set[str] = field(default_factory=set)  # written, and waiting for an approval
     rejected: set[str] = field(default_factory=set)  # staged, and not approved: not tried again
+    settled: set[str] = field(default_factory=set)  # failed in a way that trying again does not mend
+    settled_reason: str | None = None
     # What is left to do, worked out when somebody asks and kept until something happens to the task.
     memo: Any = field(default=None, compare=False, repr=False)
 
@@ -82,7 +84,7 @@ class TaskState:
     def copy(self) -> TaskState:
         other = copy(self)
         other.downstream = list(self.downstream)
-        for name in ("succeeded", "failed", "skipped", "cancelled", "staged", "rejected"):
+        for name in ("succeeded", "failed", "skipped", "cancelled", "staged", "rejected", "settled"):
             setattr(other, name, set(getattr(self, name)))
         return other
 
@@ -99,6 +101,11 @@ class TaskState:
     def complete(self) -> bool:
         """Whether every one of its partitions is there."""
         return len(self.succeeded) == self.count
+
+    @property
+    def given_up(self) -> set[str]:
+        """Partitions that failed for good, while others may still be tried again."""
+        return self.rejected | self.settled
 
     @property
     def spared(self) -> int:

@@ -200,6 +200,7 @@ class TaskRetryScheduled(Fact, frozen=True, kw_only=True):
     attempt: Int64
     retry_at: datetime
     reason: str | None = None
+    settled: list[str] = []  # keys of partitions that failed in a way that deserves no other
 
     def __post_init__(self) -> None:
         require_aware(self.retry_at, "retry_at")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,9 +15,10 @@ from servo.errors import OutputRefused, TaskError
 from servo.execution.checking import Audit
 from servo.execution.explaining import explain, is_programming_error
 from servo.execution.failures import is_cancelled
+from servo.execution.halving import Divisible, halve
 from servo.execution.hashing import content_hash, hash_sums, named, with_hashes
 from servo.execution.output import INDEX, with_dimensions
-from servo.execution.protocol import Outcome, PartitionResult, Staged, Staging
+from servo.execution.protocol import PartitionResult, Staged, Staging
 from servo.execution.tagging import tagged
 from servo.execution.work import Work, discard
 from servo.partitions import PartitionKey
@@ -30,38 +32,15 @@ _ROWS = "servo_rows"
 _MANY = 200
 # Output of up to so many bytes is measured by one task: to shuffle would take longer.
 _SMALL = 16 << 20
-# So many failures alike with nothing done in between, and it is the code or the world, not some partition.
-_ALIKE = 4
 
 
 def make_batch(work: Work) -> Iterator[list[PartitionResult]]:
     """All partitions of the order; results as they come, in more than one group only if something failed."""
-    waiting = [list(range(len(work.order.keys)))]
-    done = 0
-    alike: list[str] = []
-    while waiting:
-        indexes = waiting.pop()
-        try:
-            results = _attempt(work, indexes)
-        except _Divisible as failure:
-            alone = len(indexes) == 1
-            if not alone and not (done == 0 and len(alike) >= _ALIKE and len(set(alike)) == 1):
-                half = len(indexes) // 2
-                waiting += [indexes[half:], indexes[:half]]
-                work.log.warning("%s: %s; trying %d at a time", work.labels(indexes), failure, half)
-                continue
-            results = work.failed(indexes, failure.cause)
-            alike += [results[0].error or ""]
-        done += sum(result.outcome is not Outcome.FAILED for result in results)
-        yield results
 
+    def warn(indexes: Sequence[int], what: str) -> None:
+        work.log.warning("%s: %s", work.labels(indexes), what)
 
-class _Divisible(Exception):  # noqa: N818 (it is caught a few lines above, and by nobody else)
-    """The user's failure at several partitions at once: fewer at a time may tell the good from the bad."""
-
-    def __init__(self, cause: BaseException, line: str) -> None:
-        super().__init__(line)
-        self.cause = cause
+    return halve(len(work.order.keys), partial(_attempt, work), work.failed, warn)
 
 
 def _attempt(work: Work, indexes: list[int]) -> list[PartitionResult]:
@@ -75,7 +54,7 @@ def _attempt(work: Work, indexes: list[int]) -> list[PartitionResult]:
         work.guard(failure)
         if isinstance(failure, TaskError) or is_programming_error(failure) or is_cancelled(failure):
             return work.failed(indexes, failure)
-        raise _Divisible(failure, explain(failure, order.asset)) from failure
+        raise Divisible(failure, explain(failure, order.asset)) from failure
 
 
 def compute_batch(work: Work, indexes: list[int]) -> list[PartitionResult]:
@@ -93,10 +72,12 @@ def compute_batch(work: Work, indexes: list[int]) -> list[PartitionResult]:
     staging = work.stage()
     try:
         _write(work, indexes, frame, schema, staging)
-        return _audited(work, indexes, schema, staging, context.metadata)
+        results = _audited(work, indexes, schema, staging, context.metadata)
     except BaseException:
         discard(staging)
         raise
+    work.note(indexes, context.metadata)
+    return results
 
 
 def _audited(

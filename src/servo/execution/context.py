@@ -20,7 +20,7 @@ class AssetContext:
 
     `partitions` has one mapping from dimension to value for each partition asked for, and `partition` is the only one
     of them: dates are `datetime.date`, instants are aware and in UTC. `window` is the time that they cover together, if
-    any. What the function puts into `metadata` (JSON) is kept with the result.
+    any. What the function puts into `metadata` goes to the task's log, as one line of JSON; it is not recorded yet.
     """
 
     __slots__ = ("_read", "keys", "log", "metadata", "partitions", "run_id", "spark", "window")

@@ -4,7 +4,8 @@ Each row gives two 64-bit hashes; their exact sums over all rows, the number of 
 make up the hash. A sum knows no order, and unlike a XOR it sees a row that is there twice. Dimension columns are left
 out: the partition's key says the same.
 
-Everything is built of DataFrame functions, so that classic sessions and Connect compute the same.
+Everything is an expression in SQL, so that classic sessions and Connect compute the same; as one text, it takes no
+hundred calls to put it together.
 """
 
 from __future__ import annotations
@@ -28,8 +29,11 @@ _PIECES = ((0, 22), (22, 21), (43, 21))
 
 def named(name: str) -> Column:
     """The column of exactly this name, dots and all."""
-    quoted = name.replace("`", "``")
-    return F.col(f"`{quoted}`")
+    return F.col(_quoted(name))
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
 
 
 def with_hashes(frame: DataFrame, schema: StructType, dimensions: Collection[str]) -> DataFrame:
@@ -37,22 +41,24 @@ def with_hashes(frame: DataFrame, schema: StructType, dimensions: Collection[str
 
     As columns of their own they are computed once for each row, whatever is made of them.
     """
-    values: list[Column] = []
-    for field in _hashed(schema, dimensions):
-        column = named(field.name)
-        # Spark's hash passes over nulls, so that each value comes with a word on whether it is one.
-        values += [_plain(column, field.dataType), column.isNull()]
-    return frame.withColumns({_name(seed): F.xxhash64(F.lit(seed), *values) for seed in _SEEDS})
+    # Spark's hash passes over nulls, so that each value comes with a word on whether it is one.
+    values = "".join(
+        f", {_plain(name, field.dataType)}, {name} IS NULL"
+        for field in _hashed(schema, dimensions)
+        for name in [_quoted(field.name)]
+    )
+    return frame.withColumns({_name(seed): F.expr(f"xxhash64({seed}{values})") for seed in _SEEDS})
 
 
 def hash_sums() -> list[Column]:
     """The aggregates that `content_hash` is made of, over those two columns."""
-    sums = []
-    for seed in _SEEDS:
-        for offset, bits in _PIECES:
-            piece = F.shiftrightunsigned(F.col(_name(seed)), offset).bitwiseAND(F.lit((1 << bits) - 1))
-            sums.append(F.coalesce(F.sum(piece), F.lit(0)).alias(f"{_name(seed)}_{offset}"))
-    return sums
+    return [
+        F.expr(f"coalesce(sum(shiftrightunsigned({_name(seed)}, {offset}) & {(1 << bits) - 1}), 0)").alias(
+            f"{_name(seed)}_{offset}"
+        )
+        for seed in _SEEDS
+        for offset, bits in _PIECES
+    ]
 
 
 def content_hash(schema: StructType, dimensions: Collection[str], rows: int, sums: Mapping[str, Any] | None) -> str:
@@ -73,32 +79,36 @@ def _hashed(schema: StructType, dimensions: Collection[str]) -> list[StructField
     return sorted((field for field in schema if field.name not in dimensions), key=lambda field: field.name)
 
 
-def _plain(column: Column, kind: DataType) -> Column:
-    """A value such that values that differ give different sequences of what Spark's hash looks at.
+def _plain(value: str, kind: DataType, depth: int = 0) -> str:
+    """An expression such that values that differ give different sequences of what Spark's hash looks at.
 
     Left as they are, nested values would not: their lengths and nulls leave no trace, and maps are refused.
     """
+    one = f"x{depth}"
     match kind:
         case ArrayType():
-            elements = F.transform(column, lambda one: _told(one, kind.elementType))
-            return F.struct(F.array_size(column), elements)
+            element = _told(one, kind.elementType, depth + 1)
+            return f"struct(array_size({value}), transform({value}, {one} -> {element}))"
         case MapType():
-            entries = F.transform(
-                F.map_entries(column),
-                lambda one: F.struct(
-                    _told(one.getField("key"), kind.keyType), _told(one.getField("value"), kind.valueType)
-                ),
-            )
+            key = _told(_field(one, "key"), kind.keyType, depth + 1)
+            held = _told(_field(one, "value"), kind.valueType, depth + 1)
+            entries = f"transform(map_entries({value}), {one} -> struct({key}, {held}))"
             # A map has no order, and the same one may come in any.
-            return F.struct(F.array_size(entries), F.array_sort(entries))
+            return f"struct(array_size(map_keys({value})), array_sort({entries}))"
         case StructType():
-            fields = [_told(column.getField(field.name), field.dataType) for field in kind]
-            return F.struct(*fields) if fields else F.lit(0)
+            told = [_told(_field(value, field.name), field.dataType, depth) for field in kind]
+            return f"struct({', '.join(told)})" if told else "0"
         case VariantType():
-            return F.to_json(column)
-    return column
+            return f"to_json({value})"
+    return value
 
 
-def _told(column: Column, kind: DataType) -> Column:
+def _field(value: str, name: str) -> str:
+    """A field of a struct. Written with a dot, it might be taken for the column of a frame with an alias."""
+    escaped = name.replace("\\", "\\\\").replace("'", "\\'")
+    return f"{value}['{escaped}']"
+
+
+def _told(value: str, kind: DataType, depth: int) -> str:
     """A value together with whether it is null."""
-    return F.struct(column.isNull(), _plain(column, kind))
+    return f"struct({value} IS NULL, {_plain(value, kind, depth)})"

@@ -21,6 +21,8 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
+from servo.execution.secrecy import at_launch
+
 # Said at every start, whether or not something is wrong.
 _CHATTER = re.compile(
     rb"WARNING: Using incubator modules"
@@ -37,7 +39,6 @@ _REPEATERS = (
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
     "org.apache.spark.util.Utils",
 )
-_SECRET = re.compile("secret|password|token|access[.]?key", re.IGNORECASE)
 _KEPT = 200
 _JAVA_ERROR = re.compile(
     r"(?:Exception in thread .*?)?\b[\w.$]+(?:Exception|Error)\b.*|.* ERROR .*|Error: .*|.*JAVA_HOME.*"
@@ -88,10 +89,9 @@ def launch(conf: Mapping[str, str], environ: Mapping[str, str]) -> Stderr | None
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return None
     given = SparkConf(loadDefaults=False)
-    for name, value in conf.items():
-        # These become arguments of a process, for everybody on the machine to see. The session itself gets them all.
-        if not _SECRET.search(name):
-            given.set(name, value)
+    # These become arguments of a process, for everybody on the machine to see. The session itself gets them all.
+    for name, value in at_launch(conf).items():
+        given.set(name, value)
     options: dict[str, object] = {"stderr": subprocess.PIPE}
     with _environment(environ):
         gateway = launch_gateway(given, options)  # type: ignore[no-untyped-call]  # PySpark has no types there

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
@@ -25,6 +26,7 @@ __all__ = ["Work"]
 
 # Markers of a finished job say nothing that the ledger does not say, and would be moved along with the data.
 _OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+_LONGEST = 2_000
 
 
 class Work:
@@ -99,6 +101,11 @@ class Work:
             metadata=dict(metadata),
         )
 
+    def note(self, indexes: Sequence[int], metadata: Mapping[str, Any]) -> None:
+        """Say in the task's log what the function put into `context.metadata`: it is recorded nowhere else."""
+        if metadata:
+            self.log.info("%s: metadata %s", self.labels(indexes), _in_one_line(metadata))
+
     def failed(self, indexes: Sequence[int], failure: BaseException) -> list[PartitionResult]:
         """The results of partitions that came to nothing by the user's own failure; others are raised."""
         self.guard(failure)
@@ -126,6 +133,15 @@ def discard(staging: Staging, name: str | None = None) -> None:
     """Remove what will not be published. What resists is for vacuum: it must not hide why it is in the way."""
     with suppress(ServoError):
         staging.discard(name)
+
+
+def _in_one_line(metadata: Mapping[str, Any]) -> str:
+    """As JSON, with texts for what is none. Cut off where it is long: a log is no place to keep data."""
+    try:
+        text = json.dumps({str(name): value for name, value in metadata.items()}, default=str, ensure_ascii=False)
+    except Exception as problem:  # noqa: BLE001 - what a user puts there may raise anything, and spoils no result
+        text = f"that is no JSON: {type(problem).__name__}"
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def _refusal(refused: Sequence[CheckResult]) -> str:

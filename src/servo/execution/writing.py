@@ -68,6 +68,7 @@ def compute_partition(work: Work, index: int) -> PartitionResult:
         files=files,
         content_hash=content_hash(schema, work.types, rows, metrics),
     )
+    work.note([index], context.metadata)
     result = work.made(index, written, checks, context.metadata)
     if result.staged is None:
         discard(staging)

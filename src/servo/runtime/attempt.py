@@ -5,23 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
-from typing import TypeVar
 
-from servo.assets.spec import AssetSpec, Retry
+from servo.assets.spec import AssetSpec
 from servo.controllers.dispatch import Claim
 from servo.controllers.retries import next_attempt
 from servo.errors import ServoError, StorageFailed, TaskError, WorkCancelled
-from servo.events.columns import CheckOutcomes, InputPartitions, Outcome, PartitionOutcomes
+from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes
 from servo.events.fact import Fact
 from servo.events.model import CheckpointRequested, TaskFinished, TaskRetryScheduled
-from servo.execution.protocol import CheckResult, Input, Order, PartitionResult, Place, Storage
+from servo.execution.protocol import Input, Order, PartitionResult, Place, Storage
 from servo.ids import ulid_range
 from servo.runtime.fence import Fence
+from servo.runtime.outcomes import MADE, checks, made, outcomes, unmade
 from servo.runtime.wiring import Project
-
-T = TypeVar("T")
-
-_MADE = frozenset({Outcome.SUCCEEDED, Outcome.STAGED})
 
 
 class Attempt:
@@ -33,6 +29,7 @@ class Attempt:
         storage: Storage,
         fence: Fence,
         claim: Claim,
+        spec: AssetSpec,
         *,
         application: Callable[[], str | None] = lambda: None,
         published: Callable[[Place], None] = lambda _: None,
@@ -41,7 +38,7 @@ class Attempt:
         self._storage = storage
         self._fence = fence
         self._claim = claim
-        self._spec: AssetSpec | None = None
+        self._spec = spec  # as it was deployed, until the code that is run is known
         self._inputs: tuple[Input, ...] = ()
         self._edges: Mapping[str, list[list[int]] | None] = {}
         self._application = application  # what Spark calls itself, which is known once it has started
@@ -50,6 +47,8 @@ class Attempt:
         self._positions = {key: number for number, key in enumerate(claim.keys)}
         # The newest group waits for the next one or the end, so that a task of one group is one event.
         self._held: list[PartitionResult] = []
+        # The first id of what is held, once any of it was moved: recorded again, it is where it was moved to.
+        self._first: str | None = None
         self._said: dict[str, PartitionResult] = {}  # the newest word on each partition, recorded or held
         self._succeeded = claim.succeeded_before  # and recorded
         self._part = 0
@@ -68,42 +67,53 @@ class Attempt:
     def end(self, problem: ServoError | None) -> Outcome | None:
         """Record the rest and how the attempt ended; None if there will be another one."""
         with self._lock:
-            try:
-                return self._end(problem)
-            except (WorkCancelled, StorageFailed) as late:
-                # Cancelled, or out of space, at the very end: that is how it ended, then.
-                return self._end(late)
+            for _ in range(2):
+                try:
+                    return self._end(problem)
+                except (WorkCancelled, StorageFailed) as late:
+                    # Out of space, or cancelled, or both, at the very end: that is how it ended, then.
+                    problem = late
+            return self._end(problem)
 
-    def hand_back(self, reason: str) -> None:
-        """Give the task to another worker, since this one was interrupted; unless that was because of a cancel."""
-        again = self._again(self._project.clock(), reason)
+    def hand_back(self, reason: str, retry_at: datetime | None = None) -> None:
+        """Give the task to another worker, at once or later, and not by its own fault; unless it was cancelled."""
+        again = self._again(retry_at or self._project.clock(), reason)
         with self._lock:
             # What failed is tried again, by another worker.
-            held, self._held = self._held, [result for result in self._held if result.outcome in _MADE]
+            held, self._held = self._held, [result for result in self._held if result.outcome in MADE]
             try:
-                self._record(again, final=False)
+                try:
+                    self._record(again, final=False)
+                except StorageFailed:
+                    self._held.clear()
+                    self._record(again, final=False)
             except WorkCancelled as cancelled:
                 self._held = held
                 self._end(cancelled)
-            except StorageFailed:
-                self._held.clear()
-                self._record(again, final=False)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing was said of any partition yet."""
+        return not self._said
 
     def _end(self, problem: ServoError | None) -> Outcome | None:
         left = [key for key in self._claim.keys if key not in self._said]
         if isinstance(problem, WorkCancelled):
             self._spoil(Outcome.CANCELLED, problem)
-            self._take([_unmade(key, Outcome.CANCELLED, problem) for key in left])
+            self._take([unmade(key, Outcome.CANCELLED, problem) for key in left])
             return self._last(Outcome.CANCELLED, problem.message)
         if left:
             problem = problem or TaskError("the executor said nothing about it", hint="run it again")
-            self._take([_unmade(key, Outcome.FAILED, problem) for key in left])
+            self._take([unmade(key, Outcome.FAILED, problem) for key in left])
         failed = self._failed
+        if not failed and self._spec.approval is not None:
+            return self._last(Outcome.STAGED, None)
+        if not failed and self._claim.failed_before:
+            return self._last(Outcome.FAILED, self._claim.failure or "some of it failed in an earlier attempt")
         if not failed:
-            waits = self._spec is not None and self._spec.approval is not None
-            return self._last(Outcome.STAGED if waits else Outcome.SUCCEEDED, None)
+            return self._last(Outcome.SUCCEEDED, None)
         retry_at = next_attempt(
-            Retry() if self._spec is None else self._spec.retry,
+            self._spec.retry,
             self._claim.attempt,
             retryable=any(result.retryable for result in failed),
             lost_before=self._claim.lost_before,
@@ -112,7 +122,9 @@ class Attempt:
         )
         if retry_at is None:
             return self._last(Outcome.FAILED, failed[0].error)
-        self._record(self._again(retry_at, failed[0].error), final=False)
+        settled = [result for result in failed if not result.retryable]
+        why = (settled or failed)[0].error  # of what is not tried again, nobody says it later
+        self._record(self._again(retry_at, why, settled=[result.key for result in settled]), final=False)
         return None
 
     def _last(self, outcome: Outcome, reason: str | None) -> Outcome:
@@ -131,8 +143,8 @@ class Attempt:
 
     def _spoil(self, outcome: Outcome, problem: ServoError) -> None:
         """What is held will not be published after all."""
-        held, self._held = self._held, []
-        self._take([_unmade(one.key, outcome, problem) if one.outcome in _MADE else one for one in held])
+        held, self._held, self._first = self._held, [], None
+        self._take([unmade(one.key, outcome, problem) if one.outcome in MADE else one for one in held])
 
     def _record(self, *more: Fact, final: bool, outcome: Outcome | None = None, error: str | None = None) -> None:
         """Publish and record what is held, together with other facts. Where that is refused, it is held as before."""
@@ -144,8 +156,8 @@ class Attempt:
                 self._spoil(Outcome.FAILED, problem)
                 raise
         self._fence.append([*facts, *more], despite_cancel=outcome is Outcome.CANCELLED)
-        self._succeeded += _made(self._held)
-        self._held = []
+        self._succeeded += made(self._held)
+        self._held, self._first = [], None
         for fact in facts:
             if isinstance(fact, TaskFinished):
                 self._tell(fact.partitions)
@@ -157,13 +169,14 @@ class Attempt:
             key, name = current[-1]
             self._published(Place(asset_id=self._claim.asset_id, key=key, materialization_id=name))
 
-    def _again(self, retry_at: datetime, reason: str | None) -> TaskRetryScheduled:
+    def _again(self, retry_at: datetime, reason: str | None, *, settled: Sequence[str] = ()) -> TaskRetryScheduled:
         return TaskRetryScheduled(
             run_id=self._claim.run_id,
             task_key=self._claim.task_key,
             attempt=self._claim.attempt,
             retry_at=retry_at,
             reason=reason,
+            settled=list(settled),
         )
 
     # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -173,18 +186,21 @@ class Attempt:
     ) -> list[Fact]:
         """Move what was made to its own place, and say so: current is it only once this is recorded."""
         claim = self._claim
-        results = sorted(results, key=lambda result: result.outcome not in _MADE)
+        results = sorted(results, key=lambda result: result.outcome not in MADE)
         skipped = list(claim.skipped) if final else []
-        first = self._project.mint(max(len(results) + len(skipped), 1))
+        if self._first is None:
+            # For all that may be said together with what is held, so that it can be said in other company as well.
+            self._first = self._project.mint(max(len(claim.keys) + len(claim.skipped), 1))
+        first = self._first
         ids = ulid_range(first, len(results))
         self._storage.publish(
             [
                 (result.staged, Place(asset_id=claim.asset_id, key=result.key, materialization_id=materialization_id))
                 for result, materialization_id in zip(results, ids, strict=True)
-                if result.staged is not None and result.outcome in _MADE
+                if result.staged is not None and result.outcome in MADE
             ]
         )
-        partitions = _outcomes(results, skipped, first)
+        partitions = outcomes(results, skipped, first)
         if outcome is None:
             outcome = Outcome.FAILED if any(one.outcome is Outcome.FAILED for one in results) else Outcome.SUCCEEDED
         self._part += 1
@@ -200,19 +216,18 @@ class Attempt:
             final=final,
             code_version=claim.code_version,
             inputs=[one for source in self._inputs if (one := self._read(source, results)) is not None],
-            checks=_checks(results),
-            succeeded_so_far=self._succeeded + _made(results),
+            checks=checks(results),
+            succeeded_so_far=self._succeeded + made(results),
             failed_so_far=len(self._failed),
             worker=self._fence.worker,
             spark_application_id=self._application(),
             error=error,
         )
         staged = [result for result in results if result.outcome is Outcome.STAGED]
-        return [finished, self._checkpoint(_outcomes(staged, [], first))] if staged else [finished]
+        return [finished, self._checkpoint(outcomes(staged, [], first))] if staged else [finished]
 
     def _checkpoint(self, partitions: PartitionOutcomes) -> CheckpointRequested:
         """What waits for a person: exactly these partitions, with these hashes."""
-        assert self._spec is not None
         approval = self._spec.approval
         assert approval is not None
         deadline = None if approval.deadline is None else self._project.clock() + approval.deadline
@@ -236,7 +251,7 @@ class Attempt:
         positions = self._positions
         reads = [
             ([positions[result.key]] if edges is None else edges[positions[result.key]])
-            if result.outcome in _MADE
+            if result.outcome in MADE
             else []
             for result in results
         ]
@@ -252,49 +267,3 @@ class Attempt:
             materialization_ids=[source.materialization_ids[index] for index in used],
             edges=None if aligned else [[place[index] for index in row] for row in reads],
         )
-
-
-def _made(results: Sequence[PartitionResult]) -> int:
-    return sum(result.outcome in _MADE for result in results)
-
-
-def _unmade(key: str, outcome: Outcome, problem: ServoError) -> PartitionResult:
-    """A partition of which nothing came."""
-    return PartitionResult(key=key, outcome=outcome, error=str(problem), retryable=getattr(problem, "retryable", True))
-
-
-def _outcomes(results: list[PartitionResult], skipped: list[str], first: str) -> PartitionOutcomes:
-    staged = [result.staged for result in results] + [None] * len(skipped)
-    return PartitionOutcomes(
-        keys=[result.key for result in results] + skipped,
-        outcome=_column([result.outcome for result in results] + [Outcome.SKIPPED] * len(skipped)),
-        first_materialization_id=first,
-        rows=_column([None if one is None else one.rows for one in staged]),
-        bytes=_column([None if one is None else one.bytes for one in staged]),
-        files=_column([None if one is None else one.files for one in staged]),
-        content_hash=_column([None if one is None else one.content_hash for one in staged]),
-        error=_column([result.error for result in results] + [None] * len(skipped)),
-    )
-
-
-def _column(values: list[T]) -> T | list[T]:
-    """One value if it holds for all."""
-    return values[0] if values and all(value == values[0] for value in values) else values
-
-
-def _checks(results: list[PartitionResult]) -> list[CheckOutcomes]:
-    """Results of each check, over the partitions that it looked at."""
-    found: dict[str, list[tuple[str, CheckResult]]] = {}
-    for result in results:
-        for check in result.checks:
-            found.setdefault(check.name, []).append((result.key, check))
-    return [
-        CheckOutcomes(
-            name=name,
-            keys=[key for key, _ in rows],
-            passed=_column([check.passed for _, check in rows]),
-            blocking=rows[0][1].blocking,
-            observed=_column([check.observed for _, check in rows]),
-        )
-        for name, rows in found.items()
-    ]

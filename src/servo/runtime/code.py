@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
+import time
 from collections.abc import Callable
 from threading import Lock
 
@@ -13,6 +15,11 @@ from servo.controllers.dispatch import Claim
 from servo.errors import ServoError, TaskError
 from servo.runtime.settings import Settings
 
+log = logging.getLogger(__name__)
+
+_OTHERS = {"action": "worker.others"}
+_AGAIN_SECONDS = 10.0  # between two looks for what was not there: a new file changes none of those that are known
+
 
 class Code:
     """The project's code as it is now: loaded again when any of its files has changed."""
@@ -21,10 +28,32 @@ class Code:
         self._load = definitions
         self._lock = Lock()
         self._read()
+        self._looked_at = self._stamps, time.monotonic()
+        self._warned: set[tuple[str, str]] = set()
 
     def _read(self) -> None:
         self._definitions = self._load()
         self._stamps = _stamps(self._definitions)
+
+    def has(self, claim: Claim) -> bool:
+        """Whether the asset is here as it was planned; if not, the task is for a worker of another checkout."""
+        with self._lock:
+            if self._planned(claim) is not None:
+                return True
+            stamps = _stamps(self._definitions)
+            if stamps != self._looked_at[0] or time.monotonic() >= self._looked_at[1] + _AGAIN_SECONDS:
+                self._looked_at = stamps, time.monotonic()
+                try:
+                    self._read()
+                except ServoError as problem:
+                    log.warning("%s", problem, extra={"action": "worker.code"})
+            if self._planned(claim) is not None:
+                return True
+        if (name := (claim.run_id, claim.task_key)) not in self._warned:
+            self._warned.add(name)
+            why = self._lacks(claim)
+            log.warning("%s of %s is left to others: %s", claim.task_key, claim.run_id, why, extra=_OTHERS)
+        return False
 
     def asset(self, claim: Claim) -> Asset:
         """The asset as it was planned. What does not load now, but did before, is as it was before."""
@@ -36,14 +65,15 @@ class Code:
                     self._read()
                 except ServoError as failure:
                     problem = failure
-                asset = self._planned(claim)
-            has = self._definitions.assets.get(claim.asset_key)
+                asset = self._planned(claim) or asset  # as planned, if that was here a moment ago
         if asset is not None:
             return asset
-        if problem is not None:
-            raise problem
+        raise problem or self._lacks(claim)
+
+    def _lacks(self, claim: Claim) -> TaskError:
+        has = self._definitions.assets.get(claim.asset_key)
         what = "does not have it" if has is None else f"has code version {has.spec.code_version}"
-        raise TaskError(
+        return TaskError(
             f"{claim.asset_key} was planned with code version {claim.code_version}, but this worker {what}",
             hint="run plan and workers from the same checkout, then `servo run retry`",
         )

@@ -49,6 +49,11 @@ class Fence:
         self._over: FencedOut | None = None
         self._cancel: WorkCancelled | None = None
 
+    @property
+    def cancelled(self) -> bool:
+        """Whether the run is known to have been cancelled."""
+        return self._cancel is not None
+
     def append(self, facts: Sequence[Fact], *, despite_cancel: bool = False) -> None:
         """Record all facts, or none. Raises FencedOut, and WorkCancelled unless told that the cancel is known."""
         now = self._project.clock()

@@ -12,7 +12,6 @@ variables, checks and what is shown follow from the fields.
 from __future__ import annotations
 
 import os
-import re
 import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
@@ -22,6 +21,7 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import msgspec
 
 from servo.errors import InvalidAssetKey, InvalidName, InvalidSettings
+from servo.execution.secrecy import is_secret
 from servo.ids import AssetKey, check_name
 from servo.ledger.address import without_password
 
@@ -33,8 +33,6 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Duration = Annotated[float, msgspec.Meta(ge=0)]
 _Pulse = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
-# Spark's own rule for what it hides of its configuration.
-_SECRET = re.compile(r"secret|password|token|access[.]?key", re.IGNORECASE)
 _HIDDEN = "***"
 
 
@@ -462,7 +460,7 @@ def _as_shown(key: str, value: Any) -> str:
         return "none"
     if isinstance(value, dict):
         entries = (
-            (name, _HIDDEN if _SECRET.search(name) else _without_secret(str(one))) for name, one in value.items()
+            (name, _HIDDEN if is_secret(name, str(one)) else _without_secret(str(one))) for name, one in value.items()
         )
         return ", ".join(f"{name}={one}" for name, one in sorted(entries))
     return _without_secret(value) if key in ("ledger", "storage", "spark.master", "spark.remote") else str(value)

@@ -12,40 +12,35 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
-from functools import partial
 from math import inf
 from threading import Event
 
 from servo.assets.loading import Definitions, load
+from servo.controllers.decisions import ended
 from servo.controllers.dispatch import Claim, Limits, ready
+from servo.controllers.remaining import remaining
 from servo.errors import (
     AppendOutcomeUnknown,
     Conflict,
-    FencedOut,
     LedgerUnavailable,
     ProjectionError,
     ServoError,
     StorageFailed,
-    TaskError,
-    WorkCancelled,
 )
 from servo.events import Proposal
+from servo.events.columns import Outcome
 from servo.events.model import RunStarted, TaskStarted
 from servo.execution.executor import Executor
 from servo.execution.keeping import KeptSession
 from servo.execution.spark import SparkSettings
 from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
-from servo.planning.catalog import Catalog
-from servo.runtime.attempt import Attempt
 from servo.runtime.code import Code, settle
-from servo.runtime.deploying import deploy
+from servo.runtime.deploying import catalog, deploy
 from servo.runtime.embedded import require_spark
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
-from servo.runtime.log_capture import capture, in_log
-from servo.runtime.ordering import order_for
-from servo.runtime.task_log import TaskLog
+from servo.runtime.performing import Performer, Sparkless
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
 
@@ -54,8 +49,11 @@ log = logging.getLogger(__name__)
 _IDLE_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5  # between two interrupts of what does not end
 _PATIENCE_SECONDS = 15.0  # for it to end: less than whoever stops a worker has patience with it
+_STRAYS = 2  # threads for each task that may run: one that heeds nothing must not keep others from their turn
 # What passes by itself: trying again may go well.
 _PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionError)
+
+_ABANDON = "worker.abandon"
 
 _Name = tuple[str, str, int]  # run, task, attempt
 
@@ -63,19 +61,29 @@ _Name = tuple[str, str, int]  # run, task, attempt
 class Worker:
     """Claims and computes tasks until it is told to stop, or until it is enough."""
 
-    def __init__(self, project: Project, definitions: Callable[[], Definitions], executor: Executor) -> None:
+    def __init__(
+        self,
+        project: Project,
+        definitions: Callable[[], Definitions],
+        executor: Executor,
+        *,
+        spark_answers: Callable[[], None] = lambda: None,  # raises while it does not
+    ) -> None:
         self._project = project
         self._code = Code(definitions)
         self._executor = executor
         self._limits = Limits.of(project.settings.limits)
         self._watch = Watch(project)
         self._newest = NewestVersions(project)
+        self._sparkless = Sparkless(spark_answers)
+        self._performer = Performer(project, self._code, executor, self._newest, self._sparkless)
         self._jobs: dict[_Name, Future[None]] = {}
         self._strays: dict[_Name, Future[None]] = {}  # given up, and still not at an end
+        self._interrupted_at: dict[_Name, float] = {}  # those of the jobs that were cancelled
 
     def run(self, stop: Event, *, until: Callable[[], bool] = lambda: False) -> None:
-        """Work until told to stop, or until it is enough; then hand back what is not done."""
-        with ThreadPoolExecutor(self._limits.tasks, thread_name_prefix="task") as threads:
+        """Work until told to stop, and hand back what is not done; or until it is enough, and finish what is begun."""
+        with ThreadPoolExecutor(_STRAYS * self._limits.tasks, thread_name_prefix="task") as threads:
             enough = False
             while not stop.is_set() and not enough:
                 # A worker that was given up for lost begins anew under another name: its old tasks are others' now.
@@ -90,18 +98,21 @@ class Worker:
     def _live(self, threads: ThreadPoolExecutor, heartbeat: Heartbeat, stop: Event, until: Callable[[], bool]) -> bool:
         """Work under one name; True if it was enough, False if the name is used up or it was told to stop."""
         worker = heartbeat.holder.id
+        enough = False
         try:
             while not stop.is_set() and not heartbeat.lost.is_set():
                 try:
-                    if until():
-                        return True
+                    enough = enough or until()
                     self._reap()
+                    if enough and not self._jobs:
+                        return True
                     if self._watch.refresh() - {f"worker:{worker}"}:
                         self._newest.forget()
                     if self._is_astray(worker):
                         return False
                     self._interrupt(self._cancelled())
-                    if not self._claim(threads, worker):
+                    self._abandon(worker)
+                    if enough or not self._claim(threads, worker):
                         self._watch.wait(_IDLE_SECONDS)
                 except _PASSING as problem:
                     _trouble(problem, stop)
@@ -145,6 +156,36 @@ class Worker:
         cancelled = {name for name, _, _ in self._jobs if name not in runs or runs[name].cancel_requested}
         return cancelled | {name for name, _, _ in self._strays}
 
+    def _abandon(self, worker: str) -> None:
+        """End what was cancelled and heeds no interrupt: its run is over, and what it still says is refused."""
+        cancelled, now = self._cancelled(), time.monotonic()
+        self._interrupted_at = {
+            name: self._interrupted_at.get(name, now) for name in self._jobs if name[0] in cancelled
+        }
+        for name in [name for name, since in self._interrupted_at.items() if now - since >= _PATIENCE_SECONDS]:
+            if self._record_cancelled(name, worker):
+                log.warning("%s of %s goes on although it was cancelled", name[1], name[0], extra={"action": _ABANDON})
+                self._strays[name] = self._jobs.pop(name)
+
+    def _record_cancelled(self, name: _Name, worker: str) -> bool:
+        """Record the end of a task in its place; False to look again."""
+        run_id, task_key, attempt = name
+        board = self._watch.board
+        run, task = board.runs.get(run_id), board.task(run_id, task_key)
+        if run is None or task is None or (task.attempt, task.worker) != (attempt, worker):
+            return True  # it has been said
+        if not run.cancel_requested:
+            return False
+        left = remaining(run, task, self._watch.catalog)
+        why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
+        fact = ended(run, task, Outcome.CANCELLED, keys=[] if left is None else map(str, left.run), error=why)
+        proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=f"worker:{worker}")
+        try:
+            self._project.ledger.append([proposal], Condition(position=board.position, subjects=frozenset({run_id})))
+        except Conflict:
+            return False  # something happened to the run, perhaps what is waited for
+        return True
+
     def _interrupt_until_over(self, jobs: dict[_Name, Future[None]], seconds: float = inf) -> None:
         """Again and again: who is just about to ask Spark for something was not there to be interrupted."""
         until = time.monotonic() + seconds
@@ -163,13 +204,11 @@ class Worker:
 
     def _claim(self, threads: ThreadPoolExecutor, worker: str) -> bool:
         """Take the next task that is ready, if there is one and a thread is free; True to look again at once."""
-        if len(self._jobs) + len(self._strays) >= self._limits.tasks:
+        most = self._limits.tasks
+        if len(self._jobs) >= most or len(self._jobs) + len(self._strays) >= _STRAYS * most or self._sparkless:
             return False
         board, now = self._watch.board, self._project.clock()
-        # Interrupts go by run, so nothing is taken of one that is still to be interrupted.
-        barred = {run_id for run_id, _, _ in self._strays}
-        tasks = ready(board, self._watch.catalog, now, self._limits)
-        claim = next((task for task in tasks if task.run_id not in barred), None)
+        claim = next(ready(board, self._watch.catalog, now, self._limits, fit=self._fits), None)
         if claim is None:
             return False
         run = board.runs[claim.run_id]
@@ -181,7 +220,7 @@ class Worker:
             asset_key=claim.asset_key,
             partition_count=claim.partitions.count,
             worker=worker,
-            spark_application_id=self._application(),
+            spark_application_id=self._performer.application(),
         )
         facts = [started] if run.started else [RunStarted(run_id=claim.run_id, source=run.source), started]
         proposals = [Proposal(fact=fact, occurred_at=now, actor=f"worker:{worker}") for fact in facts]
@@ -198,61 +237,13 @@ class Worker:
             worker=worker,
             position=receipts[-1].position,
         )
-        job = threads.submit(self._work, claim, self._watch.catalog, fence)
+        job = threads.submit(self._performer.perform, claim, self._watch.catalog, fence)
         self._jobs[claim.run_id, claim.task_key, claim.attempt] = job
         return True
 
-    def _application(self) -> str | None:
-        try:
-            return self._executor.application_id
-        except Exception:  # noqa: BLE001 (Spark has died, and the next task starts another)
-            return None
-
-    # ── working ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _work(self, claim: Claim, known: Catalog, fence: Fence) -> None:
-        """One attempt, from the claim to its end in the ledger."""
-        with self._log_of(claim) as task_log, capture(task_log):
-            attempt = Attempt(
-                self._project,
-                self._executor.storage,
-                fence,
-                claim,
-                application=self._application,
-                published=self._newest.published,
-            )
-            try:
-                problem = self._compute(attempt, claim, known, task_log)
-                if isinstance(problem, WorkCancelled):
-                    attempt.hand_back("its worker was stopped")
-                else:
-                    attempt.end(problem)
-            except FencedOut as over:
-                task_log.warning("%s", over)
-                log.warning("%s", over, extra={"action": "worker.fenced"})
-
-    def _log_of(self, claim: Claim) -> TaskLog:
-        settings, clock = self._project.settings, self._project.clock
-        return TaskLog.open(settings, claim.run_id, claim.task_key, claim.attempt, clock=clock)
-
-    def _compute(self, attempt: Attempt, claim: Claim, known: Catalog, task_log: TaskLog) -> ServoError | None:
-        """Compute, and give what stood against it."""
-        problem: ServoError
-        try:
-            order = order_for(self._project, claim, self._code.asset(claim), known, self._newest)
-            attempt.of(order)
-            self._executor.execute(order, commit=attempt.commit, log=task_log, scope=partial(in_log, task_log))
-        except FencedOut:
-            raise
-        except ServoError as failure:
-            problem = failure
-        except Exception as failure:
-            log.exception("a task failed in an unforeseen way", extra={"action": "worker.failed"})
-            problem = TaskError(f"{type(failure).__name__}: {failure}", hint="see the worker's log")
-        else:
-            return None
-        task_log.error("%s", problem)
-        return problem
+    def _fits(self, claim: Claim) -> bool:
+        """Whether it is for this worker. Interrupts go by run, so nothing is taken of one still to be interrupted."""
+        return all(claim.run_id != run_id for run_id, _, _ in self._strays) and self._code.has(claim)
 
 
 def _trouble(problem: ServoError, stop: Event) -> None:
@@ -267,11 +258,14 @@ def open_worker(project: Project) -> Iterator[Worker]:
     require_spark(project.settings.spark)
     settle(project.settings)
     loaded = [load(project.settings)]
-    deploy(project, loaded[0], actor="controller:worker")
+    # What is deployed may be newer than the checkout here: a worker serves it, and does not turn it back.
+    if catalog(project).deployment_id is None:
+        deploy(project, loaded[0], actor="controller:worker")
 
     def definitions() -> Definitions:
         return loaded.pop() if loaded else load(project.settings)
 
     chosen = project.settings.spark
     with KeptSession(SparkSettings(master=chosen.master, remote=chosen.remote, conf=chosen.conf)) as spark:
-        yield Worker(project, definitions, Executor(project.storage, spark))
+        executor = Executor(project.storage, spark)
+        yield Worker(project, definitions, executor, spark_answers=lambda: require_spark(chosen))
