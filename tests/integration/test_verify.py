@@ -21,7 +21,8 @@ from servo.ledger.archive import Archive, archive_events
 from servo.ledger.history import History
 from servo.ledger.sqlite import SqliteLedger
 from servo.ledger.stored import pack
-from servo.ledger.verify import MOST_PROBLEMS, verify
+from servo.ledger.verify import verify
+from servo.ledger.walk import MOST_PROBLEMS
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.service import Service
 from tests.contract.support import WORKSPACE, cancel, mint

@@ -13,7 +13,8 @@ import msgspec
 
 from servo.errors import ServoError
 from servo.ledger.history import History
-from servo.ledger.verify import MOST_PROBLEMS, Problem, Verification
+from servo.ledger.verify import Verification
+from servo.ledger.walk import MOST_PROBLEMS, Problem
 
 if TYPE_CHECKING:
     from servo.projections import Manifest, Store
