@@ -57,6 +57,13 @@ def cases(draw):
 
 
 @laws
+@given(cases())
+def test_what_is_shown_can_be_typed(case):
+    partitions, everything, *_ = case
+    assert [partitions.parse_key(partitions.short_key(key)) for key in everything] == everything
+
+
+@laws
 @given(definitions())
 def test_everything_is_the_product_of_the_axes_in_order(partitions):
     axes = [list(Partitions.of(each).everything(NOW)) for each in partitions.dimensions]

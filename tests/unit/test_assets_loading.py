@@ -10,7 +10,8 @@ import msgspec
 import pytest
 
 import servo
-from servo.assets.loading import Definitions, examine, importable, load
+from servo.assets.importing import importable
+from servo.assets.loading import Definitions, examine, load
 from servo.errors import InvalidDefinition, InvalidSettings
 
 

@@ -189,13 +189,13 @@ def test_custom(reverse):
     assert readers(mapping, DAYS, "2025-01-05..2025-02-05", MONTHS) == "2025-02"
     assert readers(mapping, DAYS, "2025-01-05", MONTHS) == "no partitions"
     known = {f"{each.__module__}:{each.__name__}": each for each in (first_of_month, month_of)}
-    again = mapping_from_json(mapping.to_json(), known.__getitem__)
+    again = mapping_from_json(mapping.to_json(), lambda name, _: known[name])
     assert again == mapping
     assert reads(again, MONTHS, "2025-02", DAYS) == "2025-02-01"
     unbound = mapping_from_json(mapping.to_json())
     with pytest.raises(InvalidPartition, match="was not loaded"):
         unbound.check(DAYS, MONTHS)
-    assert reads(unbound.bound(known.__getitem__), MONTHS, "2025-02", DAYS) == "2025-02-01"
+    assert reads(unbound.bound(lambda name, _: known[name]), MONTHS, "2025-02", DAYS) == "2025-02-01"
 
 
 def test_a_custom_mapping_must_answer_in_the_definition_it_was_given():

@@ -224,6 +224,22 @@ def test_labels():
     assert BOTH.label(PartitionKey.parse("date=d:1999-01-01,shard=i:7")) == "1999-01-01 shard=7"
 
 
+def test_what_people_type_for_a_key():
+    for partitions, typed in [
+        (MONTHS, "2025-01"),
+        (WEEKS, "2025-01-06"),
+        (HOURS, "2025-11-02T01:00-04:00"),
+        (BOTH, "date=2025-01-15,region=eu"),
+        (UNPARTITIONED, ""),
+    ]:
+        key = partitions.parse_key(typed)
+        assert partitions.short_key(key) == typed
+    # What the definition does not have, it cannot read; it is shown all the same.
+    assert MONTHS.short_key(PartitionKey.parse("month=d:1999-02-01")) == "1999-02"
+    assert MONTHS.short_key(PartitionKey.parse("shard=i:7")) == "7"
+    assert BOTH.short_key(PartitionKey.parse("date=d:1999-01-01,shard=i:7")) == "date=1999-01-01,shard=7"
+
+
 def test_columns():
     many = BOTH * Hourly("hour", start="2025-01-01") * Static("n", [1]) * Static("on", [True]) * Dynamic("who")
     assert many.columns() == {

@@ -8,13 +8,13 @@ import pytest
 
 from servo.errors import InvalidSettings
 from servo.execution.secrecy import at_launch
+from servo.execution.settings import SparkSettings
 from servo.ledger.address import without_password
 from servo.runtime.settings import (
     VARIABLES,
     LimitSettings,
     RetentionSettings,
     Settings,
-    SparkSettings,
     TailSettings,
     WorkerSettings,
     load_settings,
@@ -49,7 +49,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert (settings.tenant, settings.workspace, settings.idempotency_days) == ("default", "default", 7)
     assert settings.tail == TailSettings(events=5000, age_seconds=60, fold_ms=200)
     assert (settings.namespace, settings.definitions) == ("default", None)
-    assert settings.spark == SparkSettings(master="local[*]", remote=None, conf={})
+    assert settings.spark == SparkSettings(master="local[*]", remote=None, conf={}, timeout_seconds=30)
     assert settings.limits == LimitSettings(tasks=4, runs=10, threads=4, pools={})
     assert settings.worker == WorkerSettings(lease_seconds=15.0, heartbeat_seconds=3.0)
     assert settings.retention == RetentionSettings(versions=None, days=None, grace_hours=24)

@@ -6,18 +6,12 @@ even bytecode. Loading again forgets the modules of the time before.
 
 from __future__ import annotations
 
-import importlib
-import linecache
 import sys
-import sysconfig
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, redirect_stdout
-from functools import lru_cache, reduce
-from importlib.util import module_from_spec, spec_from_file_location
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,18 +20,23 @@ from servo.assets.automation import Schedule, Sensor, require_distinct
 from servo.assets.decorator import Asset
 from servo.assets.finding import Target, targets
 from servo.assets.graph import Graph
+from servo.assets.importing import (
+    IMPORTING,
+    LIBRARIES,
+    forget,
+    import_file,
+    import_named,
+    importable,
+    is_within,
+    own_modules,
+)
+from servo.assets.resolving import as_deployed
 from servo.assets.selection import require_sound
 from servo.assets.spec import AssetSpec, Problem, Source, collecting
-from servo.errors import InvalidDefinition, InvalidPartition, ServoError
+from servo.errors import InvalidDefinition, ServoError
 
-__all__ = ["Definitions", "Place", "examine", "importable", "load", "resolver"]
+__all__ = ["Definitions", "Place", "examine", "load"]
 
-# Code that is not the project's, even where the environment lies inside the project's folder.
-_LIBRARIES = tuple(
-    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    | {str(Path(__file__).parent.parent)}
-)
-_loaded: set[str] = set()  # names of the modules of the last load, which the next one forgets
 _beside: set[Path] = set()  # files of modules elsewhere that some load has imported
 
 
@@ -77,22 +76,24 @@ def load(place: Place) -> Definitions:
 def examine(place: Place) -> tuple[Definitions | None, list[Problem]]:
     """The project's definitions, or all that is wrong with them."""
     root = place.root.resolve()
-    with collecting() as collected, importable(root):
+    with IMPORTING, collecting() as collected, importable(root):
         failed = False
         problems = collected.problems
-        _forget()
+        forget()
         before = set(sys.modules)
         for target in targets(root, place.definitions):
             try:
-                _imported(target)
+                if target.name_is_free:
+                    import_named(target.module)
+                else:
+                    import_file(target.module, target.file)
             except InvalidDefinition as problem:  # raised where nobody gathered, such as in another thread
                 problems.append(Problem(message=problem.message, hint=problem.hint))
                 failed = True
             except (Exception, SystemExit) as problem:  # noqa: BLE001 (the user's module may raise anything)
                 problems.append(_explained(problem, target, root))
                 failed = True
-    modules = {name: module for name, module in list(sys.modules.items()) if _is_of(module, root)}
-    _loaded.update(modules)
+    modules = own_modules(root)
     _beside.update(_elsewhere(sys.modules.keys() - before - modules.keys()))
     found = list(_declared(collected.declared, modules.values(), root))
     problems = [_relative(problem, root) for problem in problems]
@@ -105,86 +106,14 @@ def examine(place: Place) -> tuple[Definitions | None, list[Problem]]:
     return (None if problems else definitions), problems
 
 
-@contextmanager
-def importable(root: Path) -> Iterator[None]:
-    """The project's modules can be imported by their names. Functions that import late need this while they run."""
-    folders = [str(root), *([str(root / "src")] if (root / "src").is_dir() else [])]
-    path, bytecode = list(sys.path), sys.dont_write_bytecode
-    sys.path[:0] = folders
-    sys.dont_write_bytecode = True
-    try:
-        # What a module prints while it is imported must not mix with an answer.
-        with redirect_stdout(sys.stderr):
-            yield
-    finally:
-        sys.path[:] = path
-        sys.dont_write_bytecode = bytecode
-
-
-@lru_cache(maxsize=8)
-def resolver(root: Path) -> Callable[[str], Callable[..., Any]]:
-    """What finds the function of a custom mapping, `module:function`, in the project's modules."""
-
-    def resolve(text: str) -> Callable[..., Any]:
-        name, _, function = text.partition(":")
-        try:
-            module = sys.modules.get(name)
-            if module is None:
-                with importable(root):
-                    module = importlib.import_module(name)
-                _loaded.add(name)
-            found = reduce(getattr, function.split("."), module)
-        except (ImportError, AttributeError) as problem:
-            hint = "write module:function, of a module in the project's folder"
-            raise InvalidPartition(f"there is no function {text!r:.80}: {problem}", hint=hint) from None
-        if not callable(found):
-            raise InvalidPartition(f"{text!r:.80} is not a function", hint="write module:function")
-        return cast("Callable[..., Any]", found)
-
-    return resolve
-
-
 # ── importing ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _forget() -> None:
-    """Forget the modules of the last load: a file may have changed, and another project may use the same names."""
-    for name in _loaded:
-        sys.modules.pop(name, None)
-    _loaded.clear()
-    importlib.invalidate_caches()
-    linecache.checkcache()
-
-
-def _imported(target: Target) -> None:
-    if target.name_is_free:
-        importlib.import_module(target.module)
-        return
-    # Its name is no identifier, or an installed module has it: it is found by its file instead.
-    spec = spec_from_file_location(target.module, target.file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = module_from_spec(spec)
-    sys.modules[target.module] = module
-    spec.loader.exec_module(module)
-
-
-def _is_of(module: Any, root: Path) -> bool:
-    """Whether a module is the project's own; a folder without `__init__.py` has a place and no file."""
-    file = getattr(module, "__file__", None)
-    places = [file] if isinstance(file, str) else list(getattr(module, "__path__", ()))
-    return any(_is_within(place, root) for place in places)
-
-
-def _is_within(file: str, root: Path) -> bool:
-    return file.startswith(f"{root}/") and not file.startswith(_LIBRARIES)
 
 
 def _elsewhere(names: Iterable[str]) -> Iterator[Path]:
     """Files of modules that lie elsewhere and that no package manager has put there."""
     for name in names:
         file = getattr(sys.modules[name], "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and not file.startswith(_LIBRARIES):
+        if isinstance(file, str) and file.endswith(".py") and not file.startswith(LIBRARIES):
             yield Path(file)
 
 
@@ -193,7 +122,7 @@ def _explained(problem: BaseException, target: Target, root: Path) -> Problem:
     source = Source(str(target.file), 1)
     for frame, line in traceback.walk_tb(problem.__traceback__):
         file = frame.f_code.co_filename
-        if _is_within(file, root):
+        if is_within(file, root):
             source = Source(file, line)
     if isinstance(problem, ServoError):
         return Problem(message=problem.message, hint=problem.hint, source=source)
@@ -230,7 +159,7 @@ def _declared(declared: list[Any], modules: Iterable[ModuleType], root: Path) ->
     seen: set[int] = set()
     for one in declared:
         source = one.spec.source if isinstance(one, Asset) else one.source
-        if _is_within(source.file, root):
+        if is_within(source.file, root):
             seen.add(id(one))
             yield one
     for module in modules:
@@ -291,7 +220,7 @@ def _bound(asset: Asset, namespace: str, root: Path) -> AssetSpec:
         source=_within(spec.source, root),
         renamed_from=before if before is None or "/" in before else f"{home}/{before}",
         dependencies=tuple(
-            one if one.mapping is None else msgspec.structs.replace(one, mapping=one.mapping.bound(resolver(root)))
+            one if one.mapping is None else msgspec.structs.replace(one, mapping=as_deployed(one.mapping, root))
             for one in spec.dependencies
         ),
     )
@@ -300,7 +229,7 @@ def _bound(asset: Asset, namespace: str, root: Path) -> AssetSpec:
 def _files(root: Path) -> Iterator[Path]:
     for module in list(sys.modules.values()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and _is_within(file, root):
+        if isinstance(file, str) and is_within(file, root):
             yield Path(file)
 
 

@@ -93,7 +93,7 @@ def see_through(opened: Project, runs: Runs, requested: Requested, *, wait: bool
     if as_json:
         echo_json(_receipt(requested) | outcome_document(run, details))
         return 0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1
-    return summarize(run, details)
+    return summarize(run, details, runs.label)
 
 
 def _accepted(opened: Project, requested: Requested, *, as_json: bool) -> None:

@@ -11,7 +11,6 @@ from servo.cli.opening import actor, data, project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
-from servo.cli.progress import label
 from servo.cli.states import counted
 from servo.cli.values import moment, plain
 
@@ -52,13 +51,17 @@ def history(asset: str, partition_key: str, as_json: bool) -> None:
 @json_option
 def rollback(asset: str, partitions: tuple[str, ...], to: str | None, reason: str, as_json: bool) -> None:
     """Make earlier materializations current again. Nothing is copied or removed, and it can be undone likewise."""
-    with data(as_json=as_json) as found:
-        done: dict[str, Any] = found.rollback(asset, partitions, to=to, reason=reason, actor=actor())
-    if as_json:
-        echo_json(plain(done))
-        return
-    for one in done["partitions"]:
-        note(f"  {label(one['partition_key'])} → {one['materialization_id']}")
+    from servo.runtime.data import Data
+    from servo.runtime.labels import Labels
+
+    with project(as_json=as_json) as opened:
+        done: dict[str, Any] = Data(opened).rollback(asset, partitions, to=to, reason=reason, actor=actor())
+        if as_json:
+            echo_json(plain(done))
+            return
+        label = Labels(opened)
+        for one in done["partitions"]:
+            note(f"  {label(done['asset'], one['partition_key'])} → {one['materialization_id']}")
     click.echo(f"✓ rolled back {counted(len(done['partitions']), 'partition')} of {done['asset']}")
 
 

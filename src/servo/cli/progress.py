@@ -19,6 +19,7 @@ from servo.errors import Conflict, EnvironmentProblem, ServoError
 
 if TYPE_CHECKING:
     from servo.runtime.embedded import Workplace
+    from servo.runtime.labels import Labels
     from servo.runtime.progress import RunProgress, TaskProgress
     from servo.runtime.runs import Requested
     from servo.runtime.wiring import Project
@@ -152,7 +153,7 @@ def outcome_document(run: RunProgress, details: dict[str, Any]) -> dict[str, Any
     }
 
 
-def summarize(run: RunProgress, details: dict[str, Any]) -> int:
+def summarize(run: RunProgress, details: dict[str, Any], label: Labels) -> int:
     """Say how a run ended and what to do about it; the exit code that follows from it."""
     took = ""
     if run.finished_at is not None and run.requested_at is not None:
@@ -164,8 +165,8 @@ def summarize(run: RunProgress, details: dict[str, Any]) -> int:
     )
     if len(assets) > 1 or run.status != "SUCCEEDED":
         table(["asset", "partitions", "succeeded", "failed", "skipped"], assets)
-    failed_partitions(details["failures"])
-    failed_checks(details["checks"])
+    failed_partitions(details["failures"], label)
+    failed_checks(details["checks"], label)
     if run.status == "SUCCEEDED":
         return 0
     if run.parked:
@@ -183,23 +184,23 @@ def summarize(run: RunProgress, details: dict[str, Any]) -> int:
     return 1
 
 
-def failed_partitions(failures: list[dict[str, Any]]) -> None:
+def failed_partitions(failures: list[dict[str, Any]], label: Labels) -> None:
     """A line for each partition that failed, with what it failed of."""
     for failure in failures[:_MOST_FAILURES]:
-        where = " ".join(filter(None, [failure["asset_key"], label(failure["partition_key"])]))
+        where = " ".join(filter(None, [failure["asset_key"], label(failure["asset_key"], failure["partition_key"])]))
         first, *_ = (failure["error"] or "no reason given").splitlines()
         click.echo(f"{click.style('✗', fg='red')} {where}: {text(first)}")
     if len(failures) > _MOST_FAILURES:
         note(f"  and {len(failures) - _MOST_FAILURES:,} more; see --json")
 
 
-def failed_checks(checks: list[dict[str, Any]]) -> None:
+def failed_checks(checks: list[dict[str, Any]], label: Labels) -> None:
     """A line for each check that did not pass: a blocking one kept the data from being published."""
     # A blocking check is told of where its partition failed.
     checks = [check for check in checks if not check.get("blocking")]
     for check in checks[:_MOST_FAILURES]:
         mark = click.style("!", fg="yellow")
-        where = " ".join(filter(None, [check["asset_key"], label(check.get("partition_key"))]))
+        where = " ".join(filter(None, [check["asset_key"], label(check["asset_key"], check.get("partition_key"))]))
         observed = f": {text(check['observed'])}" if check.get("observed") else ""
         click.echo(f"{mark} {where}: check {check['check_name']} failed{observed}")
     if len(checks) > _MOST_FAILURES:
@@ -213,15 +214,3 @@ def _by_asset(tasks: list[TaskProgress]) -> list[tuple[str, int, int, int, int]]
         counts = (task.total, task.succeeded, task.failed, task.skipped)
         sums[task.asset_key] = [a + b for a, b in zip(sums.get(task.asset_key, [0] * 4), counts, strict=True)]
     return [(asset, total, done, failed, skipped) for asset, (total, done, failed, skipped) in sums.items()]
-
-
-def label(key: str | None) -> str:
-    """A partition as people write it: `2025-01-15`, or `date=2025-01-15,region=eu`."""
-    from servo.partitions import PartitionKey
-
-    if not key:
-        return ""
-    texts = PartitionKey.parse(key).texts()
-    if len(texts) == 1:
-        return next(iter(texts.values()))
-    return ",".join(f"{name}={value}" for name, value in texts.items())

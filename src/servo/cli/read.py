@@ -6,11 +6,10 @@ import sys
 
 import click
 
-from servo.cli.opening import data
+from servo.cli.opening import project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
-from servo.cli.progress import label
 from servo.cli.states import counted
 from servo.cli.values import plain
 
@@ -30,13 +29,18 @@ def read(asset: str, partitions: tuple[str, ...], as_of: str | None, limit: int 
     servo read orders 2025-01-15
     servo read revenue 2025-01-01..2025-01-07 --as-of 2025-02-01T00:00:00Z --json
     """
+    from servo.runtime.data import Data
+    from servo.runtime.labels import Labels
     from servo.runtime.service import parse_moment
 
     when = None if as_of is None else parse_moment(as_of)
     if limit is None and sys.stdout.isatty() and not as_json:
         limit = 100
-    with data(as_json=as_json) as found:
-        got = found.read(asset, partitions, as_of=when, limit=limit)
+    with project(as_json=as_json) as opened:
+        got = Data(opened).read(asset, partitions, as_of=when, limit=limit)
+        label = Labels(opened)
+        named = got.materializations[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else ()
+        labels = {one.key: label(asset, one.key) for one in named}
     if as_json:
         echo_json(
             {
@@ -59,7 +63,7 @@ def read(asset: str, partitions: tuple[str, ...], as_of: str | None, limit: int 
         return
     rows = f"the first {counted(len(got.rows), 'row')}" if got.total_rows is None else counted(got.total_rows, "row")
     note(f"{rows} · {counted(len(got.materializations), 'partition')}")
-    for one in got.materializations[:_MOST_NAMED]:
-        note(f"  {label(one.key) or asset}  {one.materialization_id}  {(one.content_hash or '')[:12]}")
+    for one in named:
+        note(f"  {labels[one.key] or asset}  {one.materialization_id}  {(one.content_hash or '')[:12]}")
     if len(got.materializations) > _MOST_NAMED:
         note(f"  and {len(got.materializations) - _MOST_NAMED:,} more; see --json")

@@ -13,11 +13,12 @@ from servo.cli.opening import actor, project, runs
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
-from servo.cli.progress import failed_checks, failed_partitions, label, outcome_document, shown, summarize
+from servo.cli.progress import failed_checks, failed_partitions, outcome_document, shown, summarize
 from servo.cli.states import counted, duration, marked
 from servo.cli.values import moment, plain, text
 
 if TYPE_CHECKING:
+    from servo.runtime.labels import Labels
     from servo.runtime.logs import Record
     from servo.runtime.runs import Runs
 
@@ -71,9 +72,13 @@ def show(run_id: str, as_json: bool) -> None:
     """Show how a run stands: its tasks, what failed and which checks did not pass."""
     with runs(as_json=as_json) as found:
         row = found.show(run_id)
-    if as_json:
-        echo_json(plain(row))
-        return
+        if as_json:
+            echo_json(plain(row))
+        else:
+            _show(row, found.label)
+
+
+def _show(row: dict[str, Any], label: Labels) -> None:
     took = f" after {_took(row)}" if row.get("finished_at") else ""
     click.echo(f"{marked(row['status'])}{took}  {row['run_id']}")
     by = f" by {text(row['requested_by'])}" if row.get("requested_by") else ""
@@ -88,10 +93,10 @@ def show(run_id: str, as_json: bool) -> None:
         click.echo(f"tags: {tags}")
     tasks = row.get("tasks") or []
     if tasks:
-        names = ("task", "state", "attempt", "partitions", "succeeded", "failed", "took", "worker", "reason")
+        names = ("task", "state", "attempt", "partitions", "succeeded", "failed", "skipped", "took", "worker", "reason")
         table(names, [_task(task) for task in tasks])
-    failed_partitions(row["failures"])
-    failed_checks(row["checks"])
+    failed_partitions(row["failures"], label)
+    failed_checks(row["checks"], label)
     if row["status"] == "FAILED":
         note(f"servo run logs {row['run_id']}; servo run retry {row['run_id']}")
 
@@ -112,7 +117,7 @@ def logs(run_id: str, task: str | None, follow: bool, as_json: bool) -> None:
             if as_json:
                 echo_json(_record(record))
             else:
-                _say(record)
+                _say(record, found.label)
             if follow:
                 sys.stdout.flush()
 
@@ -139,14 +144,14 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
         with shown(as_json=as_json) as draw:
             ended = found.follow(run_id, draw)
         details = found.show(run_id)
-    if as_json:
-        echo_json({"event_id": event_id} | outcome_document(ended, details))
-    elif ended.status == "CANCELLED":
-        click.echo(
-            f"{marked(ended.status)} {run_id}: {ended.succeeded:,} of {counted(ended.total, 'partition')} were made"
-        )
-    else:
-        summarize(ended, details)
+        if as_json:
+            echo_json({"event_id": event_id} | outcome_document(ended, details))
+        elif ended.status == "CANCELLED":
+            click.echo(
+                f"{marked(ended.status)} {run_id}: {ended.succeeded:,} of {counted(ended.total, 'partition')} were made"
+            )
+        else:
+            summarize(ended, details, found.label)
 
 
 @run.command()
@@ -221,6 +226,7 @@ def _task(task: dict[str, Any]) -> tuple[Any, ...]:
         task.get("partition_count"),
         task.get("partitions_succeeded"),
         task.get("partitions_failed"),
+        task.get("partitions_skipped"),
         _took(task) if task.get("started_at") else "",
         task.get("worker"),
         task.get("reason"),
@@ -237,10 +243,10 @@ def _record(record: Record) -> dict[str, Any]:
     }
 
 
-def _say(record: Record) -> None:
+def _say(record: Record, label: Labels) -> None:
     """Time, level, where, what. A message of many lines is indented, so that a line's start says where it belongs."""
     level = click.style(f"{record.level:<7}", fg=_LEVELS.get(record.level))
-    where = " ".join(filter(None, [record.task, label(record.partition)]))
+    where = " ".join(filter(None, [record.task, label(record.asset, record.partition)]))
     first, *more = str(record.message).splitlines() or [""]
     click.echo(f"{record.time.astimezone():%H:%M:%S} {level} {click.style(where, dim=True)} {text(first)}")
     for line in more:

@@ -62,6 +62,10 @@ class Board:
                     _TAKES[event.event_type](self, event, decode(event))
         return self
 
+    def rule_out(self, run_ids: Iterable[str]) -> None:
+        """These runs ended before this board began to look: who asks for one again asks for nothing new."""
+        self._over.update(run_ids)
+
     def after(self, events: Iterable[RecordedEvent]) -> Board:
         """The board after these events, as another one: this one is left as it was. For few, since it copies."""
         other = Board(position=self.position, keep_ended=self._keep_ended)

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 import os
-import socket
 import sys
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import urlsplit
 
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from servo.errors import InvalidSettings, MissingExtra, SparkUnavailable
+from servo.errors import MissingExtra
+from servo.execution.reaching import Target
 
-_PORT = 15002
 _SESSION = "pyspark.sql.connect.session"
 # PySpark's switch between its two halves, and where the Connect half finds its server.
 _MODE, _REMOTE = "SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"
 _LONGEST_PAUSE_MS = 5_000
 
 
-def start(remote: str, conf: Mapping[str, str], seconds: float) -> SparkSession:
-    """A new session of the server at `sc://host:port/;name=value…`."""
-    place = _place(remote)
-    shown = f"sc://{place[0]}:{place[1]}"  # what follows may hold a token
-    try:
-        socket.create_connection(place, timeout=seconds).close()
-    except OSError as problem:
-        raise _unavailable(shown, (problem.strerror or str(problem) or "no answer").lower()) from problem
+def start(server: Target, conf: Mapping[str, str], seconds: float) -> SparkSession:
+    """A new session of a server that takes connections."""
+    remote = server.address
     # gRPC takes a third of a second to import, and only Connect needs it.
     try:
         import grpc  # type: ignore[import-untyped]  # noqa: PLC0415
@@ -50,9 +43,8 @@ def start(remote: str, conf: Mapping[str, str], seconds: float) -> SparkSession:
     except (grpc.FutureTimeoutError, grpc.RpcError, PySparkException) as failure:
         _restore(before)
         known = isinstance(failure, PySparkException)
-        raise _unavailable(
-            shown, _first_line(failure) if known else "what listens there is no Connect server"
-        ) from failure
+        reason = _first_line(failure) if known else "what listens there is no Connect server"
+        raise server.unavailable(reason) from failure
     client: Any = started.client
     # By default a call to a server that has gone is repeated for ten minutes before anybody hears of it.
     client.set_retry_policies(
@@ -78,26 +70,6 @@ def existing() -> SparkSession | None:
         return None
     found: SparkSession | None = loaded.SparkSession.getActiveSession() or loaded.SparkSession._get_default_session()
     return found
-
-
-def _place(remote: str) -> tuple[str, int]:
-    try:
-        parts = urlsplit(remote)
-        host, port = parts.hostname, parts.port
-    except ValueError:
-        host, port = None, None
-    else:
-        if parts.scheme != "sc":
-            host = None
-    if host is None:
-        said = remote.partition(";")[0].rpartition("@")[2]  # what else there is may let somebody in
-        raise InvalidSettings(f"{said!r} is not the address of a Spark Connect server", hint="write sc://host:15002")
-    return host, port or _PORT
-
-
-def _unavailable(shown: str, reason: str) -> SparkUnavailable:
-    hint = "start it, or set spark.remote or SPARK_REMOTE to where it is"
-    return SparkUnavailable(f"no Spark Connect server answers at {shown}: {reason}", hint=hint)
 
 
 def _first_line(failure: BaseException) -> str:

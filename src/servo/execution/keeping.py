@@ -11,7 +11,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from servo.execution.protocol import Place, Storage
 from servo.execution.reading import spark_schema
-from servo.execution.spark import SparkSettings, session
+from servo.execution.settings import SparkSettings
+from servo.execution.spark import session
 
 __all__ = ["KeptSession", "frame_of"]
 

@@ -9,7 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["at_launch", "is_secret"]
+from servo.ledger.address import without_password
+
+__all__ = ["at_launch", "is_secret", "shown_address", "shown_conf"]
+
+_HIDDEN = "***"
 
 # Spark's own rule for what it hides (secret, password, token, access key), and what the file systems call theirs.
 _WORDS = (
@@ -55,6 +59,20 @@ _AT_LAUNCH = frozenset(
 def is_secret(name: str, value: str = "") -> bool:
     """Whether a setting is not to be seen: by its name, or since its value names a secret, as in `-Dpassword=…`."""
     return bool(_NAME.search(name) or _INSIDE.search(value))
+
+
+def shown_conf(conf: Mapping[str, object]) -> str:
+    """A table of settings as it may be shown, by name."""
+    entries = (
+        (name, _HIDDEN if is_secret(name, str(value)) else shown_address(str(value))) for name, value in conf.items()
+    )
+    return ", ".join(f"{name}={value}" for name, value in sorted(entries))
+
+
+def shown_address(address: str) -> str:
+    """An address as it may be shown; what a Spark Connect address says after its host may be a token."""
+    place, semicolon, _ = address.partition(";") if address.startswith("sc:") else (address, "", "")
+    return without_password(place) + (semicolon and f";{_HIDDEN}")
 
 
 def at_launch(conf: Mapping[str, str]) -> dict[str, str]:

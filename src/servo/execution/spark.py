@@ -7,30 +7,26 @@ session, with a JVM in this machine as its driver; `sc://host:port` is the addre
 from __future__ import annotations
 
 import os
-import re
-import socket
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
-import msgspec
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from servo.errors import InvalidSettings, SparkUnavailable
+from servo.errors import SparkUnavailable
 from servo.execution import connect, jvm
 from servo.execution.failures import is_session_lost
-from servo.execution.java import require_java
+from servo.execution.reaching import SUBMITTED, Target, require_spark
+from servo.execution.settings import LOCAL, SparkSettings
 
-LOCAL = "local[*]"
-_MASTERS = re.compile(r"local(\[.+\])?|local-cluster\[.+\]|spark://.+|yarn(-\w+)?|k8s://.+")
-_HINT = "masters are local[*], spark://host:port, yarn and k8s://https://host:port; a Connect server is spark.remote"
+__all__ = ["SparkSettings", "address", "application_id", "configured", "existing", "is_connect", "session"]
+
 _SESSION = {"spark.sql.session.timeZone": "UTC"}
 _CLASSIC = {
     **_SESSION,
@@ -40,19 +36,6 @@ _CLASSIC = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
-
-
-class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where and how to start a session. What `conf` says wins over all that Servo would set.
-
-    `timeout_seconds` is how long a standalone master or a Connect server may take to answer. YARN and Kubernetes may
-    have to find room first, and have time limits of their own.
-    """
-
-    master: str | None = LOCAL
-    remote: str | None = None
-    conf: dict[str, str] = {}
-    timeout_seconds: float = 30.0
 
 
 class _Owned:
@@ -137,38 +120,25 @@ def _same(one: SparkSession, other: SparkSession) -> bool:
 
 
 def _start(settings: SparkSettings) -> SparkSession:
-    conf = dict(settings.conf)
-    remote = conf.pop("spark.remote", settings.remote)
-    master = conf.pop("spark.master", settings.master)
-    if remote is None and master in (None, LOCAL):
-        remote = os.environ.get("SPARK_REMOTE")  # as for every other program that uses PySpark
-    elif remote is not None and master not in (None, LOCAL):
-        raise InvalidSettings(f"spark.master is {master} and spark.remote is set too", hint="keep one of them")
-    if remote is not None:
-        return connect.start(remote, {**_SESSION, **conf}, settings.timeout_seconds)
-    return _start_classic(master or LOCAL, conf, settings.timeout_seconds)
+    target = require_spark(settings)
+    conf = {name: value for name, value in settings.conf.items() if name not in ("spark.remote", "spark.master")}
+    if target.remote:
+        return connect.start(target, {**_SESSION, **conf}, settings.timeout_seconds)
+    return _start_classic(target, conf, settings.timeout_seconds)
 
 
-def _start_classic(master: str, conf: dict[str, str], seconds: float) -> SparkSession:
-    if not _MASTERS.fullmatch(master):
-        raise InvalidSettings(f"{master!r} is not a Spark master", hint=_HINT)
-    submitted = "PYSPARK_GATEWAY_PORT" in os.environ  # by spark-submit, which has its own idea of the master
-    if not submitted:
-        require_java(os.environ)
+def _start_classic(target: Target, conf: dict[str, str], seconds: float) -> SparkSession:
     # Spark starts its Python workers from the PATH unless told which Python has our packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     wanted = dict(_CLASSIC)
-    if not (submitted and master == LOCAL):
-        wanted["spark.master"] = master
+    if not (SUBMITTED in os.environ and target.address == LOCAL):
+        wanted["spark.master"] = target.address
     environ = {}
-    if master.startswith("spark://"):
-        _reach(master, seconds)
-    if _stays_here(master):
-        # Nothing outside this machine has any business with the session.
+    if target.stays_here:
         environ["SPARK_LOCAL_IP"] = "127.0.0.1"
         wanted |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     wanted |= conf
-    started = _started(master, wanted, environ, seconds)
+    started = _started(target.address, wanted, environ, seconds)
     if "spark.log.level" not in conf:
         jvm.quieten(started)
     return started
@@ -197,41 +167,6 @@ def _started(master: str, conf: dict[str, str], environ: Mapping[str, str], seco
     if stderr is not None:
         stderr.release()
     return started
-
-
-def _stays_here(master: str) -> bool:
-    return master.startswith("local") or all(host in ("127.0.0.1", "localhost", "::1") for host, _ in _hosts(master))
-
-
-def _hosts(master: str) -> list[tuple[str, int]]:
-    """Of `spark://one:7077,two:7077`, where any of them may be the leader."""
-    if not master.startswith("spark://"):
-        return [("", 0)]
-    try:
-        parts = [urlsplit(f"//{part}") for part in master.removeprefix("spark://").split(",")]
-        hosts = [(part.hostname, part.port) for part in parts]
-    except ValueError:
-        hosts = []
-    known = [(host, port) for host, port in hosts if host and port]
-    if not hosts or len(known) < len(hosts):
-        raise InvalidSettings(f"{master!r} is not the address of a standalone master", hint="write spark://host:7077")
-    return known
-
-
-def _reach(master: str, seconds: float) -> None:
-    """Say at once that nobody is there: Spark would try for a minute, loudly, and take the JVM with it."""
-    problems = []
-    hosts = _hosts(master)
-    for place in hosts:
-        try:
-            socket.create_connection(place, timeout=seconds / len(hosts)).close()
-            return
-        except OSError as problem:
-            problems.append(problem.strerror or str(problem) or "no answer")
-    raise SparkUnavailable(
-        f"no Spark master answers at {master}: {problems[-1].lower()}",
-        hint="start it, or set spark.master to where it is; local[*] needs none",
-    )
 
 
 def address(path: Path) -> str:

@@ -217,6 +217,10 @@ class Partitions:
         """The key of a canonical or a short text: `2025-01-15`, `2025-01-15,eu`, `date=2025-01-15,region=eu`."""
         return self.key_at(reading.read_key(self, text))
 
+    def short_key(self, key: PartitionKey) -> str:
+        """What people type for a key, which `parse_key` reads: `2025-01`, `month=2025-01,region=eu`."""
+        return reading.write_key(self, key)
+
     def __contains__(self, key: PartitionKey) -> bool:
         """Whether the definition has this partition, today or ever."""
         try:

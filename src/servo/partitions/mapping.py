@@ -12,8 +12,8 @@ from servo.partitions.sets import PartitionSet
 
 __all__ = ["Mapping", "Resolve", "described"]
 
-# Finds the function that `module:function` names.
-Resolve: TypeAlias = Callable[[str], Callable[..., PartitionSet]]
+# Finds the function that `module:function` names, whose code has this hash, where one is known.
+Resolve: TypeAlias = Callable[[str, str | None], Callable[..., PartitionSet]]
 
 
 class Mapping(ABC):

@@ -247,7 +247,8 @@ def mapping_from_json(data: Dictionary[str, Any], resolve: Resolve | None = None
             case "explicit":
                 return Explicit(dict(rest["table"]), rest.get("dimension"))
             case "custom":
-                return Custom(rest["function"], rest.get("reverse"), resolve)
+                codes = {name: rest.get(name) for name in ("code", "reverse_code")}
+                return Custom(rest["function"], rest.get("reverse"), resolve, **codes)
             case kind:
                 return _PLAIN[kind](**rest)
     except (KeyError, TypeError, ValueError, AttributeError) as error:

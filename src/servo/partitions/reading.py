@@ -1,4 +1,4 @@
-"""What people type for a partition or a set of them.
+"""What people type for a partition or a set of them, and the reverse.
 
     key  = part ("," part)*                 a value, or name=value; or the canonical text of a key
     set  = part ("," part)* ("|" set)*      where a value may also be a|b, A..B, A.., ..B, all or latest
@@ -22,7 +22,7 @@ from servo.partitions.regions import Axis, Region
 if TYPE_CHECKING:
     from servo.partitions.definitions import Dimension, Partitions
 
-__all__ = ["read_key", "read_set"]
+__all__ = ["read_key", "read_set", "write_key"]
 
 _CANONICAL = re.compile(r"[a-z][a-z0-9_]*=[sibdtn]:[^,]*(?:,[a-z][a-z0-9_]*=[sibdtn]:[^,]*)*")
 _NAMED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
@@ -46,6 +46,17 @@ def read_key(partitions: Partitions, text: str) -> tuple[int, ...]:
         if dimension.name not in found:
             raise partitions.missing(dimension)
     return tuple([found[dimension.name] for dimension in partitions.dimensions])
+
+
+def write_key(partitions: Partitions, key: PartitionKey) -> str:
+    """What people type for a key: `2025-01`, or `month=2025-01,region=eu`; also one that the definition does not have.
+
+    A value with a comma can only be typed in the canonical text, which nobody can read: it is shown as it is.
+    """
+    values = key.values
+    texts = {each.name: each.show(values[each.name]) for each in partitions.dimensions if each.name in values}
+    texts |= {name: text for name, text in key.texts().items() if name not in texts}
+    return next(iter(texts.values())) if len(texts) == 1 else ",".join([f"{one}={texts[one]}" for one in texts])
 
 
 def read_set(partitions: Partitions, text: str, now: datetime) -> Region:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from functools import lru_cache
 from typing import Any
@@ -15,12 +15,12 @@ from servo.assets.checks import Check
 from servo.assets.spec import Approval, AssetSpec, Dependency, Retry, Source
 from servo.events import definitions as events
 from servo.partitions import UNPARTITIONED, Partitions
+from servo.partitions.mapping import Resolve
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.partitions.mappings import mapping_from_json
 
-__all__ = ["Resolve", "definition_of", "fingerprint", "schedule_of", "sensor_of", "spec_of"]
+__all__ = ["definition_of", "fingerprint", "schedule_of", "sensor_of", "spec_of"]
 
-Resolve = Callable[[str], Callable[..., Any]]  # from `module:function` to the function
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 

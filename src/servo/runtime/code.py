@@ -13,6 +13,8 @@ from servo.assets import Asset
 from servo.assets.loading import Definitions
 from servo.controllers.dispatch import Claim
 from servo.errors import ServoError, TaskError
+from servo.partitions.mappings import Custom
+from servo.planning.catalog import Catalog
 from servo.runtime.settings import Settings
 
 log = logging.getLogger(__name__)
@@ -35,11 +37,22 @@ class Code:
         self._definitions = self._load()
         self._stamps = _stamps(self._definitions)
 
-    def has(self, claim: Claim) -> bool:
-        """Whether the asset is here as it was planned; if not, the task is for a worker of another checkout."""
+    def has(self, claim: Claim, known: Catalog) -> bool:
+        """Whether the asset is here as it was planned, and what finds its inputs as it is deployed; if not, the task
+        is for a worker of another checkout."""
+        why = self._lacking(claim) or _unlike(claim, known)
+        if why is None:
+            return True
+        if (name := (claim.run_id, claim.task_key)) not in self._warned:
+            self._warned.add(name)
+            log.warning("%s of %s is left to others: %s", claim.task_key, claim.run_id, why, extra=_OTHERS)
+        return False
+
+    def _lacking(self, claim: Claim) -> ServoError | None:
+        """What is missing here, also in the files as they are now."""
         with self._lock:
             if self._planned(claim) is not None:
-                return True
+                return None
             stamps = _stamps(self._definitions)
             if stamps != self._looked_at[0] or time.monotonic() >= self._looked_at[1] + _AGAIN_SECONDS:
                 self._looked_at = stamps, time.monotonic()
@@ -47,13 +60,7 @@ class Code:
                     self._read()
                 except ServoError as problem:
                     log.warning("%s", problem, extra={"action": "worker.code"})
-            if self._planned(claim) is not None:
-                return True
-        if (name := (claim.run_id, claim.task_key)) not in self._warned:
-            self._warned.add(name)
-            why = self._lacks(claim)
-            log.warning("%s of %s is left to others: %s", claim.task_key, claim.run_id, why, extra=_OTHERS)
-        return False
+            return None if self._planned(claim) is not None else self._lacks(claim)
 
     def asset(self, claim: Claim) -> Asset:
         """The asset as it was planned. What does not load now, but did before, is as it was before."""
@@ -81,6 +88,19 @@ class Code:
     def _planned(self, claim: Claim) -> Asset | None:
         asset = self._definitions.assets.get(claim.asset_key)
         return asset if asset is not None and asset.spec.code_version == claim.code_version else None
+
+
+def _unlike(claim: Claim, known: Catalog) -> ServoError | None:
+    """What is wrong with the functions of its mappings."""
+    spec = known.graph.specs.get(claim.asset_key)
+    mappings = [] if spec is None else [one.mapping for one in spec.dependencies]
+    try:
+        for mapping in mappings:
+            if isinstance(mapping, Custom):
+                mapping.require_found()
+    except ServoError as problem:
+        return problem
+    return None
 
 
 def _stamps(definitions: Definitions) -> list[tuple[int, int] | None]:

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from servo import canonical
-from servo.assets.loading import resolver
+from servo.assets.resolving import resolver
 from servo.events.definitions import AssetDefinition, Dependency, ScheduleDefinition, SensorDefinition
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED, fingerprint, spec_of

@@ -17,20 +17,17 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
-from urllib.parse import urlsplit
 
-from servo.errors import EnvironmentProblem, SparkUnavailable
-from servo.execution.java import require_java
+from servo.errors import EnvironmentProblem
+from servo.execution.reaching import require_spark
 from servo.ledger.leases import Holder, Kind
 from servo.runtime.control import Control
-from servo.runtime.settings import VARIABLES, Settings, SparkSettings
+from servo.runtime.settings import VARIABLES, Settings
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 20.0
-_REACH_SECONDS = 10.0
-_PORTS = {"spark": 7077, "sc": 15002}
 _MOST_LIVES = 4  # of a worker that is killed again and again
 
 
@@ -95,31 +92,6 @@ def require_workable(project: Project) -> None:
     """Say what a worker that is started here would fail of, before anything is asked of it."""
     if not _somebody(project, "worker"):
         require_spark(project.settings.spark)
-
-
-def require_spark(spark: SparkSettings) -> None:
-    """Say at once that there is no Java, or that nobody is where the cluster should be; without starting any."""
-    address = spark.remote or spark.master
-    if spark.remote is None:
-        require_java(os.environ)
-    scheme, _, rest = address.partition("://")
-    if scheme not in ("spark", "sc"):
-        return
-    problem = "it is no address"
-    for place in rest.partition("/")[0].split(","):
-        try:
-            parsed = urlsplit(f"//{place}")
-            target = parsed.hostname or "", parsed.port or _PORTS[scheme]
-            socket.create_connection(target, timeout=_REACH_SECONDS).close()
-        except (OSError, ValueError) as failure:
-            problem = (getattr(failure, "strerror", None) or str(failure) or "no answer").lower()
-        else:
-            return
-    what = "Spark master" if scheme == "spark" else "Spark Connect server"
-    raise SparkUnavailable(
-        f"no {what} answers at {scheme}://{rest.partition('/')[0]}: {problem}",
-        hint="start it, or mend spark.master or spark.remote; local[*] needs none",
-    )
 
 
 @contextmanager

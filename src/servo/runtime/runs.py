@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import builtins
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -19,10 +19,12 @@ from servo.events.columns import Outcome, spread
 from servo.events.definitions import Source
 from servo.events.model import RunCancelRequested, RunFinished, TaskFinished
 from servo.ids import run_id as id_of_run
+from servo.ledger.protocol import Receipt
 from servo.partitions import PartitionSet
 from servo.planning import Plan, require_inputs
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import deployed_catalog, local_catalog, recorded_catalog
+from servo.runtime.labels import Labels
 from servo.runtime.ordering import ACCEPT_SCHEMA
 from servo.runtime.planned import plan_for
 from servo.runtime.progress import RunProgress, progress_of
@@ -71,6 +73,15 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def total(self) -> int:
         return sum(self.assets.values())
+
+
+class _FirstUse(NamedTuple):
+    """What was asked for under a run key, by which event, and when."""
+
+    fingerprint: str
+    event_id: str
+    position: int
+    at: datetime
 
 
 class Runs:
@@ -174,18 +185,25 @@ class Runs:
             priority=priority,
             tags=tags,
         )
-        if given is not None and self._fingerprint(run_key) not in (None, fact.request_fingerprint):
+        now = project.clock()
+        before = None if given is None else self._first_use(run_key)
+        if before is not None and before.fingerprint != fact.request_fingerprint:
             raise Conflict(
                 f"the request id {given!r} was used for another request, {run_id}", hint="give this one another id"
             )
-        now = project.clock()
-        (receipt,) = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
+        if before is not None and before.position <= project.ledger.head().trimmed_position:
+            # Archived: the ledger may have forgotten its key, and would take it for a new one.
+            receipt = Receipt(event_id=before.event_id, position=before.position, duplicate=True)
+            accepted_at = before.at
+        else:
+            (receipt,) = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
+            accepted_at = now
         return Requested(
             run_id=run_id,
             run_key=run_key,
             event_id=receipt.event_id,
             position=receipt.position,
-            accepted_at=now,
+            accepted_at=accepted_at,
             duplicate=receipt.duplicate,
             assets={key: some.count for key, some in wanted.items()},
         )
@@ -211,10 +229,18 @@ class Runs:
             statuses=partitions_by_status(self._project, known),
         )
 
-    def _fingerprint(self, run_key: str) -> str | None:
-        sql = "SELECT request_fingerprint FROM run_key_index WHERE run_key = $run_key"
+    def _first_use(self, run_key: str) -> _FirstUse | None:
+        sql = "SELECT request_fingerprint, event_id, created_at FROM run_key_index WHERE run_key = $run_key"
         rows = self._project.reader.query(sql, {"run_key": run_key}, fresh=True).rows
-        return rows[0][0] if rows else None
+        if not rows:
+            return None
+        fingerprint, event_id, at = rows[0]
+        return _FirstUse(fingerprint, event_id, self._project.history.find(event_id), at)
+
+    @cached_property
+    def label(self) -> Labels:
+        """What people type for a partition of an asset."""
+        return Labels(self._project)
 
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -268,12 +294,17 @@ class Runs:
         ask = self._project.reader.snapshot(fresh=True, timeout=30.0).query
         parameters = {"run_id": name}
         (row,) = ask("SELECT * FROM runs WHERE run_id = $run_id", parameters).dicts()
+        events = list(self._events(name))
+        skipped = {task.task_key: task.skipped for task in progress_of(_run(events)).tasks}
         return {
             **row,
-            "tasks": ask(_TASKS, parameters).dicts(),
+            "tasks": [
+                task | {"partitions_skipped": skipped.get(task["task_key"], 0)}
+                for task in ask(_TASKS, parameters).dicts()
+            ],
             "checks": ask(_FAILED_CHECKS, parameters).dicts(),
             "partitions": ask(_OUTCOMES, parameters).dicts(),
-            "failures": self._failures(name),
+            "failures": _failures(events),
         }
 
     def logs(self, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
@@ -296,26 +327,6 @@ class Runs:
         name, requested = (exact or rows)[0]
         return name, self._project.history.find(requested) - 1
 
-    def _failures(self, name: str) -> builtins.list[dict[str, Any]]:
-        """The partitions whose newest outcome in the run is a failure, with what each failed of."""
-        found: dict[tuple[str, str], dict[str, Any]] = {}
-        for event in self._events(name):
-            fact = decode(event)
-            if not isinstance(fact, TaskFinished):
-                continue
-            columns = zip(
-                fact.partitions.keys,
-                fact.partitions.outcomes(),
-                spread(fact.partitions.error, len(fact.partitions)),
-                strict=True,
-            )
-            for key, outcome, error in columns:
-                found.pop((fact.asset_key, key), None)
-                if outcome is Outcome.FAILED:
-                    failure = {"asset_key": fact.asset_key, "partition_key": key, "error": error or fact.error}
-                    found[fact.asset_key, key] = failure
-        return list(found.values())
-
     def _events(self, run_id: str) -> Iterator[RecordedEvent]:
         """The events of a run, from its request to its end or to now."""
         name, after = self._find(run_id)
@@ -327,7 +338,31 @@ class Runs:
 
     def _state(self, run_id: str) -> RunState:
         """A run with its tasks, from its own events."""
-        board = Board(keep_ended=True)
-        board.take(self._events(run_id))
-        (run,) = board.runs.values()
-        return run
+        return _run(self._events(run_id))
+
+
+def _run(events: Iterable[RecordedEvent]) -> RunState:
+    """A run and its tasks, as its events tell it."""
+    (run,) = Board(keep_ended=True).take(events).runs.values()
+    return run
+
+
+def _failures(events: Iterable[RecordedEvent]) -> list[dict[str, Any]]:
+    """The partitions whose newest outcome in the run is a failure, with what each failed of."""
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for event in events:
+        fact = decode(event)
+        if not isinstance(fact, TaskFinished):
+            continue
+        columns = zip(
+            fact.partitions.keys,
+            fact.partitions.outcomes(),
+            spread(fact.partitions.error, len(fact.partitions)),
+            strict=True,
+        )
+        for key, outcome, error in columns:
+            found.pop((fact.asset_key, key), None)
+            if outcome is Outcome.FAILED:
+                failure = {"asset_key": fact.asset_key, "partition_key": key, "error": error or fact.error}
+                found[fact.asset_key, key] = failure
+    return list(found.values())

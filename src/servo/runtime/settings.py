@@ -21,9 +21,9 @@ from typing import Annotated, Any, get_origin, get_type_hints
 import msgspec
 
 from servo.errors import InvalidAssetKey, InvalidName, InvalidSettings
-from servo.execution.secrecy import is_secret
+from servo.execution.secrecy import shown_address, shown_conf
+from servo.execution.settings import SparkSettings
 from servo.ids import AssetKey, check_name
-from servo.ledger.address import without_password
 
 DEFAULT = "default"
 _HOME = ".servo"
@@ -33,8 +33,6 @@ _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Duration = Annotated[float, msgspec.Meta(ge=0)]
 _Pulse = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
-_HIDDEN = "***"
-
 
 class TailSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much newer than the files an ordinary read may look before it compacts."""
@@ -42,18 +40,6 @@ class TailSettings(msgspec.Struct, frozen=True, kw_only=True):
     events: _Count = 5_000
     age_seconds: _Duration = 60.0
     fold_ms: _Duration = 200.0
-
-
-class SparkSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where assets are computed: on the cluster of `master`, or with `remote` by the Spark Connect server there."""
-
-    master: str = "local[*]"
-    remote: str | None = None
-    conf: dict[str, str] = {}
-
-    def __repr__(self) -> str:
-        # As everywhere, nothing that lets somebody in.
-        return f"SparkSettings({', '.join(f'{key}={value}' for key, value in _shown_of('spark', self))})"
 
 
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -459,14 +445,5 @@ def _as_shown(key: str, value: Any) -> str:
     if value is None or value == {}:
         return "none"
     if isinstance(value, dict):
-        entries = (
-            (name, _HIDDEN if is_secret(name, str(one)) else _without_secret(str(one))) for name, one in value.items()
-        )
-        return ", ".join(f"{name}={one}" for name, one in sorted(entries))
-    return _without_secret(value) if key in ("ledger", "storage", "spark.master", "spark.remote") else str(value)
-
-
-def _without_secret(address: str) -> str:
-    """An address as it may be shown; what a Spark Connect address says after its host may be a token."""
-    place, semicolon, _ = address.partition(";") if address.startswith("sc:") else (address, "", "")
-    return without_password(place) + (semicolon and f";{_HIDDEN}")
+        return shown_conf(value)
+    return shown_address(value) if key in ("ledger", "storage", "spark.master", "spark.remote") else str(value)

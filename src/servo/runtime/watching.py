@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from servo.controllers.board import Board
+from servo.events import RecordedEvent
 from servo.events.model import (
     DefinitionsDeployed,
     DynamicPartitionsChanged,
     MaterializationPublished,
     PartitionsMarked,
     RolledBack,
+    RunRequested,
     TaskFinished,
 )
 from servo.planning.catalog import Catalog
@@ -16,6 +18,10 @@ from servo.runtime.deploying import catalog
 from servo.runtime.wiring import Project
 
 _UNFINISHED = "SELECT min(requested_version) FROM runs WHERE requested_version IS NOT NULL AND finished_version IS NULL"
+_ENDED = """
+    SELECT run_id, finished_version FROM runs
+    WHERE run_id IN (SELECT unnest($run_ids)) AND finished_version IS NOT NULL
+"""
 _STEP = 1_000
 _PUBLISHING = frozenset(
     {kind.event_type for kind in (TaskFinished, MaterializationPublished, RolledBack, PartitionsMarked)}
@@ -42,6 +48,7 @@ class Watch:
         """Take in what is new; gives who has made something current since the last look."""
         publishers: set[str] = set()
         while events := self._project.history.read(self.board.position, _STEP):
+            self.board.rule_out(self._asked_too_late(events))
             self.board.take(events)
             if any(event.event_type in _CHANGES_OF_DEFINITIONS for event in events):
                 self._catalog = None
@@ -49,6 +56,18 @@ class Watch:
             if len(events) < _STEP:
                 break
         return publishers
+
+    def _asked_too_late(self, events: list[RecordedEvent]) -> list[str]:
+        """Runs that had ended when somebody asked for them again, under a key that the ledger has forgotten by then.
+
+        It remembers the keys of all events that it holds, so only what was archived can be asked for twice.
+        """
+        requests = [event for event in events if event.event_type == RunRequested.event_type]
+        asked = {event.correlation_id: event.event_id for event in requests}
+        if not asked or not self._project.ledger.head().trimmed_position:
+            return []
+        rows = self._project.reader.query(_ENDED, {"run_ids": list(asked)}, fresh=True, timeout=60.0).rows
+        return [run_id for run_id, ended in rows if ended < asked[run_id]]
 
     def wait(self, seconds: float) -> None:
         """Until there is something new, or so many seconds have passed."""

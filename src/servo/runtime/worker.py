@@ -32,12 +32,11 @@ from servo.events.columns import Outcome
 from servo.events.model import RunStarted, TaskStarted
 from servo.execution.executor import Executor
 from servo.execution.keeping import KeptSession
-from servo.execution.spark import SparkSettings
+from servo.execution.reaching import require_spark
 from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.runtime.code import Code, settle
 from servo.runtime.deploying import catalog, deploy
-from servo.runtime.embedded import require_spark
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
 from servo.runtime.performing import Performer, Sparkless
@@ -243,7 +242,8 @@ class Worker:
 
     def _fits(self, claim: Claim) -> bool:
         """Whether it is for this worker. Interrupts go by run, so nothing is taken of one still to be interrupted."""
-        return all(claim.run_id != run_id for run_id, _, _ in self._strays) and self._code.has(claim)
+        stray = any(claim.run_id == run_id for run_id, _, _ in self._strays)
+        return not stray and self._code.has(claim, self._watch.catalog)
 
 
 def _trouble(problem: ServoError, stop: Event) -> None:
@@ -265,7 +265,9 @@ def open_worker(project: Project) -> Iterator[Worker]:
     def definitions() -> Definitions:
         return loaded.pop() if loaded else load(project.settings)
 
-    chosen = project.settings.spark
-    with KeptSession(SparkSettings(master=chosen.master, remote=chosen.remote, conf=chosen.conf)) as spark:
+    def spark_answers() -> None:
+        require_spark(project.settings.spark)
+
+    with KeptSession(project.settings.spark) as spark:
         executor = Executor(project.storage, spark)
-        yield Worker(project, definitions, executor, spark_answers=lambda: require_spark(chosen))
+        yield Worker(project, definitions, executor, spark_answers=spark_answers)

@@ -1,0 +1,96 @@
+"""Importing a project's own modules: by their names, as their files are now, and without writing anything."""
+
+from __future__ import annotations
+
+import importlib
+import linecache
+import sys
+import sysconfig
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from threading import RLock
+from types import ModuleType
+from typing import Any
+
+__all__ = [
+    "IMPORTING",
+    "LIBRARIES",
+    "forget",
+    "import_file",
+    "import_named",
+    "importable",
+    "is_within",
+    "own_modules",
+]
+
+# Code that is not the project's, even where the environment lies inside the project's folder.
+LIBRARIES = tuple(
+    {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    | {str(Path(__file__).parent.parent)}
+)
+_loaded: set[str] = set()  # names of the modules of the last time, which the next one forgets
+_by_file: dict[str, Path] = {}  # modules that are not found by their names
+# Held by whoever forgets modules and imports them again: all threads share one table of modules.
+IMPORTING = RLock()
+
+
+@contextmanager
+def importable(root: Path) -> Iterator[None]:
+    """The project's modules can be imported by their names. Functions that import late need this while they run."""
+    folders = [str(root), *([str(root / "src")] if (root / "src").is_dir() else [])]
+    path, bytecode = list(sys.path), sys.dont_write_bytecode
+    sys.path[:0] = folders
+    sys.dont_write_bytecode = True
+    try:
+        # What a module prints while it is imported must not mix with an answer.
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        sys.path[:] = path
+        sys.dont_write_bytecode = bytecode
+
+
+def import_named(name: str) -> ModuleType:
+    """The module of that name."""
+    return import_file(name, _by_file[name]) if name in _by_file else importlib.import_module(name)
+
+
+def import_file(name: str, file: Path) -> ModuleType:
+    """The module of a file whose name is no identifier, or that of an installed module."""
+    spec = spec_from_file_location(name, file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    _by_file[name] = file
+    return module
+
+
+def forget() -> None:
+    """Forget the modules of the last time: a file may have changed, and another project may use the same names."""
+    for name in _loaded:
+        sys.modules.pop(name, None)
+    _loaded.clear()
+    importlib.invalidate_caches()
+    linecache.checkcache()
+
+
+def own_modules(root: Path) -> dict[str, ModuleType]:
+    """The project's modules that are imported now; `forget` will forget them."""
+    modules = {name: module for name, module in list(sys.modules.items()) if _is_of(module, root)}
+    _loaded.update(modules)
+    return modules
+
+
+def _is_of(module: Any, root: Path) -> bool:
+    """Whether a module is the project's own; a folder without `__init__.py` has a place and no file."""
+    file = getattr(module, "__file__", None)
+    places = [file] if isinstance(file, str) else list(getattr(module, "__path__", ()))
+    return any(is_within(place, root) for place in places)
+
+
+def is_within(file: str, root: Path) -> bool:
+    return file.startswith(f"{root}/") and not file.startswith(LIBRARIES)

@@ -1,0 +1,131 @@
+"""A request that comes again after the ledger has forgotten its key: the run is over, and stays over."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from servo.assets.loading import load
+from servo.controllers.requests import request
+from servo.errors import Conflict
+from servo.events import Proposal
+from servo.events.columns import Outcome
+from servo.events.definitions import Source
+from servo.events.model import RunFinished, RunPlanned, RunRequested
+from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.control import Control
+from servo.runtime.deploying import catalog, deploy
+from servo.runtime.runs import Requested, Runs
+from servo.runtime.service import Service
+from servo.runtime.watching import Watch
+
+SHOP = """
+    from servo import Daily, asset
+
+    @asset(partitions=Daily("date", start="2025-01-01"))
+    def orders(context): ...
+"""
+
+
+class Shop:
+    """A project with a clock that somebody can turn."""
+
+    def __init__(self, root: Path) -> None:
+        (root / "definitions.py").write_text(dedent(SHOP))
+        self.now = datetime(2025, 3, 1, tzinfo=UTC)
+        self.settings = load_settings(root, {"SERVO_NAMESPACE": "shop"})
+        self.project: Project = open_workspace(self.settings, create=True, clock=self.clock)
+        deploy(self.project, load(self.settings))
+
+    def clock(self) -> datetime:
+        self.now += timedelta(milliseconds=1)
+        return self.now
+
+    def append(self, fact: RunRequested | RunFinished) -> bool:
+        """Whether it was news to the ledger."""
+        (receipt,) = self.project.ledger.append([Proposal(fact=fact, occurred_at=self.clock(), actor="person:ann")])
+        return not receipt.duplicate
+
+    def request(self, run_id: str) -> RunRequested:
+        known = catalog(self.project)
+        wanted = {"shop/orders": known.spec("shop/orders").partitions.set_of(["2025-01-02"])}
+        source = Source(kind="manual", id="person:ann")
+        return request(known, wanted, run_key=f"manual:{run_id}", run_id=run_id, source=source)
+
+    def asks(self, request_id: str, day: str = "2025-01-02") -> Requested:
+        runs = Runs(self.project)
+        return runs.request(["orders"], partitions=day, request_id=request_id, actor="person:ann")
+
+    def ends(self, run_id: str) -> None:
+        Control(self.project).step()
+        self.append(
+            RunFinished(run_id=run_id, outcome=Outcome.CANCELLED, source=Source(kind="manual", id="person:ann"))
+        )
+
+    def days_pass(self, days: int) -> None:
+        """Old events are archived, and the keys of those that are older than a week are forgotten."""
+        self.now += timedelta(days=days)
+        Service(self.project).archive(before=self.now)
+
+    def plans(self, run_id: str) -> int:
+        events = self.project.history.events()
+        return sum(event.event_type == RunPlanned.event_type and event.correlation_id == run_id for event in events)
+
+    def row(self, run_id: str) -> dict[str, object]:
+        sql = "SELECT status, requested_at, planned_at, finished_at FROM runs WHERE run_id = $run_id"
+        return self.project.reader.query(sql, {"run_id": run_id}, fresh=True).dicts()[0]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path)
+    with made.project:
+        yield made
+
+
+def test_a_run_that_is_over_is_not_planned_again(shop: Shop) -> None:
+    asked = shop.request("run_old")
+    assert shop.append(asked)
+    shop.ends("run_old")
+    before = shop.row("run_old")
+    shop.days_pass(8)
+    control = Control(shop.project)  # begins anew, and knows nothing of what is over
+    worker = Watch(shop.project)
+    assert shop.append(asked), "the ledger has forgotten it"
+    assert shop.append(shop.request("run_new"))
+    control.step()
+    worker.refresh()
+    assert shop.plans("run_old") == 1
+    assert shop.plans("run_new") == 1
+    assert set(worker.board.runs) == {"run_new"}, "a phantom would take a place for ever"
+    assert shop.row("run_old") == before
+
+
+def test_whoever_begins_to_look_before_the_end_of_a_run_takes_it_as_it_is(shop: Shop) -> None:
+    shop.append(shop.request("run_old"))
+    shop.days_pass(8)
+    watch = Watch(shop.project)
+    assert shop.append(shop.request("run_old"))
+    watch.refresh()
+    assert set(watch.board.runs) == {"run_old"}, "it has not ended yet, however late somebody asks again"
+    shop.ends("run_old")
+    watch.refresh()
+    assert not watch.board.runs
+
+
+def test_who_asks_again_gets_the_run_that_there_was(shop: Shop) -> None:
+    first = shop.asks("monday")
+    shop.ends(first.run_id)
+    shop.days_pass(8)
+    head = shop.project.ledger.head().position
+    again = shop.asks("monday")
+    assert (again.run_id, again.event_id, again.position) == (first.run_id, first.event_id, first.position)
+    assert (again.accepted_at, again.duplicate) == (first.accepted_at, True)
+    assert shop.project.ledger.head().position == head, "nothing is recorded"
+    assert Runs(shop.project).follow(again, lambda _: None, timeout=5).ended, "whoever waits for it sees its end"
+    with pytest.raises(Conflict, match="'monday' was used for another request"):
+        shop.asks("monday", "2025-01-03")
