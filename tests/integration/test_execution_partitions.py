@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -15,6 +16,7 @@ from pyspark.sql.types import IntegerType
 
 from servo.assets import Approval, Retry, asset
 from servo.errors import DataNotFound, FencedOut, SparkUnavailable, StorageFailed, WorkCancelled
+from servo.execution.keeping import frame_of
 from servo.execution.protocol import Order, Outcome, PartitionResult
 from servo.partitions import Daily, Hourly, Static
 from tests.integration.execution_support import Kitchen, kitchen, spark
@@ -110,6 +112,22 @@ def test_a_second_run_is_a_new_materialization_and_the_first_stays_as_it_was(kit
     assert second.staged
     assert first.staged.content_hash == second.staged.content_hash
     assert sum(batch.num_rows for batch in kitchen.storage.read([old])) == 2
+
+
+def test_a_byte_that_changed_on_the_disk_is_an_error_and_never_other_data(kitchen: Kitchen) -> None:
+    kitchen.run(orders, ["2025-01-09"])
+    file = max(kitchen.folder.rglob("*.parquet"), key=lambda path: pq.read_metadata(path).num_rows)
+    assert not list(kitchen.folder.rglob("*.crc")), "checksums are in the pages, not in files of their own"
+    content = bytearray(file.read_bytes())
+    column = pq.ParquetFile(file).metadata.row_group(0).column(0)
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start + column.total_compressed_size - 1] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(StorageFailed, match=r"\.parquet is damaged: .*(?i:checksum)"):
+        kitchen.rows(orders, "2025-01-09")
+    places = list(kitchen.current["id-orders"].values())
+    with pytest.raises(Exception, match="(?i)checksum"):
+        frame_of(kitchen.spark, kitchen.storage, places).collect()
 
 
 def test_what_finishes_together_is_committed_together(kitchen: Kitchen) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 from pyspark.sql import DataFrame, SparkSession
 
 from servo.execution.protocol import Place, Storage
-from servo.execution.reading import spark_schema
+from servo.execution.reading import spark_schema, stored
 from servo.execution.settings import SparkSettings
 from servo.execution.spark import session
 
@@ -46,4 +46,4 @@ def frame_of(spark: SparkSession, storage: Storage, places: Sequence[Place]) -> 
     """The rows of some materializations, in the columns of the newest."""
     newest = max(places, key=lambda place: place.materialization_id)
     schema = spark_schema(storage.schema(newest))
-    return spark.read.schema(schema).parquet(*storage.addresses(places))
+    return stored(spark, schema).parquet(*storage.addresses(places))

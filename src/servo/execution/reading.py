@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, DateType, LongType, StringType, StructType, TimestampType
 
@@ -15,7 +15,7 @@ from servo.errors import DataNotFound
 from servo.execution.protocol import Input, Order, Place, Storage
 from servo.execution.storage import SPARK_SCHEMA
 
-__all__ = ["Inputs", "StoredInputs", "column_type", "indexes", "previous_schema", "spark_schema"]
+__all__ = ["Inputs", "StoredInputs", "column_type", "indexes", "previous_schema", "spark_schema", "stored"]
 
 
 class Inputs(Protocol):
@@ -39,7 +39,7 @@ class StoredInputs:
         schema = self._schema(source)
         if not places:
             return self._spark.createDataFrame([], schema)
-        return self._spark.read.schema(schema).parquet(*self._storage.addresses(places))
+        return stored(self._spark, schema).parquet(*self._storage.addresses(places))
 
     def _schema(self, source: Input) -> StructType:
         """The columns of the newest version among all that the order reads: the same for every partition."""
@@ -55,6 +55,11 @@ class StoredInputs:
                     schema = schema.add(name, column_type(kind))
             self._schemas[source.asset_key] = schema
         return self._schemas[source.asset_key]
+
+
+def stored(spark: SparkSession, schema: StructType) -> DataFrameReader:
+    """A reader of what Servo wrote: a page that is no longer what was written is an error, wherever it is stored."""
+    return spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
 
 
 def previous_schema(storage: Storage, place: Place | None) -> StructType | None:

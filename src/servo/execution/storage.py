@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from servo.errors import DataNotFound
+from servo.errors import DataNotFound, StorageFailed
 from servo.execution.files import Files, files_at
 from servo.execution.places import found, is_data_file, materialization_folder, staging_folder
 from servo.execution.protocol import Found, Place, Staged
@@ -86,7 +87,7 @@ class ParquetStorage:
         files = [path for place in places for path in self._data_files(place)]
         yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         for path in files:
-            with self._files.open(path) as opened, _parquet(opened) as file:
+            with self._whole(path), self._files.open(path) as opened, _parquet(opened) as file:
                 wanted = [name for name in schema.names if name in file.schema_arrow.names]
                 for batch in file.iter_batches(columns=wanted):
                     yield _aligned(batch, schema)
@@ -109,6 +110,17 @@ class ParquetStorage:
                         if not dry_run:
                             self._files.remove(path)
         return swept
+
+    @contextmanager
+    def _whole(self, path: str) -> Iterator[None]:
+        """Say of a file that is not what was written that it is not."""
+        try:
+            yield
+        except (OSError, pa.ArrowException) as problem:
+            raise StorageFailed(
+                f"{self._files.address(path)} is damaged: {problem}",
+                hint="materialize the partition again, or roll back to a version that is whole",
+            ) from problem
 
     def _footer(self, path: str) -> pa.Schema:
         with self._files.open(path) as opened, _parquet(opened) as file:
@@ -137,7 +149,7 @@ class ParquetStorage:
 
 def _parquet(opened: Any) -> pq.ParquetFile:
     # Spark may write timestamps in twelve bytes, which are no longer than any year that Spark knows.
-    return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us")
+    return pq.ParquetFile(opened, coerce_int96_timestamp_unit="us", page_checksum_verification=True)
 
 
 def _unglobbed(address: str) -> str:

@@ -18,7 +18,7 @@ from servo.clock import system_clock
 from servo.errors import InvalidInput
 from servo.execution.batching import compute_batch
 from servo.execution.protocol import Input, Order, PartitionResult
-from servo.execution.reading import spark_schema
+from servo.execution.reading import spark_schema, stored
 from servo.execution.spark import session
 from servo.execution.storage import ParquetStorage
 from servo.execution.work import Work
@@ -89,7 +89,7 @@ def _brought_home(spark: SparkSession, storage: ParquetStorage, results: Sequenc
     for result in results:
         assert result.staged is not None  # nothing is refused here
         address, schema = storage.staged(result.staged)
-        parts.append(spark.read.schema(spark_schema(schema)).parquet(address))
+        parts.append(stored(spark, spark_schema(schema)).parquet(address))
     united = parts[0]
     for part in parts[1:]:
         united = united.unionByName(part, allowMissingColumns=True)

@@ -20,12 +20,19 @@ from servo.execution.explaining import environmental, explain, is_users, retryab
 from servo.execution.failures import is_cancelled
 from servo.execution.output import dimension_types, require_schema
 from servo.execution.protocol import CheckResult, Log, Order, Outcome, PartitionResult, Staged, Staging, Storage
-from servo.execution.reading import Inputs, previous_schema
+from servo.execution.reading import Inputs, previous_schema, stored
 
 __all__ = ["Work"]
 
-# Markers of a finished job say nothing that the ledger does not say, and would be moved along with the data.
-_OPTIONS = {"mapreduce.fileoutputcommitter.marksuccessfuljobs": "false"}
+_OPTIONS = {
+    # Markers of a finished job say nothing that the ledger does not say, and would be moved along with the data.
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    # On a local disk, no second file with the checksums of each: Parquet has them in its pages, see `stored`, and a
+    # file takes longer to make than a small partition does to write.
+    "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
+    "fs.file.impl.disable.cache": "true",
+    "parquet.page.write-checksum.enabled": "true",
+}
 _LONGEST = 2_000
 
 
@@ -63,7 +70,7 @@ class Work:
         writer.parquet(address)
 
     def read_staged(self, schema: StructType, address: str) -> DataFrame:
-        return self.spark.read.schema(schema).parquet(_literally(address))
+        return stored(self.spark, schema).parquet(_literally(address))
 
     def proceed(self) -> None:
         """Raise if it was cancelled."""

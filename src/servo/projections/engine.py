@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import tempfile
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,10 +55,32 @@ def connect(spill: str | None = None) -> Connection:
     return connection
 
 
-def connect_to(paths: Sequence[Path]) -> Connection:
-    """A connection for queries that others wrote: it opens these files and no others, and nothing can change that."""
+class Spares:
+    """Connections of which the next is opened while nobody waits for it: that takes longer than most queries."""
+
+    def __init__(self) -> None:
+        self._opener: ThreadPoolExecutor | None = None
+        self._next: Future[Connection] | None = None
+        self._lock = threading.Lock()
+
+    def take(self) -> Connection:
+        with self._lock:
+            opening, self._next = self._next, None
+            if self._opener is None:
+                # Most processes need one alone: whoever needs a second will need a third.
+                self._opener = ThreadPoolExecutor(1, thread_name_prefix="duckdb")
+            else:
+                self._next = self._opener.submit(_unspilling)
+        return _unspilling() if opening is None else opening.result()
+
+
+def _unspilling() -> Connection:
     # Nowhere to spill: a query may read whatever lies in that folder, so what does not fit into memory is refused.
-    connection = connect(spill="")
+    return connect(spill="")
+
+
+def restrict(connection: Connection, paths: Sequence[Path]) -> Connection:
+    """Make it one for queries that others wrote: it opens these files and no others, and nothing can change that."""
     connection.execute(f"SET allowed_paths = [{', '.join(literal(str(path)) for path in paths)}]")
     connection.execute("SET enable_external_access = false")
     connection.execute("SET lock_configuration = true")

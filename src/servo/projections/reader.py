@@ -6,12 +6,12 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from datetime import datetime
 from itertools import chain, count
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -22,9 +22,10 @@ from servo.fold.batch import Batch, batch
 from servo.fold.run_rows import RunKeyConflictRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.ledger.history import History
+from servo.projections import engine
 from servo.projections.belonging import require_same_ledger
 from servo.projections.manifest import Manifest, Watermark, watermark_of
-from servo.projections.snapshot import Answer, Snapshot, Tail
+from servo.projections.snapshot import Answer, Snapshot, Tail, tables_in
 from servo.projections.store import Store
 from servo.projections.unknown import warn_of_unknown
 
@@ -42,6 +43,7 @@ class TailLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 # Events, and bytes of them, that are folded between two looks at the clock.
 _STEP_EVENTS, _STEP_BYTES = 500, 1 << 20
+_MOST_PIECES = 32
 
 
 class Reader:
@@ -55,16 +57,20 @@ class Reader:
         self._cached: tuple[tuple[int, int], Snapshot] | None = None
         self._past: tuple[tuple[int, int], Snapshot] | None = None
         self._lock = threading.Lock()
+        self._folding: tuple[int, _Folding] | None = None  # of the newest version: what is new is added to it
+        self._folding_lock = threading.Lock()
+        self._spares = engine.Spares()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), **when: Any) -> Answer:
         """Run one SELECT; `when` as for `snapshot`."""
+        tables = tables_in(sql)
         try:
-            return self.snapshot(**when).query(sql, parameters)
+            return self.snapshot(**when, tables=tables).query(sql, parameters)
         except ProjectionMissing:
             # A version that was swept between our look at it and the first read of its files.
             with self._lock:
                 self._cached = self._past = None
-            return self.snapshot(**when).query(sql, parameters)
+            return self.snapshot(**when, tables=tables).query(sql, parameters)
 
     def snapshot(
         self,
@@ -73,12 +79,13 @@ class Reader:
         wait_for_event_id: str | None = None,
         as_of: datetime | str | None = None,
         timeout: float = 5.0,
+        tables: Set[str] | None = None,
     ) -> Snapshot:
         """The state to answer from.
 
         `fresh` is the ledger's head as of now, or an error that says how far behind; `wait_for_event_id` is a state
         that includes that event; `as_of` a moment or an event id of the past. Without any of them it is the newest
-        version with as much of the tail as the limits allow.
+        version with as much of the tail as the limits allow. `tables` are those that will be asked about, if not all.
         """
         if as_of is not None:
             return self._as_of(as_of)
@@ -86,9 +93,9 @@ class Reader:
         target = self._history.head().position if fresh else None
         if wait_for_event_id is not None:
             target = max(target or 0, self._await(wait_for_event_id, deadline))
-        return self._newest(target, deadline)
+        return self._newest(target, deadline, tables)
 
-    def _newest(self, target: int | None, deadline: float) -> Snapshot:
+    def _newest(self, target: int | None, deadline: float, tables: Set[str] | None) -> Snapshot:
         """The newest version with its tail up to the target, or as far as the limits allow."""
         manifest = self._store.current()
         head = self._history.head()
@@ -104,23 +111,41 @@ class Reader:
         if target is None:
             deadline = time.monotonic() + self._limits.fold_seconds
             until, size = min(until, after + self._limits.events), self._limits.bytes
-        folding = _Folding(manifest.watermark)
-        for step in self._steps(after, until, size):
-            folding.add(step)
-            if time.monotonic() > deadline:
-                break
-        reached = folding.watermark.position
+        folded = self._folded(manifest, until, size, deadline)
+        reached = folded.watermark.position
         if target is not None and reached < target:
             raise self._lagging(manifest, reached, target)
-        snapshot = Snapshot(self._store, manifest, folding.tail(), folding.watermark)
+        with self._lock:
+            if tables is not None and self._cached is not None:
+                (version, position), snapshot = self._cached
+                if version == manifest.version and position <= reached and not folded.speaks(tables, after=position):
+                    return snapshot.seen_from(folded.watermark)
+        snapshot = Snapshot(self._store, manifest, folded.tail, folded.watermark, self._spares)
         with self._lock:
             self._cached = ((manifest.version, reached), snapshot)
         return snapshot
 
-    def _steps(self, after: int, until: int, size: float) -> Iterator[list[RecordedEvent]]:
-        """Events up to a position, or up to so many bytes of them but at least one, in lists that are soon folded."""
+    def _folded(self, manifest: Manifest, until: int, size: float, deadline: float) -> _Folded:
+        """The tail of a version, up to a position or as far as there is time. Each event is folded but once."""
+        with self._folding_lock:
+            version, folding = self._folding or (None, _Folding(manifest.watermark))
+            self._folding = None  # unless all goes well
+            if version != manifest.version or folding.watermark.position > self._history.head().position:
+                folding = _Folding(manifest.watermark)
+            for step in self._steps(folding.watermark.position, until, size, folding.bytes):
+                folding.add(step)
+                if time.monotonic() > deadline:
+                    break
+            self._folding = (manifest.version, folding)
+            return _Folded(folding.tail(), folding.watermark, dict(folding.spoken))
+
+    def _steps(self, after: int, until: int, size: float, total: int = 0) -> Iterator[list[RecordedEvent]]:
+        """Events up to a position, or up to so many bytes but at least one, in lists that are soon folded.
+
+        `total` are the bytes of those before them.
+        """
         step: list[RecordedEvent] = []
-        total = begun = 0
+        begun = total
         for event in chain.from_iterable(self._history.batches(after, until) if after < until else ()):
             if total and total + len(event.payload) > size:
                 break
@@ -190,6 +215,17 @@ class Reader:
         return snapshot
 
 
+class _Folded(NamedTuple):
+    """A tail, where it ends, and the position of the newest event that speaks of each table."""
+
+    tail: Tail | None
+    watermark: Watermark
+    spoken: dict[str, int]
+
+    def speaks(self, tables: Set[str], *, after: int) -> bool:
+        return any(self.spoken.get(table, 0) > after for table in tables)
+
+
 class _Folding:
     """A tail in the making, a step at a time."""
 
@@ -199,19 +235,26 @@ class _Folding:
         self._requests: list[pa.Table] = []
         self._unknown: list[UnknownEvent] = []
         self._empty = True
+        self.bytes = 0
+        self.spoken: dict[str, int] = {}
 
     def add(self, events: list[RecordedEvent]) -> None:
         # Arrow takes a while to load, and most reads find nothing newer than the files.
         from servo.projections.arrow import plain, rows, tables  # noqa: PLC0415
 
         folded = batch(events)
-        for name, said in tables(folded).items():
+        folded_tables = tables(folded)
+        for name, said in folded_tables.items():
             # What is constant in one step need not be in the next: only plain columns fit together.
-            self._tables.setdefault(name, []).append(plain(TABLES_BY_NAME[name], said))
+            _append(self._tables.setdefault(name, []), plain(TABLES_BY_NAME[name], said))
         if folded.requests:
-            self._requests.append(plain(RunKeyConflictRow, rows(RunKeyConflictRow, folded.requests)))
+            _append(self._requests, plain(RunKeyConflictRow, rows(RunKeyConflictRow, folded.requests)))
+            # Which of them are conflicts, the index tells.
+            self.spoken[RunKeyConflictRow.table] = events[-1].position
         self._unknown += folded.unknown
+        self.spoken |= dict.fromkeys(folded_tables, events[-1].position)
         self.watermark = watermark_of(events[-1])
+        self.bytes += sum(len(event.payload) for event in events)
         self._empty = False
 
     def tail(self) -> Tail | None:
@@ -223,3 +266,12 @@ class _Folding:
         warn_of_unknown(Batch(chunks=[], requests=[], unknown=self._unknown))
         requests = joined(self._requests) if self._requests else None
         return Tail({name: joined(said) for name, said in self._tables.items()}, requests)
+
+
+def _append(parts: list[pa.Table], part: pa.Table) -> None:
+    """Add rows; many small pieces become one, for every piece costs whoever reads them."""
+    parts.append(part)
+    if len(parts) > _MOST_PIECES:
+        from servo.projections.arrow import joined  # noqa: PLC0415 (as above)
+
+        parts[:] = [joined(parts).combine_chunks()]

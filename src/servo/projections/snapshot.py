@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -42,16 +43,28 @@ class Answer(msgspec.Struct, frozen=True):
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
+def tables_in(sql: str) -> Set[str]:
+    """The tables that a query may speak of: any word of it may be one, and one too many does no harm."""
+    return TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql.lower()))
+
+
 class Snapshot:
     """Answers SQL over all tables as of one watermark. Tables are made ready when a query first speaks of them."""
 
-    def __init__(self, store: Store, manifest: Manifest, tail: Tail | None, watermark: Watermark) -> None:
+    def __init__(
+        self,
+        store: Store,
+        manifest: Manifest,
+        tail: Tail | None,
+        watermark: Watermark,
+        spares: engine.Spares | None = None,
+    ) -> None:
         self.watermark = watermark
         self.store = store
         self.manifest = manifest
         self.tail = tail
         files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
-        self._connection = engine.connect_to(files)
+        self._connection = engine.restrict((spares or engine.Spares()).take(), files)
         self._ready: set[str] = set()
         self._lock = threading.Lock()
 
@@ -71,14 +84,19 @@ class Snapshot:
             raise
         return Answer(names, rows, self.watermark)
 
+    def seen_from(self, watermark: Watermark) -> Snapshot:
+        """The same, as of a later watermark: for who asks about tables that nothing has happened to since."""
+        later = copy(self)
+        later.watermark = watermark
+        return later
+
     def close(self) -> None:
         self._connection.close()
 
     def _prepared(self, sql: str) -> engine.Connection:
         """A connection of its own for this query, with the tables that it speaks of in place."""
         with self._lock:
-            # Any word of the query may be a table; making one ready that is not needed does no harm.
-            for name in TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql.lower())) - self._ready:
+            for name in tables_in(sql) - self._ready:
                 self._define(TABLES_BY_NAME[name])
             return self._connection.cursor()
 
