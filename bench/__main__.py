@@ -9,8 +9,12 @@ from bench.figure import Figure
 from bench.measure_append import append_postgres, append_sqlite
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
+from bench.measure_lineage import walk_a_million
 from bench.measure_read import count_million, count_ten_million, find_one
 from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
+from bench.measure_staleness import stale_after_few, stale_long, stale_wide
+from bench.measure_why import count_million as count_statuses
+from bench.measure_why import explain_one
 
 BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "append.sqlite": append_sqlite,
@@ -26,6 +30,12 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "cli.query": cold_query,
     "cli.import": import_time,
     "cli.asset_list": asset_list,
+    "staleness.long": stale_long,
+    "staleness.wide": stale_wide,
+    "staleness.after": stale_after_few,
+    "status.count": count_statuses,
+    "status.why": explain_one,
+    "lineage": walk_a_million,
     "runs.on_spark": runs_on_spark,
     "runs.first_job": first_job,
 }

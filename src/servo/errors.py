@@ -17,12 +17,14 @@
     │   ├── EventNotFound
     │   ├── AssetNotFound
     │   ├── RunNotFound
+    │   ├── CheckpointNotFound
     │   └── DataNotFound
     ├── Conflict                   exit 4: somebody else was first; look again, decide again
     │   ├── AppendConflict
     │   ├── IdempotencyMismatch
     │   └── FencedOut
-    ├── LedgerError                exit 1, like all below
+    ├── NotAllowed                 exit 1, like all below: it is for others to do
+    ├── LedgerError
     │   ├── AppendOutcomeUnknown
     │   ├── LedgerUnavailable
     │   ├── LedgerCorrupt
@@ -174,6 +176,12 @@ class RunNotFound(NotFound):
     code = "run-not-found"
 
 
+class CheckpointNotFound(NotFound):
+    """No checkpoint has that id."""
+
+    code = "checkpoint-not-found"
+
+
 class DataNotFound(NotFound):
     """A partition has no such materialization, or its files are gone."""
 
@@ -212,6 +220,12 @@ class FencedOut(Conflict):
     """A newer compactor or worker holds the epoch, so this one must stop."""
 
     code = "fenced-out"
+
+
+class NotAllowed(ServoError):
+    """Whoever asks is known, and this is not theirs to do; over HTTP this is a 403."""
+
+    code = "not-allowed"
 
 
 class LedgerError(ServoError):

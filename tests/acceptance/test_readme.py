@@ -1,25 +1,41 @@
-"""What the README and the quick start show works as it stands; test_demo.py has what they show of the demonstration."""
+"""What the README, the quick start and the Python reference show works; test_demo.py has what they show of the demo."""
 
 from __future__ import annotations
 
+import doctest
+import inspect
 import json
 import re
+import runpy
 import shlex
 import subprocess
 import sys
+from collections.abc import Callable
+from datetime import date
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock, create_autospec
 
 import pytest
+from pyspark.sql import Row
 
+import servo
+from servo import check, mapping
+from servo.testing import Materialized
 from tests.acceptance.support import Folder
 
 ROOT = Path(__file__).parents[2]
 README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "quickstart.md"
+PYTHON = ROOT / "docs" / "reference" / "python.md"
+
+
+def blocks(language: str, page: Path) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
 def block(language: str) -> str:
-    [found] = re.findall(rf"```{language}\n(.*?)```", README.read_text(), re.DOTALL)
-    return str(found)
+    [found] = blocks(language, README)
+    return found
 
 
 def test_the_assets_run(empty: Folder) -> None:
@@ -64,10 +80,88 @@ def test_every_command_exists(page: Path, empty: Folder) -> None:
         assert "Usage: servo" in empty.ok(*command, "--help")
 
 
-@pytest.mark.parametrize("page", [README, QUICKSTART, ROOT / "ARCHITECTURE.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, QUICKSTART, PYTHON, ROOT / "ARCHITECTURE.md"], ids=lambda page: page.name)
 def test_every_link_leads_somewhere(page: Path) -> None:
     links = re.findall(r"\]\((?!https?:)([^)#]+)\)", page.read_text())
     assert links
     assert [link for link in links if not (page.parent / link).exists()] == []
     files = re.findall(r"`((?:[a-z_]+/)+[a-z_]+\.py)`", page.read_text())
     assert [file for file in files if not (ROOT / "src" / "servo" / file).exists()] == []
+
+
+# ── the reference of Python ──────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def examples(empty: Folder) -> dict[str, Any]:
+    """Its examples, which are one file."""
+    (empty.path / "definitions.py").write_text("\n\n".join(blocks("python", PYTHON)))
+    return runpy.run_path(str(empty.path / "definitions.py"))
+
+
+def test_the_reference_is_a_project(empty: Folder, examples: dict[str, Any]) -> None:
+    assets = sum(isinstance(one, type(examples["orders"])) for one in examples.values())
+    checked = empty.json("check")
+    assert checked == {"ok": True, "assets": assets, "schedules": 1, "sensors": 1, "problems": []}
+    [asked] = examples["delivered"](None)
+    assert asked.partitions == ("2025-01-02",)
+
+
+def test_the_reference_shows_what_python_answers(examples: dict[str, Any]) -> None:
+    shown = doctest.DocTestParser().get_doctest("\n".join(blocks("pycon", PYTHON)), examples, PYTHON.name, None, 0)
+    assert len(shown.examples) > 5
+    assert doctest.DocTestRunner().run(shown).failed == 0
+
+
+def test_the_reference_asks_what_can_be_answered(folder: Folder) -> None:
+    [statements] = blocks("sql", PYTHON)
+    with folder.project() as project:
+        for statement in statements.split(";")[:-1]:
+            project.reader.query(statement, fresh=True)
+
+
+def test_the_reference_calls_what_needs_spark_as_it_is_called(
+    examples: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = Mock()
+    data.collect.return_value = [Row(date=date(2025, 1, 2), region="eu", revenue=3)]
+    made = Materialized(data=data, checks=(), content_hashes={}, metadata={})
+    monkeypatch.setattr(servo, "read", create_autospec(servo.read))
+    monkeypatch.setattr(servo, "spark_views", create_autospec(servo.spark_views))
+    monkeypatch.setattr(servo.testing, "materialize", create_autospec(servo.testing.materialize, return_value=made))
+    examples["report"](Mock())
+    examples["test_revenue_is_by_region"]()
+
+
+def test_the_reference_has_everything(examples: dict[str, Any]) -> None:
+    said = PYTHON.read_text()
+    inside = {"__version__", "Check", "Mapping", "default_mapping", "edges", "mapping_from_json"}
+    names = {*servo.__all__, *check.__all__, *mapping.__all__} - inside
+    assert [one for one in names if not re.search(rf"[`.]{one}[`(]", said)] == []
+    options = {*inspect.signature(servo.asset).parameters, *inspect.get_annotations(type(examples["orders"].spec))}
+    context = ("spark", "partition", "partitions", "keys", "window", "run_id", "log", "metadata", "read(name)")
+    hidden = {"function", "declared", "source", "dependencies"}
+    assert [one for one in (*options - hidden, "deps", *context) if f"`{one}`" not in said] == []
+    called: list[Callable[..., Any]] = [servo.Daily, servo.Weekly, servo.Monthly, servo.Hourly, servo.Cron]
+    called += [servo.Static, servo.Dep, servo.Approval, servo.read, servo.spark_views, servo.testing.materialize]
+    called += [mapping.Identity, mapping.Overlap, mapping.Offset, mapping.Lookback, mapping.All, mapping.Last]
+    called += [mapping.Explicit, mapping.ByDimension]
+    assert [text for one in called if (text := signature(one)) not in said] == []
+
+
+def signature(called: Callable[..., Any]) -> str:
+    """As the reference writes it: `read(asset, partitions=(), *, as_of=None)`."""
+    parameters: list[str] = []
+    for one in inspect.signature(called).parameters.values():
+        if one.kind is one.KEYWORD_ONLY and "*" not in parameters:
+            parameters.append("*")
+        default = "" if one.default is one.empty else f"={one.default!r}".replace("'", '"')
+        parameters.append(f"{one.name}{default}")
+    return f"{called.__name__}({', '.join(parameters)})"
+
+
+def test_the_reference_leads_within_itself() -> None:
+    said = PYTHON.read_text()
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```", "", said, flags=re.DOTALL | re.MULTILINE), re.MULTILINE)
+    places = {re.sub(r"[^a-z0-9 -]", "", one.lower()).replace(" ", "-") for one in headings}
+    assert set(re.findall(r"\(#([^)]+)\)", said)) <= places

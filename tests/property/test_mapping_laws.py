@@ -22,7 +22,6 @@ from servo.partitions.mappings import (
     Lookback,
     Offset,
     Overlap,
-    default_mapping,
     edges,
     mapping_from_json,
 )
@@ -215,7 +214,7 @@ def situations(draw):
     upstream, downstream = draw(definitions(day)), draw(definitions(day))
     if draw(st.integers(0, 3)) == 0:
         upstream = Partitions(downstream.dimensions[:2])
-    mappings = [default_mapping(upstream, downstream), All(), Last(), Overlap(), Identity(), Offset(-1), Lookback(3)]
+    mappings = [ByDimension({}), All(), Last(), Overlap(), Identity(), Offset(-1), Lookback(3)]
     mappings.append(
         ByDimension(
             {up.name: draw(single_mappings(up, downstream)) for up in upstream.dimensions if draw(st.booleans())}

@@ -23,6 +23,7 @@ from servo.events.model import (
 )
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
+from tests.simulation.approval_laws import Approvals
 
 Task = tuple[str, str]
 
@@ -44,8 +45,10 @@ class History:
         self.ends: dict[Task, TaskFinished] = {}
         self.settled: dict[Task, set[str]] = defaultdict(set)
         self.outcomes: dict[Task, dict[str, Outcome]] = defaultdict(dict)
+        self.approvals = Approvals()
         for event in events:
             self._take(event)
+            self.approvals.take(event)
 
     def _take(self, event: RecordedEvent) -> None:
         fact = decode(event)
@@ -118,6 +121,8 @@ class History:
     def check_the_end(self) -> None:
         assert self.requested.keys() == self.finished.keys(), "a run that was accepted did not end"
         assert not self.running
+        assert not self.approvals.waiting, "its run has ended, and it still waits"
+        assert not any(self.approvals.approved.values()), "it was approved, and not published"
         for run_id, plan in self.plans.items():
             ends = [self.ends[run_id, task.task_key].outcome for task in plan.tasks]
             finished = self.finished[run_id]
@@ -133,7 +138,7 @@ class History:
                 self._check_partitions(run_id, plan)
 
     def _check_partitions(self, run_id: str, plan: RunPlanned) -> None:
-        """What was asked for was planned, and a partition was skipped exactly if one that it reads did not come."""
+        """What was asked for was planned, and skipped is exactly what lacks something to read, or was superseded."""
         known, moment = self._known, self.planned_at[run_id]
         planned = {task.task_key: self._planned_keys(task.asset_key, task.partitions) for task in plan.tasks}
         of_asset: dict[str, dict[str, Outcome]] = defaultdict(dict)
@@ -154,6 +159,7 @@ class History:
                     mapping, theirs = known.graph.mapping(upstream, asset), known.spec(upstream).partitions
                     read = map(str, mapping.upstream(partitions.set_of([key]), theirs, moment))
                     lacks |= any(one in there and there[one] is not Outcome.SUCCEEDED for one in read)
+                lacks |= (run_id, asset, key) in self.approvals.superseded
                 assert (outcome is Outcome.SKIPPED) == lacks, f"{asset} {key} is {outcome}"
                 assert outcome in (Outcome.SUCCEEDED, Outcome.FAILED, Outcome.SKIPPED)
 

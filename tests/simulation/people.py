@@ -3,18 +3,13 @@
 from __future__ import annotations
 
 from servo.controllers import request
+from servo.controllers.approvals import approved, rejected, require_open, stretches
+from servo.controllers.checkpoints import Checkpoint
+from servo.errors import Conflict
 from servo.events import decode
-from servo.events.columns import PartitionOutcomes
 from servo.events.definitions import Source
 from servo.events.fact import Fact
-from servo.events.model import (
-    CheckpointDecided,
-    CheckpointExpired,
-    CheckpointRequested,
-    MaterializationPublished,
-    RunCancelRequested,
-    RunRequested,
-)
+from servo.events.model import RunCancelRequested, RunRequested, TaskFinished
 from servo.ids import run_id
 from servo.ledger import Condition
 from tests.simulation.ground import Actor, Ground
@@ -30,8 +25,6 @@ class People(Actor):
         # Few, and not for ever: a run that is stuck must not be saved by somebody who cancels it in the end.
         self.to_cancel = self.random.choice([0, 0, 1, 1, 2])
         self.asked: list[RunRequested] = []
-        self.checkpoints: dict[str, CheckpointRequested] = {}
-        self._read = 0
 
     def is_satisfied(self) -> bool:
         return not self.to_ask and self.board.position == self.world.ledger.head().position and not self.board.runs
@@ -87,38 +80,23 @@ class People(Actor):
         self.world.seen["cancel"] += 1
 
     def _decide(self) -> None:
-        for event in self.world.ledger.read(self._read, 1_000_000):
-            self._read = event.position
-            fact = decode(event)
-            if isinstance(fact, CheckpointRequested):
-                self.checkpoints[fact.checkpoint_id] = fact
-        if not self.checkpoints or self.random.random() < 0.5:
+        """Approve or reject something; mostly one looks first, and sometimes what one saw is over by then."""
+        waiting = list(self.board.checkpoints)
+        if not waiting or self.random.random() < 0.6:
             return
-        checkpoint = self.checkpoints.pop(self.random.choice(list(self.checkpoints)))
-        task = self.board.task(checkpoint.run_id, checkpoint.task_key)
-        if task is None or task.ended:
-            return  # its run is over: nothing waits for an answer any more
-        facts: list[Fact]
-        chance = self.random.random()
-        if chance < 0.6:
-            decided = CheckpointDecided(checkpoint_id=checkpoint.checkpoint_id, decision="APPROVED")
-            published = MaterializationPublished(
-                publication_id=checkpoint.checkpoint_id,
-                asset_id=checkpoint.asset_id,
-                asset_key=checkpoint.asset_key,
-                partitions=PartitionOutcomes(
-                    keys=checkpoint.partitions.keys,
-                    first_materialization_id=checkpoint.partitions.first_materialization_id,
-                ),
-                run_id=checkpoint.run_id,
-                task_key=checkpoint.task_key,
-                checkpoint_id=checkpoint.checkpoint_id,
-            )
-            facts = [decided, published]
-        elif chance < 0.85:
-            facts = [CheckpointDecided(checkpoint_id=checkpoint.checkpoint_id, decision="REJECTED")]
-        else:
-            facts = [CheckpointExpired(checkpoint_id=checkpoint.checkpoint_id)]
-        condition = Condition(position=self.board.position, subjects=frozenset({checkpoint.run_id}))
-        self.world.append(facts, "carol", condition)
-        self.world.seen[facts[0].event_type] += 1
+        checkpoint = self.random.choice(waiting)
+        try:
+            require_open(checkpoint, self.board.runs[checkpoint.run_id])
+        except Conflict:
+            self.world.seen["refused to decide"] += 1
+            return
+        facts = self._approved(checkpoint) if self.random.random() < 0.7 else rejected(checkpoint, reason="odd")
+        self.world.append(facts, "carol", Condition(position=self.board.position))
+        self.world.seen[f"{facts[0].event_type} {len(facts) > 2}"] += 1
+
+    def _approved(self, checkpoint: Checkpoint) -> list[Fact]:
+        [event] = self.world.ledger.read(checkpoint.position - 2, 1)
+        staged = decode(event)
+        assert isinstance(staged, TaskFinished)
+        names = [self.world.mint.next() for _ in stretches(checkpoint)]
+        return approved(checkpoint, staged, reason=None, publication_ids=names)

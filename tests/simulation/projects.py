@@ -33,11 +33,17 @@ def random_catalog(random: Random) -> Catalog:
                 {one.name: _mapping(random, one.partitions, Partitions.of(partitions)) for one in upstream},
                 batch=random.random() < 0.4,
                 retry=Retry(attempts=random.randint(1, 3), delay=timedelta(seconds=random.choice([0, 5, 30]))),
-                approval=Approval("finance") if random.random() < 0.25 else None,
+                approval=_approval(random) if random.random() < 0.3 else None,
                 tags={"pool": "jdbc"} if random.random() < 0.3 else {},
             )
         )
     return catalog(*specs)
+
+
+def _approval(random: Random) -> Approval:
+    """Some wait for ever; others have seconds, and then end or are handed on."""
+    deadline = random.choice([None, timedelta(seconds=2), timedelta(seconds=20)])
+    return Approval("finance", deadline=deadline, on_deadline=random.choice(["expire", "escalate"]))
 
 
 def _mapping(random: Random, upstream: Partitions, downstream: Partitions) -> Mapping | None:

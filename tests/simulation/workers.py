@@ -134,6 +134,7 @@ class Worker(Actor):
         waits = self.world.catalog.spec(job.claim.asset_key).approval is not None
         good = Outcome.STAGED if waits else Outcome.SUCCEEDED
         outcomes = [Outcome.FAILED if self.random.random() < 0.12 else good for _ in done]
+        outcomes.sort(key=lambda outcome: outcome is Outcome.FAILED)  # what was made comes first
         for key, outcome in zip(done, outcomes, strict=True):
             if outcome is Outcome.FAILED:
                 job.failed = True
@@ -192,9 +193,9 @@ class Worker(Actor):
                 error="it went wrong" if job.failed else None,
             )
         ]
-        staged = [key for key, outcome in zip(keys, outcomes, strict=True) if outcome is Outcome.STAGED]
+        staged = outcomes.count(Outcome.STAGED)
         if staged:
-            facts.append(self._checkpoint(claim, staged))
+            facts.append(self._checkpoint(claim, keys[:staged], mint))
         if retry_at is not None:
             self.world.seen["settled"] += bool(job.settled)
             facts.append(
@@ -208,7 +209,9 @@ class Worker(Actor):
             )
         return facts
 
-    def _checkpoint(self, claim: Claim, keys: list[str]) -> CheckpointRequested:
+    def _checkpoint(self, claim: Claim, keys: list[str], first: str) -> CheckpointRequested:
+        approval = self.world.catalog.spec(claim.asset_key).approval
+        assert approval is not None
         return CheckpointRequested(
             checkpoint_id=self.world.mint.next(),
             name=claim.asset_key,
@@ -216,11 +219,10 @@ class Worker(Actor):
             task_key=claim.task_key,
             asset_id=claim.asset_id,
             asset_key=claim.asset_key,
-            partitions=PartitionOutcomes(
-                keys=keys,
-                outcome=Outcome.STAGED,
-                first_materialization_id=self.world.mint.next(count=len(keys)),
-            ),
+            partitions=PartitionOutcomes(keys=keys, outcome=Outcome.STAGED, first_materialization_id=first),
+            approvers=approval.approvers,
+            deadline=None if approval.deadline is None else self.world.now + approval.deadline,
+            on_deadline=approval.on_deadline,
         )
 
     def _give_back(self, job: Job) -> None:

@@ -328,6 +328,22 @@ EXAMPLES: dict[str, Fact] = {
         checkpoint_id=CHECKPOINT, decision="REJECTED", reason="totals do not match"
     ),
     "CheckpointExpired.v1": CheckpointExpired(checkpoint_id=CHECKPOINT, escalated_to="cfo"),
+    "CheckpointExpired.v1.outcome": CheckpointExpired(
+        checkpoint_id=CHECKPOINT, outcome="SUPERSEDED", reason="superseded by run_nbswy3dpo5xxe3denbswy3dpo5"
+    ),
+    "CheckpointRequested.v1.escalate_to": CheckpointRequested(
+        checkpoint_id=CHECKPOINT,
+        name="publish orders",
+        run_id=RUN,
+        task_key="shop/orders#0",
+        asset_id=ORDERS_ID,
+        asset_key=ORDERS,
+        partitions=_STAGED,
+        approvers="finance",
+        deadline=datetime(2025, 1, 16, 12, tzinfo=UTC),
+        on_deadline="escalate",
+        escalate_to="cfo",
+    ),
     "MaterializationPublished.v1": MaterializationPublished(
         publication_id="01JHMN00000000000000000Q01",
         asset_id=ORDERS_ID,
@@ -346,6 +362,12 @@ EXAMPLES: dict[str, Fact] = {
             PartitionSet(asset_id=RAW_ID, asset_key=RAW, keys=[""]),
         ],
         reason="source was corrected",
+    ),
+    "PartitionsInvalidated.v1.downstream_of": PartitionsInvalidated(
+        invalidation_id="01JHMN00000000000000000V02",
+        sets=[PartitionSet(asset_id=ORDERS_ID, asset_key=ORDERS, keys=DAYS)],
+        reason="source was corrected",
+        downstream_of=PartitionSet(asset_id=RAW_ID, asset_key=RAW, keys=DAYS),
     ),
     "RolledBack.v1": RolledBack(
         rollback_id="01JHMN00000000000000000R01",

@@ -460,6 +460,7 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         four_eyes=st.booleans(),
         deadline=st.none() | moments,
         on_deadline=st.sampled_from(["expire", "escalate"]),
+        escalate_to=maybe_texts,
     ),
     CheckpointDecided: st.builds(
         CheckpointDecided,
@@ -467,7 +468,13 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         decision=st.sampled_from(["APPROVED", "REJECTED"]),
         reason=maybe_texts,
     ),
-    CheckpointExpired: st.builds(CheckpointExpired, checkpoint_id=checkpoint_ids, escalated_to=maybe_texts),
+    CheckpointExpired: st.builds(
+        CheckpointExpired,
+        checkpoint_id=checkpoint_ids,
+        escalated_to=maybe_texts,
+        outcome=st.sampled_from([None, "SUPERSEDED", "CANCELLED"]),
+        reason=maybe_texts,
+    ),
     MaterializationPublished: of_an_asset(
         MaterializationPublished,
         publication_id=own_ids,

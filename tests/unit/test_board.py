@@ -309,7 +309,8 @@ def test_what_was_refused_while_the_rest_was_computed_is_recorded_at_the_end() -
 def test_cancelling_ends_what_waits_for_an_approval() -> None:
     story = waiting()
     story.happens(RunCancelRequested(run_id="run_a"))
-    finished, end = story.decided(decide(story.board, SHOP, story.now))
+    *over, finished, end = story.decided(decide(story.board, SHOP, story.now))
+    assert [(fact.checkpoint_id, fact.outcome) for fact in over] == [(f"c {EU}", "CANCELLED"), (f"c {US}", "CANCELLED")]
     assert (finished.outcome, finished.partitions.keys) == (Outcome.CANCELLED, [EU, US])
     assert end.outcome is Outcome.CANCELLED
     story.happens(*approved(EU))

@@ -2,6 +2,7 @@
 
 import time
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -292,3 +293,16 @@ def test_edges_of_explicit_ones_and_of_nothing():
     slots = Partitions.of(Cron("slot", "*/5 * * * *", start="2025-01-01"))
     keys = [slots.parse_key("2025-01-01T00:05"), slots.parse_key("2025-01-01T00:00")]
     assert edges(default_mapping(slots, slots), keys, keys[::-1], slots, slots, NOW) == [[1], [0]]
+
+
+def test_listed_values_of_which_none_is_shared_do_not_fit() -> None:
+    eu, asia, both = (Partitions.of(Static("region", values)) for values in (["eu"], ["asia"], ["asia", "eu"]))
+    with pytest.raises(InvalidPartition, match="no value of region is on both sides"):
+        default_mapping(eu, asia).check(eu, asia)
+    default_mapping(both, asia).check(both, asia)
+    default_mapping(eu, both).check(eu, both)
+
+
+def test_a_custom_mapping_needs_a_function_that_has_a_name() -> None:
+    with pytest.raises(InvalidPartition, match="has no name that a mapping could be known by"):
+        Custom(partial(lambda asked, _: asked))

@@ -123,6 +123,16 @@ def test_status() -> None:
     assert counts("status:failed") == {}
 
 
+def test_partitions_hold_for_a_status_too_and_say_nothing_where_there_are_none() -> None:
+    assert counts("status:missing", "2025-01-02") == {"raw": 1, "orders": 1}
+    assert counts("status:missing@2025-01-03", "2025-01-02") == {"raw": 1, "orders": 1}
+    with pytest.raises(InvalidPartition):
+        counts("status:missing", "no-day")
+    with pytest.raises(InvalidSelection, match="config has no partitions to choose '2025-01-02' of"):
+        counts("config", "2025-01-02")
+    assert counts("config or orders", "2025-01-02") == {"config": 1, "orders": 1}
+
+
 def test_statuses_are_asked_for_only_where_they_matter() -> None:
     asked = []
 

@@ -139,7 +139,17 @@ def test_tables(tmp_path: Path) -> None:
     assert shown["limits.tasks"] == ("9", "SERVO_LIMITS_TASKS")
     assert shown["limits.threads"] == ("4", "default")
     assert shown["spark.remote"] == ("none", "default")
-    assert set(VARIABLES.values()) == shown.keys() - {"spark.conf", "limits.pools"}
+    assert set(VARIABLES.values()) == shown.keys() - {"spark.conf", "limits.pools", "approvals"}
+
+
+def test_who_has_which_role(tmp_path: Path) -> None:
+    settings = load(tmp_path, '[approvals]\nfinance = ["anna", "ben"]\n"the board" = []')
+    assert settings.approvals == {"finance": ["anna", "ben"], "the board": []}
+    shown = {setting.key: setting.value for setting in settings.shown()}
+    assert shown["approvals"] == "finance: anna, ben; the board: nobody"
+    assert load(tmp_path, "").approvals == {}
+    assert "approvals" in mistake(tmp_path, '[approvals]\nfinance = "anna"')
+    assert "approvals" in mistake(tmp_path, '[approvals]\nfinance = [""]')
 
 
 def test_whose_spark_remote_holds(tmp_path: Path) -> None:

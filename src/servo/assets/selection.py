@@ -41,6 +41,9 @@ def select(
         named = [graph.resolve(term.what) for term in terms(tree) if ":" not in term.what and term.what != "*"]
         raise _unsaid(graph, next((key for key in named if key in unsaid), unsaid[-1]))
     found = {key: selected[key].partitions for key in graph.specs if key in selected}
+    if partitions is not None and found and not any(graph[key].partitions.dimensions for key in found):
+        what = ", ".join(found)
+        raise InvalidSelection(f"{what:.120} has no partitions to choose {partitions!r:.80} of", hint="leave them out")
     return {key: wanted for key, wanted in found.items() if wanted}
 
 
@@ -205,13 +208,23 @@ class _Evaluation:
                 f"{term.what} needs to know what was materialized, and nothing is known here",
                 hint="name the partitions, or ask where the ledger is",
             )
-        found = {}
+        found: _Selected = {}
+        refused: list[InvalidPartition] = []
+        spoken_of = 0
         for key in among:
             partitions = self._statuses(key, status)
-            if term.partitions is not None and self._graph[key].partitions.dimensions:
-                partitions &= self._asked(key, term.partitions, exactly=False).partitions
+            if self._graph[key].partitions.dimensions:
+                try:
+                    asked = self._asked(key, term.partitions, exactly=False)
+                except InvalidPartition as problem:
+                    refused.append(problem)  # days say nothing about months, and something about other assets
+                    continue
+                partitions = partitions if asked.negated else partitions & asked.partitions
+                spoken_of += 1
             if partitions:
                 found[key] = _Part(partitions)
+        if refused and not spoken_of:
+            raise refused[0]
         return found
 
     def _spread(self, selected: _Selected, levels: int | None, *, upward: bool) -> _Selected:

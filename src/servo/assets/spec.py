@@ -20,6 +20,7 @@ from servo.partitions import UNPARTITIONED, Partitions
 from servo.partitions.mappings import Mapping
 
 __all__ = [
+    "ADMIN",
     "Approval",
     "AssetSpec",
     "Collected",
@@ -35,6 +36,8 @@ __all__ = [
 
 _OWN_CODE = str(Path(__file__).parent.parent)
 _DEADLINES = ("expire", "escalate")
+ADMIN = "admin"
+"""The role that is asked where nobody else is named."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -100,14 +103,20 @@ def _require(good: bool, name: str, value: object, hint: str) -> None:
 
 
 class Approval(msgspec.Struct, frozen=True):
-    """Who must agree before an output is published."""
+    """Who must agree before an output is published, how long they have, and what happens then.
+
+    At the deadline it expires, and the task fails; or it is escalated: handed to `escalate_to`, to wait on.
+    """
 
     approvers: str
     four_eyes: bool = False
     deadline: timedelta | None = None
     on_deadline: str = "expire"
+    escalate_to: str = ADMIN
 
     def __post_init__(self) -> None:
+        if not isinstance(self.escalate_to, str) or not self.escalate_to:
+            raise InvalidInput(f"approval: {self.escalate_to!r:.80} names nobody", hint='write escalate_to="cfo"')
         if not isinstance(self.approvers, str) or not self.approvers:
             raise InvalidInput(f"approval: {self.approvers!r:.80} names nobody", hint='write Approval("finance")')
         if self.deadline is not None and (not isinstance(self.deadline, timedelta) or self.deadline <= timedelta(0)):

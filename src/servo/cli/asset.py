@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from servo.cli.completing import complete_assets
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import table
+from servo.cli.output import note, plain_struct, table
 from servo.cli.values import text
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _FEW_VALUES = 4
 
 @click.group()
 def asset() -> None:
-    """List and show the project's assets."""
+    """List, show and explain the project's assets."""
 
 
 @asset.command("list")
@@ -65,6 +66,30 @@ def show(name: str, as_json: bool) -> None:
         return
     for label, value in _lines(graph, spec, now):
         click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
+
+
+@asset.command()
+@click.argument("name", shell_complete=complete_assets)
+@click.option("--as-of", metavar="TIME|EVENT_ID", help="Then: with the definitions and the state of that time.")
+@json_option
+def why(name: str, as_of: str | None, as_json: bool) -> None:
+    """Explain an asset: how many of its partitions are stale, missing or failed, why, and where that began."""
+    from servo.cli.opening import project
+    from servo.runtime.service import parse_moment
+    from servo.runtime.why import Why
+
+    with project(as_json=as_json) as opened:
+        found = Why(opened).asset(name, as_of=None if as_of is None else parse_moment(as_of))
+    if as_json:
+        echo_json(plain_struct(found))
+        return
+    from servo.cli.drawing import columns, draw
+    from servo.ui.proof import asset_proof
+    from servo.ui.tree import drawn
+
+    draw(drawn(asset_proof(found), columns()))
+    if found.hint and as_of is None:
+        note(found.hint)
 
 
 def _graph() -> Graph:

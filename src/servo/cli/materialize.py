@@ -33,6 +33,7 @@ def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 @click.command()
 @click.argument("selection", nargs=-1, required=True)
 @click.option("--partitions", metavar="P", help="Which: 2025-01-15, 2025-01-01..2025-01-31, region=eu, latest, all.")
+@click.option("--stale", is_flag=True, help="Of the selection, what should run now: stale, missing, and what follows.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", callback=tags_from, help="Mark the run; may be repeated.")
 @click.option("--accept-schema", is_flag=True, help="Publish also where the columns are not those of before.")
@@ -45,6 +46,7 @@ def materialize(
     *,
     selection: tuple[str, ...],
     partitions: str | None,
+    stale: bool,
     priority: int,
     tags: dict[str, str],
     accept_schema: bool,
@@ -61,23 +63,31 @@ def materialize(
     \b
     servo materialize +revenue --partitions 2025-01-01..2025-01-31
     servo materialize orders@2025-01-15 --no-wait --json
+    servo materialize --stale +revenue
     """
     from servo.runtime.embedded import require_workable
     from servo.runtime.runs import Runs
 
     with project(as_json=as_json, create=True) as opened:
         runs = Runs(opened)
-        requested = runs.request(
-            list(selection),
-            partitions=partitions,
-            priority=priority,
-            tags=tags,
-            request_id=request_id,
-            accept_schema=accept_schema,
-            actor=actor(),
+        wishes: dict[str, Any] = {
+            "priority": priority,
+            "tags": tags,
+            "request_id": request_id,
+            "accept_schema": accept_schema,
+            "actor": actor(),
             # Who waits here may have to start a worker: what would keep that from working is said before anything else.
-            before=(lambda: require_workable(opened)) if wait else (lambda: None),
-        )
+            "before": (lambda: require_workable(opened)) if wait else (lambda: None),
+        }
+        if stale:
+            from servo.cli.due import request_stale
+
+            due = request_stale(opened, runs, selection, partitions, wishes, as_json=as_json)
+            if due is None:
+                return
+            requested = due
+        else:
+            requested = runs.request(list(selection), partitions=partitions, **wishes)
         ctx.exit(see_through(opened, runs, requested, wait=wait, as_json=as_json))
 
 

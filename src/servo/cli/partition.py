@@ -11,13 +11,18 @@ from servo.cli.opening import actor, data, project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
+from servo.cli.partition_status import list_partitions, mark, stale, status, why
 from servo.cli.states import counted
 from servo.cli.values import moment, plain
 
 
 @click.group()
 def partition() -> None:
-    """The history of a partition, the way back to what it was, and the values of dynamic dimensions."""
+    """The status of partitions, why it is so, their history, and the values of dynamic dimensions."""
+
+
+for command in (list_partitions, status, stale, why, mark):
+    partition.add_command(command)
 
 
 @partition.command()

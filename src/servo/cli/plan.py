@@ -24,15 +24,22 @@ _MOST_DRAWN = 40  # tasks; a larger tree says less than the table
 @click.command()
 @click.argument("selection", nargs=-1, required=True)
 @click.option("--partitions", metavar="P", help="Which: 2025-01-15, 2025-01-01..2025-01-31, region=eu, latest, all.")
+@click.option("--stale", is_flag=True, help="Of the selection, what should run now: stale, missing, and what follows.")
 @json_option
-def plan(selection: tuple[str, ...], partitions: str | None, as_json: bool) -> None:
+def plan(selection: tuple[str, ...], partitions: str | None, stale: bool, as_json: bool) -> None:
     """Explain what `servo materialize` would do with the same arguments; write nothing.
 
     These are the very stages that run: a stage begins where the one before it has what it needs.
 
     \b
     servo plan +revenue --partitions 2025-01-01..2025-01-31
+    servo plan --stale +revenue
     """
+    if stale:
+        from servo.cli.due import plan_stale
+
+        plan_stale(selection, partitions, as_json=as_json)
+        return
     from servo.planning.explain import explain
     from servo.planning.stages import require_inputs
     from servo.runtime.runs import Runs
@@ -41,7 +48,7 @@ def plan(selection: tuple[str, ...], partitions: str | None, as_json: bool) -> N
         found = require_inputs(Runs(opened).plan(list(selection), partitions=partitions))
     rows = explain(found)
     if as_json:
-        echo_json(_document(found, rows))
+        echo_json(document(found, rows))
         return
     table(
         ["stage", "task", "partitions", "count", "why"],
@@ -53,10 +60,10 @@ def plan(selection: tuple[str, ...], partitions: str | None, as_json: bool) -> N
         click.echo(f"servo: warning: {warning}", err=True)
     if sys.stdout.isatty() and 1 < len(rows) <= _MOST_DRAWN:
         click.echo()
-        _tree(rows)
+        tree(rows)
 
 
-def _document(found: Plan, rows: list[PlanRow]) -> dict[str, Any]:
+def document(found: Plan, rows: list[PlanRow]) -> dict[str, Any]:
     by_task = {task.task_key: task for task in found.tasks}
     return {
         "stages": [
@@ -85,7 +92,7 @@ def _document(found: Plan, rows: list[PlanRow]) -> dict[str, Any]:
     }
 
 
-def _tree(rows: list[PlanRow]) -> None:
+def tree(rows: list[PlanRow]) -> None:
     """What is made at last, and below each task those it waits for. A task seen before is not opened again."""
     tasks = {row.task: row for row in rows}
     waited_for = {key for row in rows for key in row.upstream}

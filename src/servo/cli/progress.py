@@ -14,7 +14,7 @@ from servo.cli.opening import actor
 from servo.cli.opening import project as open_project
 from servo.cli.output import note, plain_struct, table
 from servo.cli.states import coloured, counted, duration, marked
-from servo.cli.values import plain, text
+from servo.cli.values import moment, plain, text
 from servo.errors import Conflict, EnvironmentProblem, ServoError
 
 if TYPE_CHECKING:
@@ -28,16 +28,19 @@ _MOST_FAILURES = 10  # lines; the logs have them all
 _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the control loop
 
 
-def wait_for(project: Project, requested: Requested, *, as_json: bool) -> RunProgress:
+def wait_for(project: Project, requested: Requested | str, *, as_json: bool) -> RunProgress:
     """See to it that the run is worked on, show how it goes, and give how it ended."""
     from servo.runtime.embedded import working
     from servo.runtime.runs import Runs
 
     runs = Runs(project)
-    if requested.duplicate and (already := runs.progress(requested.run_id)).ended:
-        return already
-    interrupt = _Interrupt(requested.run_id, as_json=as_json)
-    with reacting(interrupt), working(project, run_id=requested.run_id) as place:
+    run_id = requested if isinstance(requested, str) else requested.run_id
+    if isinstance(requested, str) or requested.duplicate:
+        already = runs.progress(run_id)
+        if already.ended or already.parked:
+            return already
+    interrupt = _Interrupt(run_id, as_json=as_json)
+    with reacting(interrupt), working(project, run_id=run_id) as place:
         interrupt.place = place
         if place.embedded and not as_json:
             aside("no worker is running: one is started for this run (`servo up` keeps one warm)")
@@ -46,7 +49,7 @@ def wait_for(project: Project, requested: Requested, *, as_json: bool) -> RunPro
                 return runs.follow(requested, show, tick=place.alive)
         except EnvironmentProblem:
             # The worker is gone, and the run must not begin by itself some other day.
-            runs.cancel(requested.run_id, reason="its worker ended", actor=actor())
+            runs.cancel(run_id, reason="its worker ended", actor=actor())
             runs.follow(requested, _silence, timeout=_TO_END_SECONDS)
             raise
 
@@ -150,6 +153,7 @@ def outcome_document(run: RunProgress, details: dict[str, Any]) -> dict[str, Any
         "tasks": [plain_struct(task) for task in run.tasks],
         "failures": plain(details["failures"]),
         "checks": plain(details["checks"]),
+        "checkpoints": plain(details["checkpoints"]),
     }
 
 
@@ -170,8 +174,7 @@ def summarize(run: RunProgress, details: dict[str, Any], label: Labels) -> int:
     if run.status == "SUCCEEDED":
         return 0
     if run.parked:
-        waiting = [task.asset_key for task in run.tasks if task.state == "WAITING_APPROVAL"]
-        note(f"  {', '.join(waiting)}: written and checked, and published once it is approved")
+        waiting_checkpoints(details["checkpoints"])
         return 1 if run.failed else 0
     if run.reason and not details["failures"]:
         note(f"  {text(run.reason)}")
@@ -182,6 +185,22 @@ def summarize(run: RunProgress, details: dict[str, Any], label: Labels) -> int:
         err=True,
     )
     return 1
+
+
+def waiting_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
+    """Two lines for each checkpoint that nobody has decided on: what waits for whom, and how it is decided."""
+    for one in checkpoints:
+        if one["status"] == "REQUESTED":
+            until = "" if one["deadline"] is None else f" until {moment(one['deadline'].replace(microsecond=0))}"
+            role = one["escalated_to"] or one["approvers"]
+            what = f"{counted(one['partitions'], 'partition')} of {one['asset_key']}"
+            # What was handed on has no deadline any more.
+            click.echo(
+                f"{click.style('·', fg='magenta')} {what}: written and checked; published once {text(role)} approves"
+                f"{until if one['escalated_to'] is None else ''}"
+            )
+            name = one["checkpoint_id"]
+            note(f"  servo checkpoint show {name}; servo checkpoint approve {name}")
 
 
 def failed_partitions(failures: list[dict[str, Any]], label: Labels) -> None:

@@ -17,27 +17,44 @@ _MOST_NAMED = 5
 
 
 @click.command()
-@click.argument("asset")
+@click.argument("asset", required=False)
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
 @click.option("--as-of", metavar="TIME|EVENT_ID", help="The data that was current then.")
+@click.option("--checkpoint", metavar="ID", help="Instead of an asset: the data that waits to be approved, or did.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many rows (100 on a terminal).")
 @json_option
-def read(asset: str, partitions: tuple[str, ...], as_of: str | None, limit: int | None, as_json: bool) -> None:
+def read(
+    *,
+    asset: str | None,
+    partitions: tuple[str, ...],
+    as_of: str | None,
+    checkpoint: str | None,
+    limit: int | None,
+    as_json: bool,
+) -> None:
     """Show the data of an asset: exactly what is current, or was as of then. Starts no JVM.
 
     \b
     servo read orders 2025-01-15
     servo read revenue 2025-01-01..2025-01-07 --as-of 2025-02-01T00:00:00Z --json
+    servo read --checkpoint 01JHMN…
     """
+    from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.data import Data
     from servo.runtime.labels import Labels
     from servo.runtime.service import parse_moment
 
+    if (asset is None) == (checkpoint is None) or (checkpoint is not None and as_of is not None):
+        raise click.UsageError("give an asset, or --checkpoint ID without anything else")
     when = None if as_of is None else parse_moment(as_of)
     if limit is None and sys.stdout.isatty() and not as_json:
         limit = 100
     with project(as_json=as_json) as opened:
-        got = Data(opened).read(asset, partitions, as_of=when, limit=limit)
+        if checkpoint is not None:
+            asset, got = Checkpoints(opened).read(checkpoint, limit=limit)
+        else:
+            assert asset is not None
+            got = Data(opened).read(asset, partitions, as_of=when, limit=limit)
         label = Labels(opened)
         named = got.materializations[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else ()
         labels = {one.key: label(asset, one.key) for one in named}

@@ -13,7 +13,15 @@ from servo.cli.opening import actor, project, runs
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
-from servo.cli.progress import failed_checks, failed_partitions, outcome_document, shown, summarize
+from servo.cli.progress import (
+    aside,
+    failed_checks,
+    failed_partitions,
+    outcome_document,
+    shown,
+    summarize,
+    waiting_checkpoints,
+)
 from servo.cli.states import counted, duration, marked
 from servo.cli.values import moment, plain, text
 
@@ -97,6 +105,7 @@ def _show(row: dict[str, Any], label: Labels) -> None:
         table(names, [_task(task) for task in tasks])
     failed_partitions(row["failures"], label)
     failed_checks(row["checks"], label)
+    waiting_checkpoints(row["checkpoints"])
     if row["status"] == "FAILED":
         note(f"servo run logs {row['run_id']}; servo run retry {row['run_id']}")
 
@@ -113,6 +122,7 @@ def logs(run_id: str, task: str | None, follow: bool, as_json: bool) -> None:
     """
     with runs(as_json=as_json) as found:
         named = None if task is None else _task_named(found, run_id, task)
+        record = None
         for record in found.logs(run_id, task=named, follow=follow):
             if as_json:
                 echo_json(_record(record))
@@ -120,6 +130,8 @@ def logs(run_id: str, task: str | None, follow: bool, as_json: bool) -> None:
                 _say(record, found.label)
             if follow:
                 sys.stdout.flush()
+        if record is None and not as_json:
+            aside("its tasks have said nothing")
 
 
 @run.command()
@@ -132,7 +144,11 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
 
     What it has published stays. Exits with 4 if the run has ended already.
     """
-    with runs(as_json=as_json) as found:
+    from servo.runtime.embedded import deciding
+    from servo.runtime.runs import Runs
+
+    with project(as_json=as_json) as opened:
+        found = Runs(opened)
         run_id = found.progress(run_id).run_id
         event_id = found.cancel(run_id, reason=reason, actor=actor())
         if not wait:
@@ -141,8 +157,9 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
             else:
                 click.echo(f"✓ {run_id} is being cancelled")
             return
-        with shown(as_json=as_json) as draw:
-            ended = found.follow(run_id, draw)
+        # Nobody may be there to see to it; whoever computes what is cancelled is interrupted, or found to be gone.
+        with deciding(opened) as place, shown(as_json=as_json) as draw:
+            ended = found.follow(run_id, draw, tick=place.alive)
         details = found.show(run_id)
         if as_json:
             echo_json({"event_id": event_id} | outcome_document(ended, details))

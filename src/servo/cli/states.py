@@ -15,8 +15,14 @@ COLOURS = {
     "FAILED": "red",
     "SKIPPED": "yellow",
     "CANCELLED": "yellow",
+    "APPROVED": "green",
+    "REJECTED": "red",
+    "EXPIRED": "red",
+    "SUPERSEDED": "yellow",
 }
-_MARKS = {"SUCCEEDED": "✓", "FAILED": "✗", "CANCELLED": "✗"}
+_MARKS = {"SUCCEEDED": "✓", "APPROVED": "✓"} | dict.fromkeys(
+    ("FAILED", "CANCELLED", "REJECTED", "EXPIRED", "SUPERSEDED"), "✗"
+)
 
 
 def coloured(state: str) -> str:

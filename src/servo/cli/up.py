@@ -38,6 +38,7 @@ def up(workers: int, as_json: bool) -> None:
     started again. More workers may run elsewhere: `servo worker`.
     """
     from servo.runtime.cataloguing import deployed_catalog
+    from servo.runtime.embedded import telling
 
     stop = Event()
 
@@ -46,9 +47,10 @@ def up(workers: int, as_json: bool) -> None:
             aside("stopping …  (again to leave at once)")
         stop.set()
 
-    with project(as_json=as_json, create=True) as opened, reacting(stopping):
+    with project(as_json=as_json, create=True) as opened, reacting(stopping), ExitStack() as after:
         # What is wrong with the ledger or with the definitions is said before anything starts.
         deployed_catalog(opened, actor=actor())
+        after.enter_context(telling(opened))
         failure: list[BaseException] = []
         control = Thread(target=_control, args=(opened, stop, failure), name="control", daemon=True)
         control.start()

@@ -14,11 +14,14 @@ from servo.cli.interrupts import reacting
 from servo.cli.opening import project
 from servo.cli.options import json_option
 from servo.cli.progress import aside
+from servo.cli.states import counted
 
 if TYPE_CHECKING:
+    from servo.runtime.progress import RunProgress
     from servo.runtime.wiring import Project
 
 _LOOK_SECONDS = 1.0  # between two looks at whether there is anything left to do
+_WORK = ("READY", "RUNNING", "RETRY_WAIT")
 _UNDER_WAY = ("PLANNED", "RUNNING", "CANCELLING")
 
 
@@ -47,6 +50,8 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
             Thread(target=_outlive_nobody, args=(stop,), name="parent", daemon=True).start()
         with open_worker(opened) as at_work:
             at_work.run(stop, until=_until(opened, until_idle=until_idle, run_id=run_id))
+        if until_idle and not as_json and (left := _undecided(opened)):
+            aside(f"{counted(left, 'run')} cannot end before somebody decides: start `servo up`")
 
 
 def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable[[], bool]:
@@ -61,7 +66,10 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
     def idle() -> bool:
         planning = any(holder.kind == "control" for holder in opened.leases.live())
         waiting = (*_UNDER_WAY, "REQUESTED") if planning else _UNDER_WAY
-        return not any(runs.list(status=status, limit=1) for status in waiting)
+        under_way = [runs.progress(row["run_id"]) for status in waiting for row in runs.list(status=status)]
+        # What waits for a person may wait for days, and nothing is left to do for a worker. Neither is where all that
+        # is left is to be decided, and nobody is there to decide it.
+        return all(run.parked or not (planning or _computable(run)) for run in under_way)
 
     def enough() -> bool:
         nonlocal looked
@@ -72,6 +80,21 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
         return (run_id is not None and runs.progress(run_id).ended) or (until_idle and idle())
 
     return enough
+
+
+def _undecided(opened: Project) -> int:
+    """How many runs are under way although nobody is there to plan or end them."""
+    from servo.runtime.runs import Runs
+
+    if any(holder.kind == "control" for holder in opened.leases.live()):
+        return 0
+    runs = Runs(opened)
+    rows = [row for status in (*_UNDER_WAY, "REQUESTED") for row in runs.list(status=status)]
+    return sum(not runs.progress(row["run_id"]).parked for row in rows)
+
+
+def _computable(run: RunProgress) -> bool:
+    return any(task.state in _WORK for task in run.tasks)
 
 
 def _outlive_nobody(stop: Event) -> None:

@@ -7,17 +7,18 @@ new position, after its idempotency key was forgotten) changes nothing. It costs
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
-from servo.controllers.states import ENDED, RunState, State, TaskState
+from servo.controllers.checkpoints import Checkpoint, OpenCheckpoints
+from servo.controllers.states import RunState, State, TaskState
 from servo.events import RecordedEvent, decode
-from servo.events.columns import Outcome, PartitionOutcomes
+from servo.events.columns import MADE, Outcome, PartitionOutcomes
 from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
     CheckpointRequested,
     MaterializationPublished,
+    PartitionsMarked,
     RunCancelRequested,
     RunFinished,
     RunPlanned,
@@ -35,13 +36,6 @@ LOST = "controller:anti-entropy"
 """The actor that gives the tasks of lost workers to others: such a retry is not the asset's fault."""
 
 
-@dataclass(slots=True, frozen=True)
-class _Checkpoint:
-    run_id: str
-    task_key: str
-    keys: tuple[str, ...]
-
-
 class Board:
     """What is going on, up to `position`. Belongs to one thread; nobody else changes what it holds."""
 
@@ -51,7 +45,7 @@ class Board:
         self._keep_ended = keep_ended
         # A run key is used once, however late somebody repeats it or asks for something else under it.
         self._over: set[str] = set()
-        self._checkpoints: dict[str, _Checkpoint] = {}
+        self.checkpoints = OpenCheckpoints()
 
     def take(self, events: Iterable[RecordedEvent]) -> Board:
         """Take in what is new; what was seen before is passed over. Gives itself."""
@@ -71,7 +65,7 @@ class Board:
         other = Board(position=self.position, keep_ended=self._keep_ended)
         other.runs = {run_id: run.copy() for run_id, run in self.runs.items()}
         other._over = set(self._over)
-        other._checkpoints = dict(self._checkpoints)
+        other.checkpoints = self.checkpoints.copy()
         return other.take(events)
 
     def task(self, run_id: str, task_key: str) -> TaskState | None:
@@ -145,9 +139,7 @@ class Board:
         run.outcome, run.finished_at, run.reason = fact.outcome, event.occurred_at, fact.reason
         if not self._keep_ended:
             del self.runs[fact.run_id]
-        gone = [key for key, checkpoint in self._checkpoints.items() if checkpoint.run_id == fact.run_id]
-        for key in gone:
-            del self._checkpoints[key]
+        self.checkpoints.close_all(fact.run_id)
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,7 +152,7 @@ class Board:
         task.attempt, task.part = fact.attempt, 0
         task.worker, task.started_at, task.retry_at, task.reason = fact.worker, event.occurred_at, None, None
         task.failed &= task.given_up  # all others are tried again
-        _move(run, task, State.RUNNING)
+        run.move(task, State.RUNNING)
 
     def _retry_scheduled(self, event: RecordedEvent, fact: TaskRetryScheduled) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
@@ -174,28 +166,32 @@ class Board:
             task.settled |= settled
             task.settled_reason = task.settled_reason or fact.reason
         task.worker, task.retry_at, task.reason = None, fact.retry_at, fact.reason
-        _move(run, task, State.RETRY_WAIT)
+        run.move(task, State.RETRY_WAIT)
 
     def _task_finished(self, event: RecordedEvent, fact: TaskFinished) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
         if run is None or task is None or not _is_news(task, fact):
+            if fact.run_id not in self.runs and fact.run_id not in self._over:
+                # Asked for before this board began to look: it cannot tell news from a repetition by the task.
+                self._overtake(fact.asset_id, fact.partitions, fact.run_id, surely=False)
             return
         task.part = max(task.part, fact.part or 0)
-        _record(task, fact.partitions)
+        task.record(fact.partitions)
+        self._overtake(fact.asset_id, fact.partitions, fact.run_id, surely=True)
         if not fact.final:
             task.memo = None
             return
         task.attempt, task.worker, task.retry_at = max(task.attempt, fact.attempt), None, None
         task.reason = fact.error
         if _waits(task, fact):
-            _move(run, task, State.WAITING_APPROVAL)
+            run.move(task, State.WAITING_APPROVAL)
         else:
             self._end(run, task, State(fact.outcome.value), event)
 
     def _end(self, run: RunState, task: TaskState, state: State, event: RecordedEvent) -> None:
         task.ended_at, task.ended_position = event.occurred_at, event.position
         task.staged.clear()
-        _move(run, task, state)
+        run.move(task, state)
         run.open -= 1
         for key in task.downstream:
             waiting = run.tasks[key]
@@ -205,42 +201,66 @@ class Board:
 
     # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _checkpoint_requested(self, _: RecordedEvent, fact: CheckpointRequested) -> None:
-        if self._open(fact.run_id) is not None:
-            self._checkpoints[fact.checkpoint_id] = _Checkpoint(fact.run_id, fact.task_key, tuple(fact.partitions.keys))
+    def _checkpoint_requested(self, event: RecordedEvent, fact: CheckpointRequested) -> None:
+        task = self._open_task(fact.run_id, fact.task_key)[1]
+        # What was decided long ago waits for nobody, however late it is told again.
+        if task is not None and fact.checkpoint_id not in self.checkpoints and task.staged & set(fact.partitions.keys):
+            asked = Checkpoint(asked=fact, requested_at=event.occurred_at, position=event.position)
+            self.checkpoints.open(asked)
 
     def _checkpoint_decided(self, _: RecordedEvent, fact: CheckpointDecided) -> None:
         # What is approved is there once it is published, and not before: that fact is the one to wait for.
         if fact.decision == "REJECTED":
-            self._reject(fact.checkpoint_id, "its approval was refused" + (f": {fact.reason}" if fact.reason else ""))
+            self._refuse(fact.checkpoint_id, "its approval was refused" + (f": {fact.reason}" if fact.reason else ""))
 
     def _checkpoint_expired(self, _: RecordedEvent, fact: CheckpointExpired) -> None:
-        if fact.escalated_to is None:
-            self._reject(fact.checkpoint_id, "nobody approved it in time")
+        if fact.escalated_to is not None:
+            self.checkpoints.hand_on(fact.checkpoint_id, fact.escalated_to)
+        elif fact.outcome == "CANCELLED":
+            self.checkpoints.close(fact.checkpoint_id)  # its task says the rest
+        else:
+            self._refuse(fact.checkpoint_id, fact.reason or "nobody approved it in time")
 
-    def _reject(self, checkpoint_id: str, reason: str) -> None:
-        checkpoint = self._checkpoints.pop(checkpoint_id, None)
-        if checkpoint is None:
+    def _refuse(self, checkpoint_id: str, reason: str) -> None:
+        checkpoint = self.checkpoints.close(checkpoint_id)
+        if checkpoint is not None:
+            self._give_up(checkpoint, checkpoint.asked.partitions.keys, reason)
+
+    def _overtake(self, asset_id: str, partitions: PartitionOutcomes, by: str, *, surely: bool) -> None:
+        """Versions of partitions were made: whatever waited to become current in their place never will."""
+        if not len(self.checkpoints):
             return
-        task = self._open_task(checkpoint.run_id, checkpoint.task_key)[1]
-        if task is not None:
-            refused = task.staged.intersection(checkpoint.keys)
+        columns = zip(partitions.keys, partitions.outcomes(), partitions.materialization_ids(), strict=True)
+        made = [(key, name) for key, outcome, name in columns if outcome in MADE]
+        for checkpoint, keys in self.checkpoints.overtake(asset_id, made, by, surely=surely):
+            if (task := self._give_up(checkpoint, keys, f"superseded by {by}")) is not None:
+                task.superseded.update(keys)
+
+    def _give_up(self, checkpoint: Checkpoint, keys: Iterable[str], reason: str) -> TaskState | None:
+        task = self._open_task(checkpoint.run_id, checkpoint.asked.task_key)[1]
+        if task is not None and (refused := task.staged.intersection(keys)):
             task.staged -= refused
             task.failed |= refused
             task.rejected |= refused
             task.reason, task.memo = reason, None
+        return task
 
     def _published(self, _: RecordedEvent, fact: MaterializationPublished) -> None:
-        checkpoint = self._checkpoints.pop(fact.checkpoint_id or "", None)
+        checkpoint = self.checkpoints.close(fact.checkpoint_id)
         run_id, task_key = fact.run_id, fact.task_key
         if checkpoint is not None:
-            run_id, task_key = checkpoint.run_id, checkpoint.task_key
+            run_id, task_key = checkpoint.run_id, checkpoint.asked.task_key
         task = None if run_id is None or task_key is None else self._open_task(run_id, task_key)[1]
         if task is not None:
             approved = task.staged.intersection(fact.partitions.keys)
             task.staged -= approved
             task.succeeded |= approved
             task.memo = None
+        self._overtake(fact.asset_id, fact.partitions, fact.run_id or "what was published by hand", surely=False)
+
+    def _marked(self, _: RecordedEvent, fact: PartitionsMarked) -> None:
+        if fact.mark == "MATERIALIZED":
+            self._overtake(fact.asset_id, fact.partitions, "what was marked as materialized", surely=False)
 
     # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -271,49 +291,6 @@ def _waits(task: TaskState, fact: TaskFinished) -> bool:
     return bool(task.staged) or (task.state is State.RUNNING and bool(task.rejected))
 
 
-def _record(task: TaskState, partitions: PartitionOutcomes) -> None:
-    """Note what became of each partition; what is there stays there, whatever is tried afterwards."""
-    whole = partitions.outcome if isinstance(partitions.outcome, Outcome) else None
-    for outcome in Outcome:
-        if whole is None:
-            keys = {key for key, one in zip(partitions.keys, partitions.outcomes(), strict=True) if one is outcome}
-        else:
-            keys = set(partitions.keys) if whole is outcome else set()
-        if keys:
-            for said_before in (task.failed, task.skipped, task.cancelled, task.staged):
-                said_before.difference_update(keys)
-            _set_of(task, outcome).update(keys - task.succeeded)
-
-
-def _set_of(task: TaskState, outcome: Outcome) -> set[str]:
-    match outcome:
-        case Outcome.SUCCEEDED:
-            return task.succeeded
-        case Outcome.FAILED:
-            return task.failed
-        case Outcome.SKIPPED:
-            return task.skipped
-        case Outcome.CANCELLED:
-            return task.cancelled
-        case Outcome.STAGED:
-            return task.staged
-
-
-def _move(run: RunState, task: TaskState, state: State) -> None:
-    """Put the task into another state, and into the list where tasks of that state are looked for."""
-    for keys in (run.due, run.running, run.waiting):
-        keys.pop(task.task_key, None)
-    task.state, task.memo = state, None
-    if state is State.RUNNING:
-        run.running[task.task_key] = None
-    elif state is State.RETRY_WAIT:
-        run.due[task.task_key] = None
-    elif state is State.WAITING_APPROVAL:
-        run.waiting[task.task_key] = None
-    else:
-        assert state in ENDED, state
-
-
 _TAKES: dict[str, Callable[[Board, RecordedEvent, Any], None]] = {
     RunRequested.event_type: Board._requested,
     RunPlanned.event_type: Board._planned,
@@ -327,5 +304,6 @@ _TAKES: dict[str, Callable[[Board, RecordedEvent, Any], None]] = {
     CheckpointDecided.event_type: Board._checkpoint_decided,
     CheckpointExpired.event_type: Board._checkpoint_expired,
     MaterializationPublished.event_type: Board._published,
+    PartitionsMarked.event_type: Board._marked,
 }
 """What each fact means here. Facts of other kinds say nothing about runs, and are not even decoded."""

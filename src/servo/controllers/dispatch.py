@@ -9,11 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from heapq import nsmallest
+from itertools import chain
 from typing import Protocol
 
 import msgspec
 
+from servo.controllers.approvals import endings, left_over
 from servo.controllers.board import Board
+from servo.controllers.checkpoints import Checkpoint
 from servo.controllers.decisions import Decision, ended
 from servo.controllers.remaining import remaining, with_skipped
 from servo.controllers.states import RunState, State, TaskState
@@ -123,9 +126,13 @@ def ready(
 
 
 def next_wake(board: Board, now: datetime) -> datetime | None:
-    """When something is due by itself: the next retry. What is due already waits for a slot, not for the clock."""
-    times = (run.tasks[key].retry_at for run in board.runs.values() for key in run.due if not run.cancel_requested)
-    return min((time for time in times if time is not None and time > now), default=None)
+    """When something is due by itself: the next retry, or the end of the time to approve something.
+
+    What is due already waits for a slot, not for the clock.
+    """
+    retries = (run.tasks[key].retry_at for run in board.runs.values() for key in run.due if not run.cancel_requested)
+    deadlines = (checkpoint.deadline for checkpoint in board.checkpoints)
+    return min((time for time in chain(retries, deadlines) if time is not None and time > now), default=None)
 
 
 def _urgency(run: RunState) -> tuple[int, int]:
@@ -184,24 +191,31 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
 
 
 def decide(board: Board, catalog: Catalog, now: datetime) -> list[Decision]:
-    """What can be recorded without anybody working: tasks skipped, cancelled and settled, runs that are over."""
+    """What can be recorded without anybody working.
+
+    Tasks that are skipped, cancelled or settled, approvals that nobody gave in time, runs that are over.
+    """
     decisions = []
     for run in board.runs.values():
         if run.ended or not (run.planned or run.cancel_requested):
             continue
-        facts = tuple(_facts(run, catalog))
+        checkpoints = board.checkpoints.of(run.run_id)
+        facts = tuple(_facts(run, checkpoints, catalog, now))
         if facts:
-            subjects = frozenset({run.run_id})
+            subjects = frozenset({run.run_id, *(checkpoint.checkpoint_id for checkpoint in checkpoints)})
             decisions.append(Decision(facts=facts, position=board.position, subjects=subjects, actor=DISPATCH, at=now))
     return decisions
 
 
-def _facts(run: RunState, catalog: Catalog) -> Iterator[Fact]:
+def _facts(run: RunState, checkpoints: list[Checkpoint], catalog: Catalog, now: datetime) -> Iterator[Fact]:
+    undecided = list(endings(run, checkpoints, now))
+    yield from undecided
     said = list(_cancelled(run) if run.cancel_requested else _settled(run, catalog))
     yield from said
-    endings = [fact for fact in said if fact.outcome is not Outcome.STAGED]
-    if run.open == len(endings):
-        yield _finished(run, endings)
+    ends = [fact for fact in said if fact.outcome is not Outcome.STAGED]
+    if run.open == len(ends):
+        yield from left_over(checkpoints, {fact.checkpoint_id for fact in undecided})
+        yield _finished(run, ends)
 
 
 def _cancelled(run: RunState) -> Iterator[TaskFinished]:
@@ -235,9 +249,15 @@ def _settled(run: RunState, catalog: Catalog) -> Iterator[TaskFinished]:
 
 def _decided(run: RunState, task: TaskState) -> TaskFinished:
     """The end of a task whose approvals have all been given or refused."""
-    if task.failed:
-        return ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.settled_reason or task.reason)
-    return ended(run, task, Outcome.SUCCEEDED)
+    return _failed(run, task) if task.failed else ended(run, task, Outcome.SUCCEEDED)
+
+
+def _failed(run: RunState, task: TaskState) -> TaskFinished:
+    """The end of a task of which some partitions were given up."""
+    why = task.settled_reason or task.reason
+    # The newest attempt at what was superseded is that of others, and is not to be hidden by this end.
+    failed = ended(run, task, Outcome.FAILED, keys=task.rejected - task.superseded, error=why)
+    return with_skipped(failed, sorted(task.superseded))
 
 
 def _ending(run: RunState, task: TaskState, catalog: Catalog) -> TaskFinished | None:
@@ -254,18 +274,17 @@ def _ending(run: RunState, task: TaskState, catalog: Catalog) -> TaskFinished | 
     if task.staged:
         return with_skipped(ended(run, task, Outcome.STAGED), left.blocked)
     if task.given_up:
-        failed = ended(run, task, Outcome.FAILED, keys=task.rejected, error=task.settled_reason or task.reason)
-        return with_skipped(failed, left.blocked)
+        return with_skipped(_failed(run, task), left.blocked)
     if task.succeeded:
         return with_skipped(ended(run, task, Outcome.SUCCEEDED), left.blocked)
     why = f"{', '.join(left.by)} did not give what it reads"
     return ended(run, task, Outcome.SKIPPED, keys=map(str, left.blocked), error=why)
 
 
-def _finished(run: RunState, endings: list[TaskFinished]) -> RunFinished:
+def _finished(run: RunState, ends: list[TaskFinished]) -> RunFinished:
     states = {task.task_key: (task.state.value, task.reason, task.ended_position) for task in run.tasks.values()}
     last = 1 + max((position for _, _, position in states.values()), default=0)
-    states.update({fact.task_key: (fact.outcome.value, fact.error, last) for fact in endings})
+    states.update({fact.task_key: (fact.outcome.value, fact.error, last) for fact in ends})
     count = Counter(state for state, _, _ in states.values())
     if count[Outcome.CANCELLED] or not run.planned:
         outcome = Outcome.CANCELLED

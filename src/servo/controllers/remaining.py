@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from servo.controllers.states import RunState, TaskState
 from servo.errors import InvalidInput
-from servo.events.columns import Outcome, PartitionOutcomes
+from servo.events.columns import Outcome, PartitionOutcomes, spread
 from servo.events.model import TaskFinished
 from servo.partitions import PartitionSet
 from servo.partitions.mappings import Mapping
@@ -43,8 +45,8 @@ def planned(task: TaskState, catalog: Catalog) -> PartitionSet | None:
         return None
 
 
-def with_skipped(ending: TaskFinished, blocked: PartitionSet) -> TaskFinished:
-    """The end of a task that says as well which of its partitions had nothing to read."""
+def with_skipped(ending: TaskFinished, blocked: Iterable[object]) -> TaskFinished:
+    """The end of a task that says as well which of its partitions had nothing to read, or need not be there."""
     skipped = [str(key) for key in blocked]
     if not skipped:
         return ending
@@ -52,7 +54,7 @@ def with_skipped(ending: TaskFinished, blocked: PartitionSet) -> TaskFinished:
     partitions = PartitionOutcomes(
         keys=[*said.keys, *skipped],
         outcome=[*said.outcomes(), *[Outcome.SKIPPED] * len(skipped)],
-        error=[*[ending.error] * len(said), *[None] * len(skipped)],
+        error=[*spread(said.error, len(said)), *[None] * len(skipped)],
     )
     return msgspec.structs.replace(ending, partitions=partitions)
 

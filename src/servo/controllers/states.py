@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any
 
-from servo.events.columns import Outcome
+from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.definitions import PlannedTask, Source
 
 
@@ -61,6 +61,7 @@ class TaskState:
     cancelled: set[str] = field(default_factory=set)
     staged: set[str] = field(default_factory=set)  # written, and waiting for an approval
     rejected: set[str] = field(default_factory=set)  # staged, and not approved: not tried again
+    superseded: set[str] = field(default_factory=set)  # those of them of which others made a newer version
     settled: set[str] = field(default_factory=set)  # failed in a way that trying again does not mend
     settled_reason: str | None = None
     # What is left to do, worked out when somebody asks and kept until something happens to the task.
@@ -84,9 +85,35 @@ class TaskState:
     def copy(self) -> TaskState:
         other = copy(self)
         other.downstream = list(self.downstream)
-        for name in ("succeeded", "failed", "skipped", "cancelled", "staged", "rejected", "settled"):
+        for name in ("succeeded", "failed", "skipped", "cancelled", "staged", "rejected", "superseded", "settled"):
             setattr(other, name, set(getattr(self, name)))
         return other
+
+    def record(self, partitions: PartitionOutcomes) -> None:
+        """Note what became of each partition; what is there stays there, whatever is tried afterwards."""
+        whole = partitions.outcome if isinstance(partitions.outcome, Outcome) else None
+        for outcome in Outcome:
+            if whole is None:
+                keys = {key for key, one in zip(partitions.keys, partitions.outcomes(), strict=True) if one is outcome}
+            else:
+                keys = set(partitions.keys) if whole is outcome else set()
+            if keys:
+                for said_before in (self.failed, self.skipped, self.cancelled, self.staged):
+                    said_before.difference_update(keys)
+                self._keys(outcome).update(keys - self.succeeded)
+
+    def _keys(self, outcome: Outcome) -> set[str]:
+        match outcome:
+            case Outcome.SUCCEEDED:
+                return self.succeeded
+            case Outcome.FAILED:
+                return self.failed
+            case Outcome.SKIPPED:
+                return self.skipped
+            case Outcome.CANCELLED:
+                return self.cancelled
+            case Outcome.STAGED:
+                return self.staged
 
     @property
     def ended(self) -> bool:
@@ -149,6 +176,20 @@ class RunState:
         other.due, other.running, other.waiting = dict(self.due), dict(self.running), dict(self.waiting)
         return other
 
+    def move(self, task: TaskState, state: State) -> None:
+        """Put a task into another state, and into the list where tasks of that state are looked for."""
+        for keys in (self.due, self.running, self.waiting):
+            keys.pop(task.task_key, None)
+        task.state, task.memo = state, None
+        if state is State.RUNNING:
+            self.running[task.task_key] = None
+        elif state is State.RETRY_WAIT:
+            self.due[task.task_key] = None
+        elif state is State.WAITING_APPROVAL:
+            self.waiting[task.task_key] = None
+        else:
+            assert state in ENDED, state
+
     @property
     def planned(self) -> bool:
         return self.planned_at is not None
@@ -168,7 +209,8 @@ class RunState:
     @property
     def parked(self) -> bool:
         """Whether nothing but a person can bring it further: it holds no place among the running."""
-        return bool(self.waiting) and not self.running and not self.due
+        # Where all has been decided, the control loop is next.
+        return not self.running and not self.due and any(self.tasks[key].staged for key in self.waiting)
 
     @property
     def status(self) -> str:

@@ -29,6 +29,10 @@ class Outcome(StrEnum):
     STAGED = "STAGED"  # written and checked, waiting for an approval: an attempt, not yet a materialization
 
 
+MADE = frozenset({Outcome.SUCCEEDED, Outcome.STAGED})
+"""Where there is data: current, or waiting to be."""
+
+
 def spread(column: T | list[T], count: int) -> Sequence[T]:
     """Give a column as one value per key."""
     return column if isinstance(column, list) else [column] * count

@@ -264,6 +264,7 @@ class CheckpointRequested(Fact, frozen=True, kw_only=True):
     four_eyes: bool = False
     deadline: datetime | None = None
     on_deadline: str = "expire"
+    escalate_to: str | None = None  # the role that it is handed to at the deadline, where it is
 
     def __post_init__(self) -> None:
         require_aware(self.deadline, "deadline")
@@ -282,14 +283,24 @@ class CheckpointDecided(Fact, frozen=True, kw_only=True):
 
 
 class CheckpointExpired(Fact, frozen=True, kw_only=True):
-    """Nobody decided before the deadline."""
+    """Nobody decided: not before the deadline, or not before there was nothing left to decide.
+
+    At the deadline it ends, or is handed on and still waits. Whatever else ends it names its outcome: SUPERSEDED, if
+    newer versions of all its partitions were made while it waited; CANCELLED, if its run came to an end.
+    """
 
     event_type: ClassVar[str] = "CheckpointExpired"
-    key: ClassVar[str] = "checkpoint:{self.checkpoint_id}:expired"
     subject: ClassVar[str] = "checkpoint_id"
 
     checkpoint_id: str
     escalated_to: str | None = None
+    outcome: str | None = None  # SUPERSEDED, CANCELLED
+    reason: str | None = None
+
+    @property
+    def idempotency_key(self) -> str:
+        # What was handed on at its deadline may still end in another way.
+        return f"checkpoint:{self.checkpoint_id}:{(self.outcome or 'expired').lower()}"
 
 
 # ── partitions ──────────────────────────────────────────────────────────────────────────────────────────
@@ -317,7 +328,7 @@ class MaterializationPublished(Fact, frozen=True, kw_only=True):
 
 
 class PartitionsInvalidated(Fact, frozen=True, kw_only=True):
-    """Somebody declared partitions stale."""
+    """Somebody declared partitions stale; as a rule those that were made from others, `downstream_of`."""
 
     event_type: ClassVar[str] = "PartitionsInvalidated"
     key: ClassVar[str] = "invalidate:{self.invalidation_id}"
@@ -326,6 +337,7 @@ class PartitionsInvalidated(Fact, frozen=True, kw_only=True):
     invalidation_id: str
     sets: list[PartitionSet]
     reason: str
+    downstream_of: PartitionSet | None = None
 
 
 class RolledBack(Fact, frozen=True, kw_only=True):

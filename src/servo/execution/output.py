@@ -28,9 +28,10 @@ def require_frame(returned: object, asset: Asset) -> DataFrame:
     """What the function returned, if it can be written."""
     where = f"{shortened(asset.spec.source.file)}:{asset.spec.source.line}: {asset.spec.name}"
     if not isinstance(returned, DataFrame):
-        kind = "None" if returned is None else f"a {type(returned).__module__}.{type(returned).__qualname__}"
+        kind = f"{type(returned).__module__}.{type(returned).__qualname__}".removeprefix("builtins.")
+        shown = "None" if returned is None else f"{'an' if kind[0] in 'aeiou' else 'a'} {kind}"
         hint = "end the function with `return` and the DataFrame to keep"
-        raise OutputRefused(f"{where} returned {kind.replace('builtins.', '')}, not a Spark DataFrame", hint=hint)
+        raise OutputRefused(f"{where} returned {shown}, not a Spark DataFrame", hint=hint)
     if returned.isStreaming:
         raise OutputRefused(f"{where} returned a streaming DataFrame", hint="use spark.read, not spark.readStream")
     names = Counter(name.lower() for name in returned.columns)

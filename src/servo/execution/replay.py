@@ -25,7 +25,7 @@ from servo.ledger.history import History
 from servo.ledger.segments import SCHEMA, SegmentFile, events_from
 from servo.projections.arrow import plain, rows, schema, tables
 from servo.projections.files import file_ref
-from servo.projections.manifest import FileRef, Manifest, watermark_of
+from servo.projections.manifest import FOLD, FileRef, Manifest, watermark_of
 from servo.projections.merging import conflicts, merged, sort_order
 from servo.projections.store import Store, storage_explained, sync_file
 
@@ -64,6 +64,7 @@ def replay_on_spark(
                 watermark=watermark_of(last[0] if last else None),
                 tables={name: files for name, files in written.items() if files},
                 created_at=clock(),
+                fold=FOLD,
             )
             store.publish(manifest)
             return manifest

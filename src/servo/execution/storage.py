@@ -92,6 +92,11 @@ class ParquetStorage:
                 for batch in file.iter_batches(columns=wanted):
                     yield _aligned(batch, schema)
 
+    def measure(self, place: Place) -> tuple[int, int]:
+        """Number and bytes of the data files that are there; nothing there is (0, 0)."""
+        sizes = [entry.bytes for entry in self._files.entries(self._folder(place)) if is_data_file(entry.name)]
+        return len(sizes), sum(sizes)
+
     def staged(self, staged: Staged) -> tuple[str, pa.Schema]:
         """What Spark reads staged data from, and its columns."""
         folder = f"{self._base}/{staged.place}"

@@ -40,7 +40,11 @@ class GivenInputs:
         self._frames = {name: _frame(spark, name, data) for name, data in given.items()}
 
     def frame(self, source: Input, chosen: Sequence[int] | None) -> DataFrame:  # noqa: ARG002 (the caller has chosen)
-        return next(self._frames[name] for name in _names(source) if name in self._frames)
+        found = next((self._frames[name] for name in _names(source) if name in self._frames), None)
+        if found is None:
+            name = source.asset_key
+            raise InvalidInput(f"no input for {name} was given", hint=f"pass inputs={{'{name}': …}}")
+        return found
 
 
 def try_out(

@@ -24,7 +24,7 @@ from servo.events.model import (
 from servo.fold.evolve import evolve
 from servo.fold.evolve_partitions import NOT_AN_ATTEMPT
 from servo.fold.evolve_runs import task_finished
-from servo.fold.partition_rows import LineageRow, MaterializationRow, PartitionStatusRow
+from servo.fold.partition_rows import LineageRow, MaterializationRow, PartitionStatusRow, RollbackRow
 from servo.fold.rows import Row, columns
 from servo.fold.run_rows import CheckResultRow, RunKeyConflictRow
 from servo.fold.said import scope
@@ -79,7 +79,7 @@ def batch(events: Iterable[RecordedEvent]) -> Batch:
             case PartitionsMarked():
                 chunks.extend(_marked(event, fact))
             case RolledBack():
-                chunks.append(_rolled_back(event, fact))
+                chunks.extend(_rolled_back(event, fact))
             case PartitionsInvalidated():
                 chunks.extend(_invalidated(event, fact))
             case _:
@@ -237,9 +237,9 @@ def _made(
         )
 
 
-def _rolled_back(event: RecordedEvent, fact: RolledBack) -> Chunk:
+def _rolled_back(event: RecordedEvent, fact: RolledBack) -> Iterator[Chunk]:
     earlier = fact.partitions
-    return _status(
+    yield _status(
         event,
         fact.asset_id,
         fact.asset_key,
@@ -250,6 +250,23 @@ def _rolled_back(event: RecordedEvent, fact: RolledBack) -> Chunk:
         materialization_id=Each(earlier.materialization_ids),
         content_hash=_column(earlier.content_hash),
         materialization_version=by_moment(event),
+    )
+    yield Chunk(
+        RollbackRow,
+        len(earlier.keys),
+        {
+            **scope(event),
+            "rollback_id": fact.rollback_id,
+            "asset_id": fact.asset_id,
+            "asset_key": fact.asset_key,
+            "partition_key": Each(earlier.keys),
+            "materialization_id": Each(earlier.materialization_ids),
+            "content_hash": _column(earlier.content_hash),
+            "rolled_back_at": event.occurred_at,
+            "rolled_back_by": event.actor,
+            "rollback_reason": fact.reason,
+            "rollback_version": event.event_id,
+        },
     )
 
 

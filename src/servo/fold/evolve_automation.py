@@ -35,6 +35,7 @@ from servo.fold.automation_rows import (
 )
 from servo.fold.partition_rows import (
     AssetDefinitionRow,
+    AssetVersionRow,
     DynamicPartitionRow,
 )
 from servo.fold.rows import Row
@@ -46,11 +47,13 @@ def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
     version = by_number(fact.number, event)
     for asset in fact.assets:
         yield _asset(event, fact, asset, version)
+        yield _asset_version(event, fact, asset.asset_id, asset)
     # An asset in both lists is there, as a dynamic value would be.
     for asset_id in sorted(set(fact.removed_asset_ids) - {asset.asset_id for asset in fact.assets}):
         yield AssetDefinitionRow(
             **scope(event), asset_id=asset_id, removed_at=event.occurred_at, presence_version=version
         )
+        yield _asset_version(event, fact, asset_id, None)
     for schedule in fact.schedules:
         yield from schedule_defined(event, schedule)
     for sensor in fact.sensors:
@@ -76,6 +79,23 @@ def _asset(event: RecordedEvent, fact: DefinitionsDeployed, asset: AssetDefiniti
         deployed_at=event.occurred_at,
         definition_version=version,
         presence_version=version,
+    )
+
+
+def _asset_version(
+    event: RecordedEvent, fact: DefinitionsDeployed, asset_id: str, asset: AssetDefinition | None
+) -> AssetVersionRow:
+    return AssetVersionRow(
+        **scope(event),
+        asset_id=asset_id,
+        deployment_id=fact.deployment_id,
+        number=fact.number,
+        asset_key=None if asset is None else asset.asset_key,
+        code_version=None if asset is None else asset.code_version,
+        partitions=None if asset is None else as_json(asset.partitions),
+        deployed_at=event.occurred_at,
+        deployed_by=event.actor,
+        deployment_version=by_number(fact.number, event),
     )
 
 

@@ -18,6 +18,7 @@ from servo.fold.partition_rows import (
     LineageRow,
     MaterializationRow,
     PartitionStatusRow,
+    RollbackRow,
 )
 from servo.fold.rows import Row
 from servo.fold.run_rows import (
@@ -225,6 +226,19 @@ def rolled_back(event: RecordedEvent, fact: RolledBack) -> Iterator[Row]:
             materialization_id=materialization_id,
             content_hash=content_hash,
             materialization_version=by_moment(event),
+        )
+        yield RollbackRow(
+            **scope(event),
+            rollback_id=fact.rollback_id,
+            asset_id=fact.asset_id,
+            asset_key=fact.asset_key,
+            partition_key=key,
+            materialization_id=materialization_id,
+            content_hash=content_hash,
+            rolled_back_at=event.occurred_at,
+            rolled_back_by=event.actor,
+            rollback_reason=fact.reason,
+            rollback_version=event.event_id,
         )
 
 

@@ -250,8 +250,9 @@ def checkpoint_expired(event: RecordedEvent, fact: CheckpointExpired) -> Checkpo
     return CheckpointRow(
         **scope(event),
         checkpoint_id=fact.checkpoint_id,
-        decision="EXPIRED",
+        decision=fact.outcome or "EXPIRED",
         decided_at=event.occurred_at,
         decided_by=event.actor,
+        decision_reason=fact.reason,
         decided_version=event.event_id,
     )

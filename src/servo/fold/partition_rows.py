@@ -40,6 +40,31 @@ class AssetDefinitionRow(Row, frozen=True, kw_only=True):
     presence_version: str | None = None
 
 
+class AssetVersionRow(Row, frozen=True, kw_only=True):
+    """What one deployment said of an asset: its code and its partitions, or that it is gone, which has neither.
+
+    The newest definition alone does not tell since when the code is another than the one a partition was made with,
+    nor whether there ever were other partitions.
+    """
+
+    table: ClassVar[str] = "asset_versions"
+    key: ClassVar[tuple[str, ...]] = ("asset_id", "deployment_id")
+    groups: ClassVar[tuple[Group, ...]] = (
+        newest("deployment_version", "number asset_key code_version partitions deployed_at deployed_by"),
+    )
+
+    asset_id: str
+    deployment_id: str
+    number: int | None = None
+    asset_key: str | None = None
+    code_version: str | None = None
+    partitions: str | None = None
+    deployed_at: datetime | None = None
+    deployed_by: str | None = None
+    row_version: str
+    deployment_version: str | None = None
+
+
 class DynamicPartitionRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "dynamic_partitions"
     key: ClassVar[tuple[str, ...]] = ("dimension", "value")
@@ -153,3 +178,28 @@ class LineageRow(Row, frozen=True, kw_only=True):
     asset_id: str | None = None
     upstream_asset_id: str | None = None
     read_version: str | None = None
+
+
+class RollbackRow(Row, frozen=True, kw_only=True):
+    """A partition that went back to an earlier materialization, which is not made or published again by that."""
+
+    table: ClassVar[str] = "rollbacks"
+    key: ClassVar[tuple[str, ...]] = ("rollback_id", "asset_id", "partition_key")
+    groups: ClassVar[tuple[Group, ...]] = (
+        first(
+            "rollback_version",
+            "asset_key materialization_id content_hash rolled_back_at rolled_back_by rollback_reason",
+        ),
+    )
+
+    rollback_id: str
+    asset_id: str
+    asset_key: str | None = None
+    partition_key: str
+    materialization_id: str | None = None
+    content_hash: str | None = None
+    rolled_back_at: datetime | None = None
+    rolled_back_by: str | None = None
+    rollback_reason: str | None = None
+    row_version: str
+    rollback_version: str | None = None

@@ -14,10 +14,12 @@ from servo.fold.automation_rows import (
 )
 from servo.fold.partition_rows import (
     AssetDefinitionRow,
+    AssetVersionRow,
     DynamicPartitionRow,
     LineageRow,
     MaterializationRow,
     PartitionStatusRow,
+    RollbackRow,
 )
 from servo.fold.rows import Row
 from servo.fold.run_rows import (
@@ -31,6 +33,7 @@ from servo.fold.run_rows import (
 
 TABLES: tuple[type[Row], ...] = (
     AssetDefinitionRow,
+    AssetVersionRow,
     BackfillChunkRow,
     BackfillRow,
     CheckResultRow,
@@ -39,6 +42,7 @@ TABLES: tuple[type[Row], ...] = (
     LineageRow,
     MaterializationRow,
     PartitionStatusRow,
+    RollbackRow,
     RunKeyConflictRow,
     RunKeyRow,
     RunRow,

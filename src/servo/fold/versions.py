@@ -7,7 +7,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from servo.events import RecordedEvent
-from servo.events.envelope import to_micros
+from servo.events.envelope import from_micros, to_micros
 
 _WIDTH = 16  # microseconds fit until the year 2286; longer numbers would no longer sort as text
 
@@ -15,6 +15,11 @@ _WIDTH = 16  # microseconds fit until the year 2286; longer numbers would no lon
 def by_moment(event: RecordedEvent) -> str:
     """Newer is what happened later; between equal moments, what was recorded later."""
     return f"{to_micros(event.occurred_at):0{_WIDTH}d}:{event.event_id}"
+
+
+def moment_of_version(version: str) -> datetime:
+    """The moment at the front of a version that `by_moment` made."""
+    return from_micros(int(version[:_WIDTH]))
 
 
 def by_time(moment: datetime, event: RecordedEvent) -> str:

@@ -42,3 +42,9 @@ def open_ledger(
         f"the address of a ledger cannot start with {scheme + ':'!r:.40}",
         hint="use sqlite:PATH or postgresql://user@host/database",
     )
+
+
+def is_unmade(url: str) -> bool:
+    """Whether opening it would make a file that is not there. A server is made by others."""
+    scheme, _, rest = url.partition(":")
+    return scheme == "sqlite" and not Path(rest.removeprefix("//")).exists()

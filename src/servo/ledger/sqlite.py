@@ -328,7 +328,8 @@ def _explained(path: Path) -> Iterator[None]:
     except sqlite3.Error as problem:
         raise _explain(path, problem) from problem
     except OSError as problem:
-        raise StorageFailed(f"{path}: {problem.strerror}", hint="nothing was recorded") from problem
+        hint = "choose a folder that can be written: `home` in servo.toml, or SERVO_HOME; nothing was recorded"
+        raise StorageFailed(f"{path}: {problem.strerror}", hint=hint) from problem
 
 
 def _explain(path: Path, problem: sqlite3.Error) -> ServoError:

@@ -117,6 +117,10 @@ class Custom(Mapping):
 
 def _reference(function: str | Callable[..., PartitionSet]) -> str:
     if not isinstance(function, str):
+        if not hasattr(function, "__qualname__"):
+            raise InvalidPartition(
+                f"{function!r:.60} has no name that a mapping could be known by", hint="give a function with `def`"
+            )
         return f"{function.__module__}:{function.__qualname__}"
     module, colon, name = function.partition(":")
     if not (module and colon and name):

@@ -22,8 +22,10 @@ from servo.partitions.definitions import Dimension, Partitions
 from servo.partitions.explicit import Explicit
 from servo.partitions.keys import PartitionKey
 from servo.partitions.links import Link, misfit
+from servo.partitions.listed import Static
 from servo.partitions.mapping import Mapping, Resolve, described
 from servo.partitions.products import Product
+from servo.partitions.relations import Tabled
 from servo.partitions.sets import PartitionSet
 
 __all__ = [
@@ -62,7 +64,11 @@ class _Linked(Mapping):
 
     def check(self, upstream: Partitions, downstream: Partitions) -> None:
         for dimension in upstream.dimensions:
-            self.link(dimension, downstream, _ANY_TIME)
+            link = self.link(dimension, downstream, _ANY_TIME)
+            # Values may differ, and most often some of one side are meant; where none is shared, nothing is ever read.
+            if isinstance(dimension, Static) and isinstance(link.relation, Tabled) and not link.relation.pairs:
+                what = f"no value of {dimension.name} is on both sides"
+                raise misfit(getattr(self, "kind", "default"), what, "share values, or use All or Explicit")
 
     def upstream(self, asked: PartitionSet, upstream: Partitions, now: datetime) -> PartitionSet:
         return self.product(upstream, asked.partitions, now).upstream_of(asked)

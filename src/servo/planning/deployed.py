@@ -12,7 +12,7 @@ import msgspec
 from servo import canonical
 from servo.assets.automation import Schedule, Sensor
 from servo.assets.checks import Check
-from servo.assets.spec import Approval, AssetSpec, Dependency, Retry, Source
+from servo.assets.spec import ADMIN, Approval, AssetSpec, Dependency, Retry, Source
 from servo.events import definitions as events
 from servo.partitions import UNPARTITIONED, Partitions
 from servo.partitions.mapping import Resolve
@@ -67,9 +67,11 @@ def _settings(spec: AssetSpec) -> dict[str, Any]:
         said["approval"] = {
             "approvers": spec.approval.approvers,
             "four_eyes": spec.approval.four_eyes,
-            "deadline_seconds": None if spec.approval.deadline is None else spec.approval.deadline // _SECOND,
+            "deadline_seconds": None if spec.approval.deadline is None else max(1, spec.approval.deadline // _SECOND),
             "on_deadline": spec.approval.on_deadline,
         }
+        if spec.approval.escalate_to != ADMIN:
+            said["approval"]["escalate_to"] = spec.approval.escalate_to
     return said
 
 
@@ -149,7 +151,11 @@ def _approval(data: dict[str, Any] | None) -> Approval | None:
         return None
     seconds = data["deadline_seconds"]
     return Approval(
-        data["approvers"], data["four_eyes"], None if seconds is None else seconds * _SECOND, data["on_deadline"]
+        data["approvers"],
+        data["four_eyes"],
+        None if seconds is None else seconds * _SECOND,
+        data["on_deadline"],
+        data.get("escalate_to", ADMIN),
     )
 
 

@@ -88,6 +88,11 @@ def write(rows: pa.Table, path: Path) -> None:
     )
 
 
+def read(path: Path) -> pa.Table:
+    """The rows of a Parquet file that `write` made."""
+    return pq.read_table(path)
+
+
 def row_count(path: Path) -> int:
     """How many rows a file has, by what it says of itself."""
     return int(pq.read_metadata(path).num_rows)

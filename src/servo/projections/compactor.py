@@ -14,7 +14,7 @@ from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.belonging import require_same_ledger
 from servo.projections.drafting import Draft
-from servo.projections.manifest import Manifest, watermark_of
+from servo.projections.manifest import FOLD, Manifest, watermark_of
 from servo.projections.store import Store
 from servo.projections.unknown import warn_of_unknown
 
@@ -86,6 +86,7 @@ class Compactor:
             tables=draft.tables,
             created_at=self._clock(),
             replayed=replayed,
+            fold=FOLD,
         )
         self._store.publish(manifest)
         return manifest

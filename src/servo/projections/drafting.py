@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 # A file on the stack holds at least this many times the rows of the one above it.
 _GROWTH = 8
 _WRITERS = 4
+_HASH = "hash_of_key"  # a column that no table has
 
 
 class Draft:
@@ -107,7 +108,7 @@ class Draft:
 
         Hashes are counted faster than texts; two keys with one hash are merely looked at twice.
         """
-        hashes = f"SELECT hash({', '.join(table.key)}) AS number FROM {relation} GROUP BY number HAVING count(*) > 1"
+        hashes = f"SELECT hash({', '.join(table.key)}) AS {_HASH} FROM {relation} GROUP BY {_HASH} HAVING count(*) > 1"
         repeated = engine.fetch_arrow(self._connection, hashes)
         self._connection.register("repeated", repeated)
         return bool(repeated.num_rows)
@@ -122,9 +123,9 @@ class Draft:
     def _merged(table: type[Row], relation: str) -> str:
         """One row per key. Merging is dear, so rows whose key is spoken of once are passed on as they are."""
         names = ", ".join(columns(table))
-        numbered = f"(SELECT *, hash({', '.join(table.key)}) AS number FROM {relation})"
-        again = merged(table, f"(SELECT {names} FROM {numbered} SEMI JOIN repeated USING (number))")
-        return f"SELECT {names} FROM {numbered} ANTI JOIN repeated USING (number) UNION ALL {again}"
+        numbered = f"(SELECT *, hash({', '.join(table.key)}) AS {_HASH} FROM {relation})"
+        again = merged(table, f"(SELECT {names} FROM {numbered} SEMI JOIN repeated USING ({_HASH}))")
+        return f"SELECT {names} FROM {numbered} ANTI JOIN repeated USING ({_HASH}) UNION ALL {again}"
 
     def _write(self, table: type[Row], write_to: Callable[[Path], None]) -> FileRef:
         path = self._store.root / "files" / table.table / f"{self._mint()}.parquet"

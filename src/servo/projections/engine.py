@@ -20,7 +20,7 @@ from servo.projections.manifest import REBUILD, ROW_GROUP
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_TYPES = {
+TYPES = {
     Kind.TEXT: "VARCHAR",
     Kind.INTEGER: "BIGINT",
     Kind.BOOLEAN: "BOOLEAN",
@@ -98,7 +98,7 @@ def parquet(paths: Sequence[Path]) -> str:
 
 def empty(table: type[Row]) -> str:
     """A relation with the columns of a table and no rows."""
-    names = ", ".join(f"NULL::{_TYPES[kind]} AS {name}" for name, kind in columns(table).items())
+    names = ", ".join(f"NULL::{TYPES[kind]} AS {name}" for name, kind in columns(table).items())
     return f"(SELECT {names} WHERE false)"
 
 

@@ -10,6 +10,9 @@ from servo.errors import ProjectionDamaged, SchemaTooNew
 from servo.events import GENESIS, RecordedEvent
 
 FORMAT = 1
+# Counts up whenever the fold says more than it did: a table or a column more. A version that was folded by less is
+# not read, for what it lacks looks like nothing at all; its events are folded again.
+FOLD = 2
 # Rows in one group of a file. Small, so that one partition is found by reading a few of many.
 ROW_GROUP = 32_768
 REBUILD = "rebuild the projections with `servo ledger replay`; the ledger is not affected"
@@ -49,6 +52,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     """A version: for each table its files, oldest and largest first, and the watermark they all share.
 
     `replayed` is the version that the last replay made; those before it may be what the replay was needed for.
+    `fold` is which fold made it; versions of before it was counted do not say.
     """
 
     version: int = 0
@@ -58,6 +62,12 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime | None = None
     replayed: int = 0
     format: int = FORMAT
+    fold: int = 1
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether it says all that the fold of today says of its events."""
+        return self.fold >= FOLD
 
 
 class _Format(msgspec.Struct):

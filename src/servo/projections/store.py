@@ -55,7 +55,10 @@ class Store:
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def current(self) -> Manifest:
-        """The newest version, or an empty one at position 0 where nothing was ever published."""
+        """The newest version, or an empty one at position 0 where nothing was ever published.
+
+        One of an older fold counts as empty: all events are folded again, on top of it.
+        """
         try:
             data = self._pointer.read_bytes()
         except FileNotFoundError:
@@ -66,7 +69,10 @@ class Store:
             pointer = msgspec.json.decode(data, type=_Pointer)
         except msgspec.MsgspecError as problem:
             raise ProjectionDamaged(f"{self._pointer} is damaged: {problem}", hint=REBUILD) from problem
-        return self._load(pointer.manifest, pointer.sha256)
+        found = self._load(pointer.manifest, pointer.sha256)
+        if found.is_complete:
+            return found
+        return Manifest(version=found.version, epoch=found.epoch, created_at=found.created_at, replayed=found.version)
 
     def _load(self, name: str, digest: str | None = None) -> Manifest:
         path = self._manifests / name
@@ -92,7 +98,7 @@ class Store:
                 manifest = self._load(path.name)
             except ServoError:
                 continue
-            if current.replayed <= manifest.version <= current.version:
+            if current.replayed <= manifest.version <= current.version and manifest.is_complete:
                 kept.append(manifest)
         return kept
 
@@ -143,7 +149,7 @@ class Store:
         """Become the one compactor that may publish; whoever was it before is fenced out."""
         with storage_explained(self.root), self._locked():
             epoch = self._epoch() + 1
-            _replace(self.root / "EPOCH", str(epoch).encode())
+            replace_file(self.root / "EPOCH", str(epoch).encode())
             return epoch
 
     def publish(self, manifest: Manifest) -> None:
@@ -163,11 +169,11 @@ class Store:
             self._manifests.mkdir(exist_ok=True)
             data = encode(manifest)
             name = f"{manifest.version:012d}-{manifest.epoch:06d}.json"
-            _replace(self._manifests / name, data)
+            replace_file(self._manifests / name, data)
             reach("manifest.after_write")
             pointer = _Pointer(manifest=name, sha256=sha256(data).hexdigest())
             reach("pointer.before_swap")
-            _replace(self._pointer, msgspec.json.encode(pointer))
+            replace_file(self._pointer, msgspec.json.encode(pointer))
             reach("pointer.after_swap")
 
     def sweep(self, now: datetime, epoch: int) -> int:
@@ -273,7 +279,7 @@ def sync_file(path: Path) -> None:
         os.close(descriptor)
 
 
-def _replace(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves either its old content or its new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     temporary.write_bytes(data)

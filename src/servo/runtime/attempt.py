@@ -10,13 +10,13 @@ from servo.assets.spec import AssetSpec
 from servo.controllers.dispatch import Claim
 from servo.controllers.retries import next_attempt
 from servo.errors import ServoError, StorageFailed, TaskError, WorkCancelled
-from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes
+from servo.events.columns import MADE, InputPartitions, Outcome, PartitionOutcomes
 from servo.events.fact import Fact
 from servo.events.model import CheckpointRequested, TaskFinished, TaskRetryScheduled
 from servo.execution.protocol import Input, Order, PartitionResult, Place, Storage
 from servo.ids import ulid_range
 from servo.runtime.fence import Fence
-from servo.runtime.outcomes import MADE, checks, made, outcomes, unmade
+from servo.runtime.outcomes import checks, made, outcomes, unmade
 from servo.runtime.wiring import Project
 
 
@@ -58,9 +58,12 @@ class Attempt:
         self._spec, self._inputs, self._edges = order.asset.spec, order.inputs, order.edges
 
     def commit(self, results: Sequence[PartitionResult]) -> None:
-        """Publish and record what was held so far, and hold these."""
+        """Publish and record what was held so far, and hold these.
+
+        What needs an approval is held until the end: people are asked once about all of it, not about every part.
+        """
         with self._lock:
-            if self._held:
+            if self._held and self._spec.approval is None:
                 self._record(final=False)
             self._take(results)
 
@@ -243,6 +246,7 @@ class Attempt:
             four_eyes=approval.four_eyes,
             deadline=deadline,
             on_deadline=approval.on_deadline,
+            escalate_to=approval.escalate_to if approval.on_deadline == "escalate" else None,
         )
 
     def _read(self, source: Input, results: list[PartitionResult]) -> InputPartitions | None:

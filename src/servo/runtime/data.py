@@ -14,12 +14,13 @@ from servo.errors import AppendConflict, Conflict, DataNotFound
 from servo.events import Proposal
 from servo.events.columns import EarlierMaterializations
 from servo.events.model import RolledBack
-from servo.execution.protocol import Place
+from servo.execution.protocol import Place, Storage
 from servo.execution.vacuum import Removed, vacuum
 from servo.ids import is_ulid, ulid_time
 from servo.ledger.protocol import Condition
 from servo.partitions import PartitionKey, PartitionSet
 from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.citations import Citations
 from servo.runtime.inputs import Current, current
 from servo.runtime.service import parse_moment
 from servo.runtime.settings import RetentionSettings
@@ -46,6 +47,7 @@ _OLDEST_ATTEMPT = """
     SELECT min(t.started_at) FROM tasks t JOIN runs r USING (run_id)
     WHERE t.state = 'RUNNING' AND r.finished_version IS NULL
 """
+_SHORTEST_ID = 8
 _PATIENCE = 60.0
 _TRIES = 50
 
@@ -82,10 +84,11 @@ class Data:
                 when = "" if as_of is None else f" as of {as_of}"
                 raise DataNotFound(
                     f"{key} {definition.label(absent)} has no data{when}".replace("  ", " "),
-                    hint=f"materialize it: servo materialize '{asset}@{definition.label(absent)}'",
+                    hint=f"materialize it: servo materialize '{asset}@{definition.short_key(absent)}'",
                 )
         if not found:
-            raise DataNotFound(f"{key} has no data", hint=f"materialize it: servo materialize {asset}")
+            which = "" if not definition.dimensions else "@latest"
+            raise DataNotFound(f"{key} has no data", hint=f"materialize it: servo materialize {asset}{which}")
         chosen = [found[one] for one in sorted(found)]
         return [
             Place(asset_id=asset_id, key=one.key, materialization_id=one.materialization_id) for one in chosen
@@ -101,18 +104,7 @@ class Data:
     ) -> Table:
         """The rows themselves, without Spark."""
         places, chosen = self.places(asset, partitions, as_of=as_of)
-        columns: list[str] = []
-        rows: list[tuple[Any, ...]] = []
-        total = 0
-        for batch in self._project.storage.read(places):
-            columns = columns or list(batch.schema.names)
-            total += batch.num_rows
-            wanted = batch if limit is None else batch.slice(0, max(limit - len(rows), 0))
-            rows += zip(*(wanted.column(name).to_pylist() for name in columns), strict=True)
-            if limit is not None and len(rows) >= limit:
-                break
-        complete = limit is None or len(rows) < limit
-        return Table(columns=columns, rows=rows, total_rows=total if complete else None, materializations=chosen)
+        return rows_of(self._project.storage, places, chosen, limit)
 
     def materializations(self, asset: str, partition: str = "") -> list[dict[str, Any]]:
         """Every version of a partition that was ever published, the newest first."""
@@ -181,6 +173,7 @@ class Data:
     def vacuum(self, *, dry_run: bool) -> list[Removed]:
         """Remove what no event points to, and what retention lets go. What is current always stays."""
         project = self._project
+        cited = Citations(project.settings).materializations()
         # Before the look at the ledger: what is made after it is not known to it, and must not look abandoned.
         now = project.clock()
         snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
@@ -193,7 +186,8 @@ class Data:
         return vacuum(
             project.storage,
             referenced={materialization_id for _, _, materialization_id, _ in made},
-            released=_released(made, project.settings.retention, now, before=settled - grace),
+            # What an audit report cites is kept, whatever retention says.
+            released=_released(made, project.settings.retention, now, before=settled - grace) - cited,
             working={run_id for (run_id,) in unfinished},
             now=settled,
             grace=grace,
@@ -219,8 +213,20 @@ class Data:
             return {}
         if is_ulid(to):
             return dict.fromkeys(keys, to)
+        if to.isalnum() and len(to) >= _SHORTEST_ID and to.startswith("0"):
+            return self._begins(asset_id, keys, to.upper())
         was = current(self._project, asset_id, keys, as_of=parse_moment(to))
         return {key: one.materialization_id for key, one in was.items()}
+
+    def _begins(self, asset_id: str, keys: list[str], start: str) -> dict[str, str]:
+        """The materializations of these partitions whose id begins so, as a table shows it where it is narrow."""
+        found: dict[str, str] = {}
+        for row in self._history(asset_id, keys):
+            if row["materialization_id"].startswith(start):
+                if row["partition_key"] in found:
+                    raise DataNotFound(f"several materializations begin with {start}", hint="give more of the id")
+                found[row["partition_key"]] = row["materialization_id"]
+        return found
 
     def _require_files(self, asset_id: str, rows: list[dict[str, Any]]) -> None:
         """Nothing becomes current whose files are gone."""
@@ -230,6 +236,22 @@ class Data:
         ]
         for place in places:
             self._project.storage.schema(place)
+
+
+def rows_of(storage: Storage, places: list[Place], chosen: list[Current], limit: int | None) -> Table:
+    """The rows of exactly these materializations, without Spark."""
+    columns: list[str] = []
+    rows: list[tuple[Any, ...]] = []
+    total = 0
+    for batch in storage.read(places):
+        columns = columns or list(batch.schema.names)
+        total += batch.num_rows
+        wanted = batch if limit is None else batch.slice(0, max(limit - len(rows), 0))
+        rows += zip(*(wanted.column(name).to_pylist() for name in columns), strict=True)
+        if limit is not None and len(rows) >= limit:
+            break
+    complete = limit is None or len(rows) < limit
+    return Table(columns=columns, rows=rows, total_rows=total if complete else None, materializations=chosen)
 
 
 def _earlier(rows: list[dict[str, Any]], then: str | None, to: str | None, what: str) -> dict[str, Any]:

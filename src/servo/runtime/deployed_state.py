@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +15,10 @@ from servo.planning.deployed import DECLARED, fingerprint, spec_of
 from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
 
-__all__ = ["DeployedAutomation", "DeployedState", "look"]
+if TYPE_CHECKING:
+    from servo.projections import Snapshot
+
+__all__ = ["DeployedAutomation", "DeployedState", "catalog_of", "look", "state_of"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _NUMBER = 16  # digits at the front of a version (see servo.fold.versions)
@@ -94,7 +97,11 @@ class DeployedState(msgspec.Struct, frozen=True, kw_only=True):
 def look(project: Project, as_of: datetime | str | None = None) -> DeployedState:
     if as_of is None and project.ledger.head().position == 0:
         return DeployedState(position=0)  # a project's first command need not load DuckDB for this
-    snapshot = project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
+    return state_of(project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
+
+
+def state_of(snapshot: Snapshot, *, assets_only: bool = False) -> DeployedState:
+    """What a snapshot of the projections says of definitions; of assets alone for those who need no others."""
     rows = snapshot.query(_ASSETS).dicts()
     dynamic: dict[str, list[str]] = {}
     for dimension, value in snapshot.query(_DYNAMIC).rows:
@@ -103,11 +110,31 @@ def look(project: Project, as_of: datetime | str | None = None) -> DeployedState
         position=snapshot.watermark.position,
         event_id=snapshot.watermark.event_id,
         assets=[(_asset(row), row["removed_at"] is None) for row in rows],
-        schedules=[_automation(row, _schedule(row)) for row in snapshot.query(_SCHEDULES).dicts()],
-        sensors=[_automation(row, _sensor(row)) for row in snapshot.query(_SENSORS).dicts()],
+        schedules=[]
+        if assets_only
+        else [_automation(row, _schedule(row)) for row in snapshot.query(_SCHEDULES).dicts()],
+        sensors=[] if assets_only else [_automation(row, _sensor(row)) for row in snapshot.query(_SENSORS).dicts()],
         dynamic=dynamic,
         deployment_id=rows[-1]["deployment_id"] if rows else None,
         number=max((_number(row["presence_version"]) for row in rows), default=0),
+    )
+
+
+def catalog_of(snapshot: Snapshot, settings: Settings) -> Catalog:
+    """The assets as deployed, and nothing of schedules and sensors: for who only wants to understand partitions."""
+    there = [_asset(row) for row in snapshot.query(_ASSETS).dicts() if row["removed_at"] is None]
+    resolve = resolver(settings.root)
+    specs = [spec_of(asset, resolve) for asset in there]
+    dynamic: dict[str, list[str]] = {}
+    if any(dimension.kind == "dynamic" for spec in specs for dimension in spec.partitions.dimensions):
+        for dimension, value in snapshot.query(_DYNAMIC).rows:
+            dynamic.setdefault(dimension, []).append(value)
+    return Catalog.of(
+        specs,
+        {asset.asset_key: asset.asset_id for asset in there},
+        dynamic=dynamic,
+        position=snapshot.watermark.position,
+        event_id=snapshot.watermark.event_id,
     )
 
 

@@ -12,13 +12,14 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from servo.errors import EnvironmentProblem
+from servo.errors import EnvironmentProblem, StorageFailed
 from servo.execution.reaching import require_spark
 from servo.ledger.leases import Holder, Kind
 from servo.runtime.control import Control
@@ -34,8 +35,9 @@ _MOST_LIVES = 4  # of a worker that is killed again and again
 class Workplace:
     """Who does the work: somebody who was there before, or who was started for it."""
 
-    def __init__(self, project: Project, run_id: str | None, stack: ExitStack) -> None:
+    def __init__(self, project: Project, run_id: str | None, stack: ExitStack, *, computing: bool = True) -> None:
         self._project = project
+        self._computing = computing
         self._options = ("--for", run_id) if run_id else ()
         self._stack = stack
         self._control: _Thread | None = None
@@ -56,6 +58,8 @@ class Workplace:
             self._control.require_alive()
         elif not _somebody(self._project, "control"):
             self._control = self._stack.enter_context(controlling(self._project))
+        if not self._computing:
+            return
         if self._child is None:
             if not _somebody(self._project, "worker"):
                 self._start()
@@ -90,8 +94,23 @@ def _is_dead(holder: Holder) -> bool:
 
 def require_workable(project: Project) -> None:
     """Say what a worker that is started here would fail of, before anything is asked of it."""
-    if not _somebody(project, "worker"):
+    if project.unbegun or not _somebody(project, "worker"):
+        _require_storage(project.settings)
         require_spark(project.settings.spark)
+
+
+def _require_storage(settings: Settings) -> None:
+    """Refuse a folder for data that cannot be made or written to; what is elsewhere is found out when it is used."""
+    if "://" in settings.storage:
+        return
+    try:
+        Path(settings.storage).mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=settings.storage).close()
+    except OSError as problem:
+        raise StorageFailed(
+            f"no data can be written to {settings.storage}: {problem.strerror or problem}",
+            hint="choose another folder: `storage` in servo.toml, or SERVO_STORAGE",
+        ) from problem
 
 
 @contextmanager
@@ -99,6 +118,15 @@ def working(project: Project, *, run_id: str | None = None) -> Iterator[Workplac
     """Have work done inside the block."""
     with ExitStack() as stack:
         place = Workplace(project, run_id, stack)
+        place.alive()
+        yield place
+
+
+@contextmanager
+def deciding(project: Project) -> Iterator[Workplace]:
+    """Have decisions taken inside the block: nothing is computed for it."""
+    with ExitStack() as stack:
+        place = Workplace(project, None, stack, computing=False)
         place.alive()
         yield place
 
@@ -126,15 +154,25 @@ class _Thread(Thread):
 
 @contextmanager
 def controlling(project: Project) -> Iterator[_Thread]:
-    """A control plane in a thread of this process."""
+    """A control plane in a thread of this process, and beside it who tells OpenLineage, where that is set."""
     stop = Event()
-    thread = _Thread(Control(project), stop)
-    thread.start()
-    try:
-        yield thread
-    finally:
-        stop.set()
-        thread.join(_GRACE_SECONDS)
+    with telling(project):
+        thread = _Thread(Control(project), stop)
+        thread.start()
+        try:
+            yield thread
+        finally:
+            stop.set()
+            thread.join(_GRACE_SECONDS)
+
+
+def telling(project: Project) -> AbstractContextManager[object]:
+    """Inside of it an OpenLineage server is told what happens, where one is set."""
+    if not os.environ.get("OPENLINEAGE_URL"):
+        return nullcontext()
+    from servo.runtime.openlineage import following  # noqa: PLC0415 (HTTP comes with it, and few need it)
+
+    return following(project)
 
 
 class ChildWorker:

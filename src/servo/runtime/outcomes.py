@@ -6,12 +6,10 @@ from collections.abc import Sequence
 from typing import TypeVar
 
 from servo.errors import ServoError
-from servo.events.columns import CheckOutcomes, Outcome, PartitionOutcomes
+from servo.events.columns import MADE, CheckOutcomes, Outcome, PartitionOutcomes
 from servo.execution.protocol import CheckResult, PartitionResult
 
 T = TypeVar("T")
-
-MADE = frozenset({Outcome.SUCCEEDED, Outcome.STAGED})
 
 
 def made(results: Sequence[PartitionResult]) -> int:

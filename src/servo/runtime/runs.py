@@ -17,7 +17,7 @@ from servo.errors import Conflict, InvalidInput, RunNotFound
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.columns import Outcome, spread
 from servo.events.definitions import Source
-from servo.events.model import RunCancelRequested, RunFinished, TaskFinished
+from servo.events.model import CheckpointRequested, RunCancelRequested, RunFinished, TaskFinished
 from servo.ids import run_id as id_of_run
 from servo.ledger.protocol import Receipt
 from servo.partitions import PartitionSet
@@ -52,6 +52,12 @@ _TASKS = "SELECT * FROM tasks WHERE run_id = $run_id ORDER BY task_key"
 _FAILED_CHECKS = """
     SELECT asset_key, partition_key, check_name, blocking, observed, task_key, attempt FROM check_results
     WHERE run_id = $run_id AND NOT passed ORDER BY asset_key, partition_key, check_name LIMIT 1000
+"""
+_CHECKPOINTS = """
+    SELECT checkpoint_id, coalesce(decision, 'REQUESTED') AS status, asset_key, task_key,
+           len(partition_keys) AS partitions, approvers, escalated_to, deadline, requested_at,
+           decided_by, decided_at, decision_reason
+    FROM checkpoints WHERE run_id = $run_id ORDER BY requested_version
 """
 _OUTCOMES = """
     SELECT asset_key, last_attempt_outcome AS outcome, count(*) AS partitions FROM partition_status
@@ -114,10 +120,36 @@ class Runs:
         A plan that cannot run is refused, and nothing is recorded. So it is where `before` raises, which is called when
         the plan is known to be sound.
         """
+        if self._project.unbegun:  # to deploy would begin it
+            with self._project.looking() as looking:
+                require_inputs(Runs(looking).plan(selection, partitions=partitions))
+                before()
+        return self.request_chosen(
+            lambda known: self._wanted(known, selection, partitions),
+            priority=priority,
+            tags=tags,
+            request_id=request_id,
+            accept_schema=accept_schema,
+            actor=actor,
+            before=before,
+        )
+
+    def request_chosen(
+        self,
+        choose: Callable[[Catalog], Mapping[str, PartitionSet]],
+        *,
+        priority: int = 0,
+        tags: Mapping[str, str] | None = None,
+        request_id: str | None = None,
+        accept_schema: bool = False,
+        actor: str,
+        before: Callable[[], None] = lambda: None,
+    ) -> Requested:
+        """The same for partitions that a program chooses, given the definitions that will be in force."""
         wanted: dict[str, PartitionSet] = {}
 
         def sound(known: Catalog) -> None:
-            wanted.update(self._wanted(known, selection, partitions))
+            wanted.update(choose(known))
             require_inputs(plan_for(self._project, known, wanted))
             before()
 
@@ -304,6 +336,7 @@ class Runs:
             ],
             "checks": ask(_FAILED_CHECKS, parameters).dicts(),
             "partitions": ask(_OUTCOMES, parameters).dicts(),
+            "checkpoints": ask(_CHECKPOINTS, parameters).dicts(),
             "failures": _failures(events),
         }
 
@@ -330,8 +363,13 @@ class Runs:
     def _events(self, run_id: str) -> Iterator[RecordedEvent]:
         """The events of a run, from its request to its end or to now."""
         name, after = self._find(run_id)
+        stories = {name}  # its own, and those of its checkpoints
         for event in self._project.history.events(after):
-            if event.correlation_id == name:
+            if event.event_type == CheckpointRequested.event_type:
+                asked = decode(event)
+                if isinstance(asked, CheckpointRequested) and asked.run_id == name:
+                    stories.add(asked.checkpoint_id)
+            if event.correlation_id in stories:
                 yield event
                 if event.event_type == RunFinished.event_type:
                     return

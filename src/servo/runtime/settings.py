@@ -2,7 +2,7 @@
 
 The file is `servo.toml`, or the table `[tool.servo]` of `pyproject.toml`, in the current folder or the nearest one
 above it. Every setting can be overridden by an environment variable named after it: `tail.events` by
-`SERVO_TAIL_EVENTS`; only those that are tables of free names (`spark.conf`, `limits.pools`) have none. A relative path
+`SERVO_TAIL_EVENTS`; only tables of free names (`spark.conf`, `limits.pools`, `approvals`) have none. A relative path
 in the file starts at the file's folder, one in the environment at the current folder.
 
 A new setting is a field of one of the classes below, and a new table is a class and a line in `_TABLES`: names,
@@ -16,7 +16,7 @@ import tomllib
 from collections.abc import Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
-from typing import Annotated, Any, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
@@ -31,6 +31,7 @@ _SCHEMES = ("sqlite", "postgresql", "postgres", "memory")
 
 _Count = Annotated[int, msgspec.Meta(ge=1)]
 _Duration = Annotated[float, msgspec.Meta(ge=0)]
+_Name = Annotated[str, msgspec.Meta(min_length=1)]
 _Pulse = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
 
 
@@ -99,6 +100,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitSettings = LimitSettings()
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
+    approvals: dict[str, list[str]] = {}  # who has which role, by the names that they are known by
     source: Path | None = None
     origins: dict[str, str] = {}
 
@@ -128,6 +130,7 @@ class _Raw(msgspec.Struct, kw_only=True):
     projections: str | None = None
     archive: str | None = None
     idempotency_days: _Count | None = None
+    approvals: dict[str, list[_Name]] | None = None
     tail: TailSettings | None = None
     spark: SparkSettings | None = None
     limits: LimitSettings | None = None
@@ -153,7 +156,9 @@ _TYPES: dict[str, Any] = {
 }
 _KEYS = tuple(_TYPES)
 VARIABLES = {
-    f"SERVO_{key.replace('.', '_').upper()}": key for key, kind in _TYPES.items() if get_origin(kind) is not dict
+    f"SERVO_{key.replace('.', '_').upper()}": key
+    for key, kind in _TYPES.items()
+    if dict not in [get_origin(one) for one in (kind, *get_args(kind))]
 }
 # Read elsewhere, so no setting and no mistake either.
 OTHER_VARIABLES = frozenset({"SERVO_SECRET", "SERVO_FAULTS", "SERVO_URL"})
@@ -350,6 +355,7 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         limits=table("limits"),
         worker=worker,
         retention=table("retention"),
+        approvals=said["approvals"].value if "approvals" in said else {},
         source=file,
         origins={key: one.origin for key, one in said.items()},
     )
@@ -444,6 +450,8 @@ def _shown_of(name: str, table: msgspec.Struct) -> Iterator[tuple[str, str]]:
 def _as_shown(key: str, value: Any) -> str:
     if value is None or value == {}:
         return "none"
+    if key == "approvals":
+        return "; ".join(f"{role}: {', '.join(names) or 'nobody'}" for role, names in value.items())
     if isinstance(value, dict):
         return shown_conf(value)
     return shown_address(value) if key in ("ledger", "storage", "spark.master", "spark.remote") else str(value)

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from datetime import datetime
 
+from servo.assets.selection import select
 from servo.errors import InvalidSelection, LedgerNotFound
-from servo.partitions import PartitionKey, Partitions, PartitionSet
+from servo.fold.display import FAILED, MATERIALIZED
+from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.inputs import current
+from servo.runtime.keysets import stored
+from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
 
-_FAILED = """
-    SELECT partition_key FROM partition_status
-    WHERE asset_id = $asset_id AND last_attempt_outcome = 'FAILED'
-      AND (materialization_version IS NULL OR attempt_version > materialization_version)
-"""
+_PATIENCE = 60.0  # seconds for the tail to be folded
 
 
 def partitions_by_status(project: Project, known: Catalog) -> Callable[[str, str], PartitionSet]:
@@ -30,20 +30,48 @@ def partitions_by_status(project: Project, known: Catalog) -> Callable[[str, str
     return find
 
 
+def selected_or_all(
+    project: Project, known: Catalog, selection: Sequence[str], *, partitions: str | None, now: datetime
+) -> dict[str, PartitionSet]:
+    """What selections select; where they do not say which partitions of an asset, all of them."""
+    text = " or ".join(f"({one})" for one in selection)
+    statuses = partitions_by_status(project, known)
+    try:
+        return select(known.graph, text, now=now, partitions=partitions or "all", statuses=statuses)
+    except InvalidSelection:
+        if partitions is not None:
+            raise
+        # Nothing that it selects has partitions to choose from; or it is wrong in a way that is said again.
+        return select(known.graph, text, now=now, statuses=statuses)
+
+
 def _found(project: Project, known: Catalog, asset_key: str, status: str) -> PartitionSet:
-    partitions, asset_id = known.spec(asset_key).partitions, known.asset_id(asset_key)
-    if status == "missing":
-        there = current(project, asset_id)
-        everything = partitions.everything(project.clock())
-        return everything - partitions.set_of(key for key in there if _fits(partitions, key))
-    if status == "failed":
-        answer = project.reader.query(_FAILED, {"asset_id": asset_id}, fresh=True, timeout=60.0)
-        return partitions.set_of(key for (key,) in answer.rows if _fits(partitions, key))
+    definition = known.spec(asset_key).partitions
+    project.ledger.head()  # a missing ledger is said before anything else
+    match status:
+        case "missing":
+            return definition.everything(project.clock()) - _where(project, known, asset_key, MATERIALIZED)
+        case "failed":
+            return _where(project, known, asset_key, FAILED)
+        case "stale":
+            found = Staleness(project).sets([asset_key]).get(asset_key)
+            return definition.empty() if found is None else _as_defined(found, known, asset_key)
     raise InvalidSelection(
-        f"partitions cannot be selected by the status {status!r} yet", hint="use status:missing or status:failed"
+        f"partitions cannot be selected by the status {status!r}",
+        hint="use status:missing, status:failed or status:stale",
     )
 
 
-def _fits(partitions: Partitions, key: str) -> bool:
-    """Whether the definition of today still has it."""
-    return PartitionKey.parse(key) in partitions
+def _where(project: Project, known: Catalog, asset_key: str, condition: str) -> PartitionSet:
+    """The partitions whose rows are so, as far as the definition of today has them."""
+    definition, asset_id = known.spec(asset_key).partitions, known.asset_id(asset_key)
+    snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+    return stored(snapshot, {asset_id: definition}, [], where=f"({condition})")[asset_id].of(definition)
+
+
+def _as_defined(found: PartitionSet, known: Catalog, asset_key: str) -> PartitionSet:
+    """In terms of definitions that may be about to be deployed."""
+    definition = known.spec(asset_key).partitions
+    if found.partitions == definition:
+        return found
+    return definition.set_of(key for key in found if key in definition)

@@ -18,7 +18,7 @@ from servo.ids import UlidFactory, uuid7
 from servo.ledger.archive import Archive
 from servo.ledger.history import History
 from servo.ledger.leases import Leases, open_leases
-from servo.ledger.opening import open_ledger
+from servo.ledger.opening import is_unmade, open_ledger
 from servo.ledger.protocol import Ledger, Workspace
 from servo.runtime.secrets import Secret, tenant_secret
 from servo.runtime.settings import Settings
@@ -46,6 +46,15 @@ class Project:
         self._create = create
         self._random_bytes = random_bytes
         self._mint = UlidFactory(clock, random_bytes)
+
+    @property
+    def unbegun(self) -> bool:
+        """Whether nothing was ever recorded here: then nobody is at work, and what is refused must leave nothing."""
+        return is_unmade(self.settings.ledger)
+
+    def looking(self) -> Project:
+        """The same project, for who only looks: nothing is made that is not there."""
+        return Project(self.settings, clock=self.clock, random_bytes=self._random_bytes)
 
     @cached_property
     def ledger(self) -> Ledger:

@@ -1,0 +1,250 @@
+"""`servo checkpoint …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from servo.cli.completing import complete_assets
+from servo.cli.opening import actor, project
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note, plain_struct, table
+from servo.cli.progress import aside, outcome_document, summarize, wait_for
+from servo.cli.states import counted, marked
+from servo.cli.values import moment, plain, text
+
+if TYPE_CHECKING:
+    from servo.runtime.checkpoints import Checkpoints, Decided
+    from servo.runtime.labels import Labels
+    from servo.runtime.wiring import Project
+
+_SHORT = 16  # characters of an id, on a terminal: enough to be the only one, and every command takes it
+_STATUSES = ("REQUESTED", "APPROVED", "REJECTED", "EXPIRED", "SUPERSEDED", "CANCELLED")
+
+
+@click.group()
+def checkpoint() -> None:
+    """Approve or reject what waits for a person. The id of a checkpoint may be shortened."""
+
+
+@contextmanager
+def _opened(*, as_json: bool) -> Iterator[tuple[Project, Checkpoints]]:
+    from servo.runtime.checkpoints import Checkpoints
+
+    with project(as_json=as_json) as opened:
+        yield opened, Checkpoints(opened)
+
+
+def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Those that wait, with what waits in them."""
+    try:
+        with _opened(as_json=False) as opened:
+            rows = opened[1].list(status="REQUESTED")
+    except Exception:  # noqa: BLE001 (whatever is wrong, the command will say it better)
+        return []
+    return [
+        CompletionItem(row["checkpoint_id"], help=row["asset_key"])
+        for row in rows
+        if row["checkpoint_id"].startswith(incomplete.upper())
+    ]
+
+
+@checkpoint.command(name="list")
+@click.option(
+    "--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only those that stand so; REQUESTED: waiting."
+)
+@click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only those of this asset.")
+@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@json_option
+def list_checkpoints(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
+    """List checkpoints: those that wait first, then the newest."""
+    from servo.runtime.labels import Labels
+
+    with _opened(as_json=as_json) as (opened, found):
+        rows = found.list(status=status, asset=asset, limit=limit)
+        if as_json:
+            echo_json({"checkpoints": plain(rows)})
+            return
+        label, whole = Labels(opened), not sys.stdout.isatty()
+        table(
+            ["status", "checkpoint", "asset", "partitions", "for", "deadline", "requested", "by", "decided by"],
+            [
+                (
+                    row["status"],
+                    row["checkpoint_id"] if whole else row["checkpoint_id"][:_SHORT],
+                    row["asset_key"],
+                    _partitions(row, label),
+                    _role(row),
+                    _at(row["deadline"]) if row["escalated_to"] is None else "",
+                    _at(row["requested_at"]),
+                    row["requested_by"],
+                    row["decided_by"],
+                )
+                for row in rows
+            ],
+            counted(len(rows), "checkpoint")
+            + (f"; there may be more, see --limit {limit}" if len(rows) == limit else ""),
+        )
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
+@json_option
+def show(checkpoint_id: str, as_json: bool) -> None:
+    """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
+    from servo.runtime.labels import Labels
+
+    with _opened(as_json=as_json) as (opened, found):
+        row = found.show(checkpoint_id)
+        if as_json:
+            echo_json(plain(row))
+        else:
+            _show(row, Labels(opened))
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
+@click.option("--reason", metavar="WHY", help="Is recorded with it.")
+@click.option("--hash", "content_hash", metavar="HASH", help="Only if it is what `servo checkpoint show` has as hash.")
+@click.option("--wait/--no-wait", default=False, show_default=True, help="Wait until the run has ended.")
+@json_option
+@click.pass_context
+def approve(
+    ctx: click.Context, *, checkpoint_id: str, reason: str | None, content_hash: str | None, wait: bool, as_json: bool
+) -> None:
+    """Publish exactly what was staged, and let the run go on. Exits with 4 if it was decided before."""
+    from servo.runtime.runs import Runs
+
+    with _opened(as_json=as_json) as (opened, found):
+        decided = found.approve(checkpoint_id, reason=reason, content_hash=content_hash, actor=actor())
+        if not wait:
+            _say(opened, decided, as_json=as_json)
+            return
+        if not as_json:
+            _confirm(decided)
+        run = wait_for(opened, decided.run_id, as_json=as_json)
+        runs = Runs(opened)
+        details = runs.show(run.run_id)
+        if as_json:
+            echo_json(plain_struct(decided) | {"run": outcome_document(run, details)})
+            ctx.exit(0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1)
+        ctx.exit(summarize(run, details, runs.label))
+
+
+@checkpoint.command()
+@click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
+@click.option("--reason", required=True, metavar="WHY", help="Is recorded with it, and what the task fails of.")
+@json_option
+def reject(checkpoint_id: str, reason: str, as_json: bool) -> None:
+    """Publish nothing: its task fails, and what was current stays so. Exits with 4 if it was decided before."""
+    with _opened(as_json=as_json) as (opened, found):
+        _say(opened, found.reject(checkpoint_id, reason=reason, actor=actor()), as_json=as_json)
+
+
+# ── saying ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _say(opened: Project, decided: Decided, *, as_json: bool) -> None:
+    from servo.runtime.runs import Runs
+
+    run = Runs(opened).progress(decided.run_id)
+    if as_json:
+        echo_json(plain_struct(decided) | {"run_status": run.status})
+        return
+    _confirm(decided)
+    if run.ended:
+        note(f"{run.run_id}: {run.status}")
+        return
+    if run.parked:
+        note(f"{run.run_id} waits for more approvals: servo run show {run.run_id}")
+        return
+    note(f"{run.run_id} goes on: servo run show {run.run_id}")
+    if not {holder.kind for holder in opened.leases.live()} >= {"control", "worker"}:
+        aside("nothing is at work here: it goes on when `servo up` does")
+
+
+def _confirm(decided: Decided) -> None:
+    if decided.published:
+        click.echo(f"✓ approved: {counted(len(decided.published), 'partition')} of {decided.asset_key} published")
+    else:
+        click.echo(f"✓ rejected: nothing of {decided.asset_key} is published")
+
+
+def _show(row: dict[str, Any], label: Labels) -> None:
+    checkpoint_id = row["checkpoint_id"]
+    click.echo(f"{marked(row['status'])}  {checkpoint_id}  {row['asset_key']}")
+    click.echo(f"requested {_at(row['requested_at'])} by {row['run_id']}, which {text(row['requested_by'])} asked for")
+    eyes = "; not by who asked for the run" if row["four_eyes"] else ""
+    click.echo(f"to be decided by {text(_role(row, eyes=False))}{eyes}{_until(row)}")
+    if row["decided_at"] is not None:
+        why = f": {text(row['decision_reason'])}" if row["decision_reason"] else ""
+        click.echo(f"{row['status'].lower()} {_at(row['decided_at'])} by {text(row['decided_by'])}{why}")
+    whole = not sys.stdout.isatty()
+    table(
+        ["partition", "rows", "bytes", "content", "replaces", "checks", "superseded by", "materialization"],
+        [_partition(one, row["asset_key"], label, whole=whole) for one in row["partitions"]],
+    )
+    if row["hash"]:
+        click.echo(f"hash {row['hash']}")
+    for one in row["partitions"]:
+        for check in one["checks"]:
+            if not check["passed"]:
+                where = label(row["asset_key"], one["partition_key"]) or row["asset_key"]
+                observed = f": {text(check['observed'])}" if check["observed"] else ""
+                click.echo(f"{click.style('!', fg='yellow')} {where}: check {check['check_name']} failed{observed}")
+    note(f"servo read --checkpoint {checkpoint_id}")
+    if row["status"] == "REQUESTED":
+        note(f"servo checkpoint approve {checkpoint_id}; servo checkpoint reject {checkpoint_id} --reason …")
+
+
+def _partition(one: dict[str, Any], asset: str, label: Labels, *, whole: bool) -> tuple[Any, ...]:
+    content, current = one["content_hash"] or "", one["current_content_hash"] or ""
+    failed = [check for check in one["checks"] if not check["passed"]]
+    checks = counted(len(one["checks"]), "check") + (f", {len(failed)} failed" if failed else " passed")
+    mine = one["current_materialization_id"] == one["materialization_id"]
+    same = "the same" if content and content == current else current if whole else current[:12]
+    return (
+        label(asset, one["partition_key"]) or "(all of it)",
+        one["rows"],
+        one["bytes"],
+        content if whole else content[:12],
+        "is current" if mine else same if one["current_materialization_id"] else "nothing",
+        checks if one["checks"] else "none",
+        one["superseded_by"],
+        one["materialization_id"],
+    )
+
+
+# ── cells ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _partitions(row: dict[str, Any], label: Labels) -> str:
+    keys = row["partition_keys"]
+    first, last = label(row["asset_key"], keys[0]), label(row["asset_key"], keys[-1])
+    return first if len(keys) == 1 else f"{len(keys):,}: {first} … {last}"
+
+
+def _role(row: dict[str, Any], *, eyes: bool = True) -> str:
+    role = row["escalated_to"] or row["approvers"] or ""
+    handed_on = f" (after {row['approvers']})" if row["escalated_to"] else ""
+    return f"{role}{handed_on}" + (", four eyes" if eyes and row["four_eyes"] else "")
+
+
+def _until(row: dict[str, Any]) -> str:
+    if row["escalated_to"] is not None:
+        return f"; handed on {_at(row['escalated_at'])}"
+    if row["deadline"] is None:
+        return ""
+    then = "expires" if row["on_deadline"] == "expire" else "is handed on"
+    return f"; {then} {_at(row['deadline'])}"
+
+
+def _at(when: datetime | None) -> str:
+    return "" if when is None else moment(when.replace(microsecond=0))

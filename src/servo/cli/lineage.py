@@ -1,0 +1,343 @@
+"""`servo lineage …`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import click
+
+from servo.cli.materialize import see_through
+from servo.cli.opening import actor, project
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note, table
+from servo.cli.states import counted
+from servo.cli.values import plain, text
+
+if TYPE_CHECKING:
+    from servo.runtime.invalidating import Invalidated
+    from servo.runtime.lineages import Lineage
+
+F = TypeVar("F", bound=Callable[..., Any])
+Way = Literal["upstream", "downstream", "both"]
+
+_FORMATS = ("tree", "json", "dot", "mermaid", "svg")
+_SUFFIXES = {".json": "json", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "svg"}
+
+
+@click.group()
+def lineage() -> None:
+    """What partitions were made from, and what was made from them; and making that anew.
+
+    By default every hop stands on the materialization that is current now. `--as-of` takes those of then, `--exact`
+    what was really read, and `--run` only what one run made and read. Without a partition, all of the asset are meant.
+    """
+
+
+def _asked(command: F) -> F:
+    """Whose lineage, how far, and as of when."""
+    for option in (
+        json_option,
+        click.option("--exact", is_flag=True, help="Follow what was really read, be it current or not."),
+        click.option("--as-of", metavar="TIME|EVENT_ID", help="What was current then, hop by hop."),
+        click.option("--run", metavar="RUN", help="Only what this run made and read."),
+        click.option("--depth", type=click.IntRange(min=1), metavar="N", help="At most so many hops."),
+        click.argument("partitions", nargs=-1, metavar="[PARTITION]…"),
+        click.argument("asset"),
+    ):
+        command = option(command)
+    return command
+
+
+@lineage.command()
+@_asked
+def upstream(as_json: bool, **asked: Any) -> None:
+    """Show what partitions were made from, hop by hop.
+
+    \b
+    servo lineage upstream month_report 2025-01
+    servo lineage upstream revenue 2025-01-15,eu --depth 1 --json
+    """
+    _show(_look("upstream", as_json=as_json, **asked), as_json=as_json)
+
+
+@lineage.command()
+@_asked
+def downstream(as_json: bool, **asked: Any) -> None:
+    """Show what was made from partitions, hop by hop."""
+    _show(_look("downstream", as_json=as_json, **asked), as_json=as_json)
+
+
+@lineage.command()
+@_asked
+def impact(as_json: bool, **asked: Any) -> None:
+    """Show what a change of partitions would reach, and how each of it stands now."""
+    found = _look("downstream", as_json=as_json, **asked)
+    _show(found, as_json=as_json)
+    if not as_json and found.found:
+        _summary(found)
+
+
+@lineage.command()
+@click.argument("time", metavar="TIME|EVENT_ID")
+@click.argument("asset")
+@click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
+@click.option(
+    "--direction", type=click.Choice(["upstream", "downstream", "both"]), default="upstream", show_default=True
+)
+@click.option("--depth", type=click.IntRange(min=1), metavar="N", help="At most so many hops.")
+@json_option
+def at(*, time: str, asset: str, partitions: tuple[str, ...], direction: Way, depth: int | None, as_json: bool) -> None:
+    """Show the lineage as it was: every hop with what was current then, and the definitions of that day.
+
+    \b
+    servo lineage at 2025-02-01T06:00:00Z month_report 2025-01
+    """
+    _show(
+        _look(direction, as_json=as_json, asset=asset, partitions=partitions, depth=depth, as_of=time),
+        as_json=as_json,
+    )
+
+
+@lineage.command()
+@_asked
+@click.option(
+    "--format", "shape", type=click.Choice(_FORMATS), help="How to draw it; by default as --output ends, or a tree."
+)
+@click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
+def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -> None:
+    """Draw both directions around partitions: as a tree, JSON, Graphviz, Mermaid or SVG.
+
+    \b
+    servo lineage graph revenue 2025-01-15,eu -o revenue.svg
+    servo lineage graph month_report --format mermaid
+    """
+    chosen = "json" if as_json else shape or (_SUFFIXES.get(output.suffix.lower(), "tree") if output else "tree")
+    found = _look("both", as_json=as_json, **asked)
+    if chosen == "tree" and output is None:
+        _show(found, as_json=False)
+        return
+    if chosen == "tree":
+        raise click.UsageError(
+            f"how to write {output}? Give --format, or a name that ends in .svg, .dot, .mmd or .json"
+        )
+    document = _drawn(found, chosen)
+    if output is None:
+        click.echo(document, nl=False)
+        return
+    output.write_text(document, encoding="utf-8")
+    if as_json:
+        echo_json({"output": str(output), "format": chosen, "nodes": len(found.nodes), "edges": len(found.edges)})
+        return
+    click.echo(f"✓ {output}: {counted(len(found.nodes), 'partition')}, {counted(len(found.edges), 'read')}")
+
+
+@lineage.command()
+@click.argument("asset")
+@click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
+@click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
+@click.option("--self", "itself", is_flag=True, help="Also the partitions themselves.")
+@click.option("--request-id", metavar="ID", help="The same id again is the same invalidation, not a second one.")
+@json_option
+def invalidate(
+    *, asset: str, partitions: tuple[str, ...], reason: str, itself: bool, request_id: str | None, as_json: bool
+) -> None:
+    """Declare stale whatever was made from these partitions, at any distance. The data stays as it is.
+
+    \b
+    servo lineage invalidate raw_orders 2025-01-15 --reason "the source was corrected"
+    """
+    from servo.runtime.invalidating import Invalidation
+
+    with project(as_json=as_json) as opened:
+        done = Invalidation(opened).invalidate(
+            asset, partitions, reason=reason, itself=itself, request_id=request_id, actor=actor()
+        )
+        if as_json:
+            echo_json(_invalidated(done))
+            return
+        _say_invalidated(opened, done)
+
+
+@lineage.command()
+@click.argument("asset")
+@click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
+@click.option("--self", "itself", is_flag=True, help="Also the partitions themselves, where they are stale.")
+@click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
+@click.option("--request-id", metavar="ID", help="The same id again is the same run, not a second one.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the run has ended.")
+@json_option
+@click.pass_context
+def rematerialize(
+    ctx: click.Context,
+    *,
+    asset: str,
+    partitions: tuple[str, ...],
+    itself: bool,
+    priority: int,
+    request_id: str | None,
+    wait: bool,
+    as_json: bool,
+) -> None:
+    """Compute anew whatever is stale of what was made from these partitions: in order, in one run.
+
+    \b
+    servo lineage rematerialize raw_orders 2025-01-15
+    """
+    from servo.runtime.embedded import require_workable
+    from servo.runtime.invalidating import Invalidation
+    from servo.runtime.runs import Runs
+
+    with project(as_json=as_json) as opened:
+        requested = Invalidation(opened).rematerialize(
+            asset,
+            partitions,
+            itself=itself,
+            priority=priority,
+            request_id=request_id,
+            actor=actor(),
+            before=(lambda: require_workable(opened)) if wait else (lambda: None),
+        )
+        if requested is None:
+            if as_json:
+                echo_json({"run_id": None, "status": None, "total": 0, "assets": {}})
+            else:
+                click.echo("✓ nothing to do: nothing that was made from it is stale")
+            return
+        ctx.exit(see_through(opened, Runs(opened), requested, wait=wait, as_json=as_json))
+
+
+# ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _look(direction: Way, *, as_json: bool, asset: str, partitions: tuple[str, ...], **asked: Any) -> Lineage:
+    from servo.runtime.lineages import Lineages
+
+    with project(as_json=as_json) as opened:
+        return Lineages(opened).look(direction, asset, partitions, statuses=True, **asked)
+
+
+def _show(found: Lineage, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(document(found))
+        return
+    from servo.cli.trees import show
+
+    show(found)
+
+
+def _drawn(found: Lineage, shape: str) -> str:
+    import json
+
+    from servo.lineage.dot import dot
+    from servo.lineage.graph import picture
+    from servo.lineage.mermaid import mermaid
+    from servo.lineage.svg import svg
+    from servo.runtime.described import describe
+
+    if shape == "json":
+        return json.dumps(document(found), ensure_ascii=False, allow_nan=False) + "\n"
+
+    def described(asset: str, keys: Any) -> str:
+        return describe(found.definitions, asset, keys)
+
+    title = f"{found.asset_key} {described(found.asset_key, [node.partition_key for node in found.start])}".strip()
+    if found.run_id is not None:
+        title += f" in {found.run_id}"
+    if found.as_of is not None:
+        title += f" as of {found.as_of}"
+    drawn = picture(title, found.nodes, found.edges, described, exact=found.scope == "exact")
+    return {"dot": dot, "mermaid": mermaid, "svg": svg}[shape](drawn)
+
+
+def document(found: Lineage) -> dict[str, Any]:
+    """The lineage as JSON; see docs/reference/lineage.md."""
+    names = {node.asset_id: node.asset_key for node in found.nodes}
+    return {
+        "asset_key": found.asset_key,
+        "direction": found.direction,
+        "scope": found.scope,
+        "run_id": found.run_id,
+        "as_of": found.as_of,
+        "watermark": {"position": found.watermark.position, "event_id": found.watermark.event_id},
+        "nodes": [
+            {
+                "asset_key": node.asset_key,
+                "partition_key": node.partition_key,
+                "materialization_id": node.materialization_id,
+                "content_hash": node.content_hash,
+                "made_at": plain(node.made_at),
+                "run_id": node.run_id,
+                "depth": node.depth,
+                "status": node.status,
+            }
+            for node in found.nodes
+        ],
+        "edges": [
+            {
+                "asset_key": names[edge.asset_id],
+                "partition_key": edge.partition_key,
+                "materialization_id": edge.materialization_id,
+                "upstream_asset_key": names[edge.upstream_asset_id],
+                "upstream_partition_key": edge.upstream_partition_key,
+                "upstream_materialization_id": edge.upstream_materialization_id,
+                "run_id": edge.run_id,
+                "consumed_at": plain(edge.consumed_at),
+                "outdated": edge.outdated,
+            }
+            for edge in found.edges
+        ],
+    }
+
+
+def _summary(found: Lineage) -> None:
+    """How much of each asset would be reached, by status."""
+    from servo.lineage.graph import said
+
+    counts: dict[str, dict[str, int]] = {}
+    for node in found.found:
+        own = counts.setdefault(node.asset_key, {})
+        own[node.status or ""] = own.get(node.status or "", 0) + 1
+    statuses = sorted({status for own in counts.values() for status in own})
+    click.echo()
+    table(
+        ["asset", "reached", *(said(status) for status in statuses)],
+        [(asset, sum(own.values()), *(own.get(status, 0) for status in statuses)) for asset, own in counts.items()],
+        f"{counted(len(found.found), 'partition')} of {counted(len(counts), 'asset')}",
+    )
+
+
+def _invalidated(done: Invalidated) -> dict[str, Any]:
+    return {
+        "invalidation_id": done.invalidation_id,
+        "event_id": done.event_id,
+        "duplicate": done.duplicate,
+        "asset_key": done.asset_key,
+        "partition_keys": done.partitions,
+        "reason": done.reason,
+        "total": done.total,
+        "invalidated": [{"asset_key": some.asset_key, "partition_keys": some.keys} for some in done.sets],
+    }
+
+
+def _say_invalidated(opened: Any, done: Invalidated) -> None:
+    from servo.runtime.cataloguing import recorded_catalog
+    from servo.runtime.described import describe
+    from servo.runtime.labels import Labels
+
+    if not done.total:
+        click.echo(f"✓ nothing to do: nothing was made from {done.asset_key}")
+        return
+    definitions = {key: spec.partitions for key, spec in recorded_catalog(opened).graph.specs.items()}
+    table(
+        ["asset", "partitions", "count"],
+        [(some.asset_key, describe(definitions, some.asset_key, some.keys), len(some.keys)) for some in done.sets],
+    )
+    again = " (was declared before)" if done.duplicate else ""
+    click.echo(f"✓ {counted(done.total, 'partition')} of {counted(len(done.sets), 'asset')} declared stale{again}")
+    if sys.stdout.isatty():
+        typed = f"{done.asset_key} {Labels(opened)(done.asset_key, done.partitions[0])}".strip()
+        note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(done.partitions) > 1 else ''}")

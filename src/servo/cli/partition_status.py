@@ -1,0 +1,355 @@
+"""`servo partition list | status | stale | why | mark`: what partitions are, and why."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from servo.cli.completing import complete_assets
+from servo.cli.opening import actor, project
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note, plain_struct
+from servo.cli.states import counted
+from servo.cli.values import plain
+
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from servo.runtime.partitions import PartitionBook, PartitionView
+    from servo.ui.marks import Line
+
+_STRIP = 24  # cells of a strip, where there is room
+
+as_of_option = click.option(
+    "--as-of", metavar="TIME|EVENT_ID", help="Then: with the definitions and the state of that time."
+)
+
+
+def _moment(text: str | None) -> datetime | str | None:
+    if text is None:
+        return None
+    from servo.runtime.service import parse_moment
+
+    return parse_moment(text)
+
+
+def _time(text: str | None, option: str) -> datetime | None:
+    from datetime import datetime
+
+    from servo.errors import InvalidInput
+
+    found = _moment(text)
+    if found is not None and not isinstance(found, datetime):
+        raise InvalidInput(f"{option} takes a time, not an event id", hint="write 2025-01-15 or 2025-01-15T10:30:00Z")
+    return found
+
+
+# ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command("list")
+@click.argument("asset", required=False, shell_complete=complete_assets)
+@click.option("--status", "statuses", multiple=True, metavar="S", help="missing, stale, failed, …; may be repeated.")
+@click.option("--partitions", metavar="P", help="Only these: 2025-01-01..2025-01-31, region=eu, latest, all.")
+@click.option("--since", metavar="TIME", help="Only those to which something happened since then.")
+@click.option("--until", metavar="TIME", help="… and before then.")
+@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option("--cursor", metavar="C", help="Go on after the page that this came with.")
+@as_of_option
+@json_option
+def list_partitions(
+    *,
+    asset: str | None,
+    statuses: tuple[str, ...],
+    partitions: str | None,
+    since: str | None,
+    until: str | None,
+    limit: int,
+    cursor: str | None,
+    as_of: str | None,
+    as_json: bool,
+) -> None:
+    """List partitions, also those that the definition expects and that nothing is known of.
+
+    \b
+    servo partition list orders --status missing --status failed
+    servo partition list orders --partitions 2025-01 --as-of 2025-02-01
+    """
+    from servo.runtime.partitions import PartitionBook
+
+    with project(as_json=as_json) as opened:
+        page = PartitionBook(opened).page(
+            asset,
+            statuses=[one for text in statuses for one in text.split(",")],
+            partitions=partitions,
+            since=_time(since, "--since"),
+            until=_time(until, "--until"),
+            limit=limit,
+            cursor=cursor,
+            as_of=_moment(as_of),
+        )
+    if as_json:
+        echo_json(plain_struct(page))
+        return
+    from servo.cli.drawing import coloured_table
+
+    several = asset is None
+    names = [*(["asset"] if several else []), "partition", "status", "made", "stale since", "why", "run"]
+    footer = f"{len(page.partitions):,} of {counted(page.total, 'partition')}"
+    footer += f"; go on with --cursor {page.cursor}" if page.cursor else ""
+    coloured_table(names, [_listed(one, several=several) for one in page.partitions], footer)
+
+
+def _listed(view: PartitionView, *, several: bool) -> list[Line]:
+    from servo.ui.marks import DIM, Span
+
+    made, since = _when(view.last_materialization_at), _when(view.stale_since)
+    run = view.last_attempt_run_id or view.last_materialization_run_id or ""
+    cells: list[Line] = [
+        [Span(view.partition or "(the only one)")],
+        _status(view),
+        [Span(made)],
+        [Span(since)],
+        [Span(", ".join(code for code, _ in view.stale_reasons), "yellow")],
+        [Span(run if not sys.stdout.isatty() else run[:16], DIM)],
+    ]
+    return [[Span(view.asset_key)], *cells] if several else cells
+
+
+def _when(moment: datetime | None) -> str:
+    """On a terminal to the minute; whole for a pipe."""
+    from servo.ui.proof import minute_text
+
+    if moment is None:
+        return ""
+    return minute_text(moment) if sys.stdout.isatty() else str(plain(moment))
+
+
+def _status(view: PartitionView) -> Line:
+    from servo.ui.marks import MARKS, STATUS_MARKS, Span
+
+    mark = STATUS_MARKS[view.status]
+    words = mark.words
+    if view.status == "NEVER_MATERIALIZED":
+        words = "missing" if view.missing else "not made yet"
+        if view.last_attempt_outcome == "FAILED":
+            mark = MARKS["failed"]
+            words = mark.words
+    line: Line = [Span(f"{mark.symbol} {words}", mark.colour)]
+    if view.undefined:
+        line.append(Span(", undefined", "yellow"))
+    for overlay in view.overlays:
+        shown = MARKS[overlay]
+        line.append(Span(f" {shown.symbol} {shown.words}", shown.colour))
+    return line
+
+
+# ── status ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("asset", required=False, shell_complete=complete_assets)
+@click.argument("partition_key", metavar="[PARTITION]", required=False)
+@as_of_option
+@json_option
+def status(asset: str | None, partition_key: str | None, as_of: str | None, as_json: bool) -> None:
+    """Show what partitions are: of all assets, counted; of one, as a picture; of one partition, everything."""
+    from servo.runtime.partitions import PartitionBook
+
+    with project(as_json=as_json) as opened:
+        book, when = PartitionBook(opened), _moment(as_of)
+        if asset is None:
+            _all(book, when, as_json=as_json)
+        elif partition_key is None and not _is_whole(book, asset, when):
+            _one_asset(book, asset, when, as_json=as_json)
+        else:
+            _one_partition(book.one(asset, partition_key or "", as_of=when), as_json=as_json)
+
+
+def _is_whole(book: PartitionBook, asset: str, when: datetime | str | None) -> bool:
+    """Whether the asset has just the one partition, so that there is no picture to be made of it."""
+    return not book.definition(asset, as_of=when).dimensions
+
+
+def _all(book: PartitionBook, when: datetime | str | None, *, as_json: bool) -> None:
+    from servo.runtime.grids import strip_of
+    from servo.runtime.partitions import summary_of
+
+    states = book.states(as_of=when)
+    if as_json:
+        echo_json({"assets": [plain_struct(summary_of(one)) for one in states.values()]})
+        return
+    from servo.cli.drawing import coloured_table, columns, draw
+    from servo.runtime.grids import KINDS
+    from servo.ui.marks import DIM, MARKS, Span, legend, wrapped
+    from servo.ui.strip import strip
+
+    room = _STRIP if columns() < 100 else 2 * _STRIP
+    rows, seen = [], set()
+    for one in states.values():
+        summary = summary_of(one)
+        cells = strip_of(one, room)
+        seen |= {kind for cell in cells for kind in cell}
+        busy = sum(count for overlay, count in summary.overlays.items() if overlay != "frozen")
+        kept = summary.statuses["MATERIALIZED"]
+        numbers = (
+            (kept, "green"),
+            (summary.statuses["STALE"], "yellow"),
+            (summary.attempt_failed, "red"),
+            (summary.missing, None),
+            (busy, "cyan"),
+        )
+        counts: list[Line] = [[Span(f"{count:,}", colour) if count else Span("–", DIM)] for count, colour in numbers]
+        rows.append([[Span(summary.asset_key)], strip(cells), [Span(f"{summary.total:,}")], *counts])
+    names = ["asset", "oldest … newest", "total", "ok", "stale", "failed", "missing", "busy"]
+    coloured_table(names, rows, counted(len(rows), "asset"))
+    if sys.stdout.isatty() and seen:
+        draw(wrapped(legend([kind for kind in reversed(KINDS) if kind in seen and kind in MARKS]), columns()))
+
+
+def _one_asset(book: PartitionBook, asset: str, when: datetime | str | None, *, as_json: bool) -> None:
+    from servo.runtime.grids import grid_of
+    from servo.runtime.partitions import summary_of
+
+    (states,) = book.states([asset], as_of=when).values()
+    summary, grid = summary_of(states), grid_of(states)
+    if as_json:
+        echo_json({**plain_struct(summary), "grid": plain_struct(grid)})
+        return
+    from servo.cli.drawing import columns, draw
+    from servo.ui.heatmap import heatmap
+    from servo.ui.marks import DIM, Span
+
+    head: Line = [Span(summary.asset_key, bold=True), Span(f"  {counted(summary.total, 'partition')}", DIM)]
+    if grid.unit:
+        head.append(Span(f", a cell is a {grid.unit}" if grid.folded else "", DIM))
+    draw([head, *heatmap(grid, columns())])
+    if summary.undefined:
+        note(f"{summary.undefined:,} more that the definition does not have any more: --status undefined lists them")
+    if summary.missing or summary.statuses["STALE"]:
+        note(f"servo plan --stale {summary.asset_key}; servo asset why {summary.asset_key}")
+
+
+def _one_partition(view: PartitionView, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(plain_struct(view))
+        return
+    from servo.cli.drawing import draw
+    from servo.ui.marks import DIM, Span
+    from servo.ui.proof import moment_text
+
+    name = " ".join(filter(None, [view.asset_key, view.partition]))
+    window = None
+    if view.window_start is not None:
+        window = f"{moment_text(view.window_start)} … {moment_text(view.window_end)}"
+    attempt = f"{view.last_attempt_outcome} {moment_text(view.last_attempt_at)} by {view.last_attempt_run_id}"
+    made_by = f" by {view.last_materialization_run_id}" if view.last_materialization_run_id else ""
+    lines = [
+        ("window", window),
+        ("made", view.last_materialization_at and moment_text(view.last_materialization_at) + made_by),
+        ("materialization", view.materialization_id),
+        ("content", view.content_hash),
+        ("code version", view.last_materialization_code_version),
+        ("last attempt", attempt if view.last_attempt_outcome else None),
+        *((f"stale: {code.lower()}", f"since {moment_text(since)}") for code, since in view.stale_reasons),
+        ("partition key", view.partition_key),
+        ("partition id", view.partition_id),
+    ]
+    draw([[Span(name, bold=True), Span("  "), *_status(view)]])
+    draw([[Span(f"{label:<24}", DIM), Span(value)] for label, value in lines if value])
+    note(f"servo partition why {' '.join(filter(None, [view.asset_key, view.partition]))}")
+
+
+# ── stale ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("selection", nargs=-1, shell_complete=complete_assets)
+@click.option("--transitive", is_flag=True, help="Also what is stale by nothing but an upstream, with where it began.")
+@click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="How many at most.")
+@as_of_option
+@json_option
+def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str | None, as_json: bool) -> None:
+    """List the partitions that are stale, since when, and why: of a selection, or of all assets."""
+    from servo.runtime.outdated import Outdated
+
+    with project(as_json=as_json) as opened:
+        found = Outdated(opened).find(list(selection), transitive=transitive, as_of=_moment(as_of), limit=limit)
+    if as_json:
+        echo_json(plain_struct(found))
+        return
+    from servo.cli.drawing import coloured_table
+    from servo.ui.marks import DIM, Span
+
+    names = ["asset", "partition", "stale since", "why", *(["began with"] if transitive else [])]
+    rows: list[list[Line]] = []
+    for one in found.partitions:
+        codes = ", ".join(code for code, _ in one.reasons)
+        cells: list[Line] = [
+            [Span(one.asset_key)],
+            [Span(one.partition)],
+            [Span(_when(one.stale_since))],
+            [Span(codes, "yellow")],
+        ]
+        if transitive:
+            root = " ".join(filter(None, [one.root_asset_key, one.root_partition, one.root_reason_code]))
+            cells.append([Span(root, DIM)])
+        rows.append(cells)
+    more = found.total - len(rows)
+    footer = f"{counted(found.total, 'partition')} of {counted(len(found.assets), 'asset')}"
+    coloured_table(names, rows, footer + (f"; {more:,} more, see --limit" if more else ""))
+
+
+# ── why ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("asset", shell_complete=complete_assets)
+@click.argument("partition_key", metavar="[PARTITION]", default="")
+@as_of_option
+@json_option
+def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> None:
+    """Explain a partition: why it is stale, missing or failed, from what it was made, and why it did not run."""
+    from servo.runtime.why import Why
+
+    with project(as_json=as_json) as opened:
+        explains = Why(opened)
+        found = explains.partition(asset, partition_key, as_of=_moment(as_of))
+        if as_json:
+            echo_json(plain_struct(found))
+            return
+        from servo.cli.drawing import columns, draw
+        from servo.ui.proof import partition_proof
+        from servo.ui.tree import drawn
+
+        draw(drawn(partition_proof(found, explains.label), columns()))
+    if found.hint and as_of is None:
+        note(found.hint)
+
+
+# ── mark ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@click.argument("asset", shell_complete=complete_assets)
+@click.argument("partitions", nargs=-1, metavar="PARTITION…")
+@click.option("--as", "as_what", required=True, type=click.Choice(["materialized", "frozen", "thawed"]), help="What.")
+@click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
+@json_option
+def mark(asset: str, partitions: tuple[str, ...], as_what: str, reason: str, as_json: bool) -> None:
+    """State something about partitions: made elsewhere (materialized), left alone (frozen), or that no more (thawed).
+
+    Nothing is computed. What is frozen is never stale, and is left out of what should run.
+    """
+    from servo.runtime.marking import mark as mark_partitions
+
+    with project(as_json=as_json) as opened:
+        done: dict[str, Any] = mark_partitions(opened, asset, partitions, as_what=as_what, reason=reason, actor=actor())
+    if as_json:
+        echo_json(plain(done))
+        return
+    which = f": {done['described']}" if done["described"] else ""
+    click.echo(f"✓ marked {counted(len(done['partitions']), 'partition')} of {done['asset_key']} as {as_what}{which}")

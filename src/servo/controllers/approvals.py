@@ -1,0 +1,250 @@
+"""Approvals: who may decide, what a decision says, and what ends a checkpoint by itself.
+
+    REQUESTED ─► APPROVED     somebody of the role agreed: exactly what was staged is published
+              ─► REJECTED     somebody of the role did not: the task fails, and nothing is published
+              ─► EXPIRED      nobody decided before the deadline: the same
+              ─► SUPERSEDED   newer versions of all its partitions were made meanwhile: the same
+              ─► CANCELLED    its run came to an end without it
+
+At the deadline it may also be handed to another role, once, and then waits on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import datetime
+from hashlib import sha256
+from typing import Any, Protocol
+
+import msgspec
+
+from servo import canonical
+from servo.controllers.checkpoints import Checkpoint
+from servo.controllers.states import RunState
+from servo.errors import Conflict, InvalidInput, NotAllowed
+from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes, spread
+from servo.events.fact import Fact
+from servo.events.model import (
+    CheckpointDecided,
+    CheckpointExpired,
+    MaterializationPublished,
+    TaskFinished,
+)
+from servo.ids import ulid_offset
+
+APPROVED, REJECTED = "APPROVED", "REJECTED"
+SUPERSEDED, CANCELLED = "SUPERSEDED", "CANCELLED"
+_PERSON = "person:"
+
+
+# ── who ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Roles(Protocol):
+    """Who is who: from a project's settings, or from the tokens of those who call over HTTP."""
+
+    def named(self, role: str) -> Collection[str] | None:
+        """The names of those who have a role; None where nobody has said who they are."""
+        ...
+
+
+class Members(msgspec.Struct, frozen=True):
+    """Roles as the settings name them."""
+
+    of: Mapping[str, Collection[str]] = {}
+
+    def named(self, role: str) -> Collection[str] | None:
+        return self.of.get(role)
+
+
+def name_of(actor: str) -> str:
+    """The name of whoever acts: of a person, or of a token."""
+    return actor.removeprefix(_PERSON)
+
+
+def require_allowed(checkpoint: Checkpoint, actor: str, roles: Roles, *, requested_by: str, approve: bool) -> None:
+    """Refuse who may not decide this. Of a role that nobody is named for, everybody is who can write the ledger.
+
+    What was handed on is for the role that it was handed to; if nobody is named for that, it stays with those before.
+    """
+    asked = checkpoint.asked
+    role, named = next(
+        (
+            (one, names)
+            for one in (checkpoint.escalated_to, asked.approvers)
+            if one and (names := roles.named(one)) is not None
+        ),
+        (checkpoint.escalated_to or asked.approvers, None),
+    )
+    what = f"checkpoint {checkpoint.checkpoint_id} of {asked.asset_key}"
+    if named is not None and name_of(actor) not in named:
+        raise NotAllowed(
+            f"{name_of(actor)} may not decide on {what}: that is for {role}",
+            hint=f"{role}: {', '.join(sorted(named)) or 'nobody'}; see [approvals] of the settings",
+        )
+    if approve and asked.four_eyes and name_of(actor) == name_of(requested_by):
+        raise NotAllowed(
+            f"{name_of(actor)} asked for the run, and may not approve {what}: that takes four eyes",
+            hint=f"somebody else of {role} must look at it",
+        )
+
+
+# ── decisions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def require_open(checkpoint: Checkpoint, run: RunState) -> None:
+    """Refuse to decide on what nobody waits for any more, although nothing says so yet."""
+    if run.cancel_requested:
+        raise Conflict(f"{run.run_id} was cancelled, and its checkpoints with it", hint="ask for a new run")
+    if not checkpoint.left:
+        raise Conflict(
+            f"checkpoint {checkpoint.checkpoint_id} was {_superseded(checkpoint)}",
+            hint="decide on the newer one: servo checkpoint list",
+        )
+
+
+def digest(partitions: Sequence[tuple[str, str | None]]) -> str:
+    """One hash for all that is decided on: that of the only partition, or of all keys with their hashes."""
+    if len(partitions) == 1 and partitions[0][1] is not None:
+        return partitions[0][1]
+    return sha256(canonical.dumps({"v": 1, "partitions": [list(one) for one in sorted(partitions)]})).hexdigest()
+
+
+def content(checkpoint: Checkpoint) -> list[tuple[str, str | None]]:
+    """What can still be approved: keys with their content hashes."""
+    partitions = checkpoint.asked.partitions
+    hashes = zip(partitions.keys, spread(partitions.content_hash, len(partitions)), strict=True)
+    return [(key, content_hash) for key, content_hash in hashes if key not in checkpoint.overtaken]
+
+
+def require_hash(checkpoint: Checkpoint, expected: str) -> None:
+    """Refuse to approve anything but what was looked at."""
+    actual = digest(content(checkpoint))
+    if expected != actual:
+        raise Conflict(
+            f"checkpoint {checkpoint.checkpoint_id} holds {actual}, and not {expected!r:.80}",
+            hint=f"look at it again: servo checkpoint show {checkpoint.checkpoint_id}",
+        )
+
+
+def approved(
+    checkpoint: Checkpoint, staged: TaskFinished, *, reason: str | None, publication_ids: Sequence[str]
+) -> list[Fact]:
+    """The decision and the publication of exactly what was staged; one for each stretch of consecutive ids."""
+    decided = CheckpointDecided(checkpoint_id=checkpoint.checkpoint_id, decision=APPROVED, reason=reason)
+    parts = zip(stretches(checkpoint), publication_ids, strict=True)
+    return [decided, *(_publication(checkpoint, staged, part, name) for part, name in parts)]
+
+
+def rejected(checkpoint: Checkpoint, *, reason: str) -> list[Fact]:
+    if not reason.strip():
+        raise InvalidInput("a rejection without a reason helps nobody", hint="say why: --reason …")
+    return [CheckpointDecided(checkpoint_id=checkpoint.checkpoint_id, decision=REJECTED, reason=reason)]
+
+
+def stretches(checkpoint: Checkpoint) -> list[range]:
+    """Which of the partitions to publish, as stretches without a gap: their ids follow one another."""
+    found: list[range] = []
+    for index, key in enumerate(checkpoint.asked.partitions.keys):
+        if key in checkpoint.overtaken:
+            continue
+        if found and found[-1].stop == index:
+            found[-1] = range(found[-1].start, index + 1)
+        else:
+            found.append(range(index, index + 1))
+    return found
+
+
+def _publication(
+    checkpoint: Checkpoint, staged: TaskFinished, part: range, publication_id: str
+) -> MaterializationPublished:
+    asked, partitions = checkpoint.asked, checkpoint.asked.partitions
+    first = partitions.first_materialization_id
+    keys = partitions.keys[part.start : part.stop]
+    return MaterializationPublished(
+        publication_id=publication_id,
+        asset_id=asked.asset_id,
+        asset_key=asked.asset_key,
+        partitions=PartitionOutcomes(
+            keys=keys,
+            outcome=Outcome.SUCCEEDED,
+            first_materialization_id=None if first is None else ulid_offset(first, part.start),
+            rows=_cut(partitions.rows, part),
+            bytes=_cut(partitions.bytes, part),
+            files=_cut(partitions.files, part),
+            content_hash=_cut(partitions.content_hash, part),
+        ),
+        run_id=asked.run_id,
+        task_key=asked.task_key,
+        checkpoint_id=asked.checkpoint_id,
+        code_version=staged.code_version,
+        inputs=[one for source in staged.inputs if (one := _read(source, staged, keys)) is not None],
+    )
+
+
+def _cut(column: Any, part: range) -> Any:
+    return column[part.start : part.stop] if isinstance(column, list) else column
+
+
+def _read(source: InputPartitions, staged: TaskFinished, keys: list[str]) -> InputPartitions | None:
+    """Of what an attempt read, that which went into these partitions."""
+    if keys == staged.partitions.keys:
+        return source
+    place = {key: index for index, key in enumerate(staged.partitions.keys)}
+    reads: list[list[int]] = []
+    for key in keys:
+        output = place[key]
+        if source.edges is not None:
+            reads.append(source.edges[output] if output < len(source.edges) else [])
+        else:
+            reads.append([output] if output < len(source.keys) else [])
+    used = list(dict.fromkeys(index for row in reads for index in row))
+    if not used:
+        return None
+    number = {index: position for position, index in enumerate(used)}
+    aligned = reads == [[index] for index in used]
+    return InputPartitions(
+        asset_id=source.asset_id,
+        asset_key=source.asset_key,
+        keys=[source.keys[index] for index in used],
+        materialization_ids=[source.materialization_ids[index] for index in used],
+        edges=None if aligned else [[number[index] for index in row] for row in reads],
+    )
+
+
+# ── by itself ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def overdue(checkpoint: Checkpoint, now: datetime) -> CheckpointExpired | None:
+    """What the deadline does to it, once it is there."""
+    asked, deadline = checkpoint.asked, checkpoint.deadline
+    if deadline is None or deadline > now:
+        return None
+    if asked.on_deadline == "escalate":
+        return CheckpointExpired(checkpoint_id=asked.checkpoint_id, escalated_to=asked.escalate_to or "admin")
+    return CheckpointExpired(checkpoint_id=asked.checkpoint_id)
+
+
+def endings(run: RunState, checkpoints: Sequence[Checkpoint], now: datetime) -> Iterator[CheckpointExpired]:
+    """What ends the checkpoints of a run, or hands them on, without anybody's decision."""
+    for checkpoint in checkpoints:
+        if run.cancel_requested:
+            why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
+            yield CheckpointExpired(checkpoint_id=checkpoint.checkpoint_id, outcome=CANCELLED, reason=why)
+        elif not checkpoint.left:
+            why = _superseded(checkpoint)
+            yield CheckpointExpired(checkpoint_id=checkpoint.checkpoint_id, outcome=SUPERSEDED, reason=why)
+        elif (late := overdue(checkpoint, now)) is not None:
+            yield late
+
+
+def left_over(checkpoints: Sequence[Checkpoint], said: Collection[str]) -> Iterator[CheckpointExpired]:
+    """The end of those that outlive their run, and of which nothing was said."""
+    for checkpoint in checkpoints:
+        if checkpoint.checkpoint_id not in said:
+            why = "its run has ended"
+            yield CheckpointExpired(checkpoint_id=checkpoint.checkpoint_id, outcome=CANCELLED, reason=why)
+
+
+def _superseded(checkpoint: Checkpoint) -> str:
+    return f"superseded by {', '.join(sorted(set(checkpoint.overtaken.values())))}"

@@ -1,0 +1,124 @@
+"""What a function makes now beside what it made then: computed into staging, compared, and never published."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import DataType, MapType, StructType, VariantType
+
+from servo.errors import DataNotFound, ServoError
+from servo.execution.again import Again, RowsApart
+from servo.execution.executor import Executor
+from servo.execution.hashing import named
+from servo.execution.keeping import KeptSession, frame_of
+from servo.execution.protocol import Log, Order, PartitionResult, Place, Staged
+from servo.execution.reading import spark_schema, stored
+from servo.execution.settings import SparkSettings
+from servo.execution.storage import ParquetStaging, ParquetStorage
+from servo.ledger.protocol import Workspace
+
+__all__ = ["ScratchStorage", "compute_again"]
+
+_MOST_SHOWN = 5
+
+
+class ScratchStorage(ParquetStorage):
+    """A storage that only reads what is there, and whose staging is thrown away."""
+
+    def __init__(self, root: str, workspace: Workspace, *, mint: Callable[[], str]) -> None:
+        super().__init__(root, workspace, mint=mint)
+        self._stagings: list[ParquetStaging] = []
+
+    def stage(self, asset_id: str, *, run_id: str, attempt: int) -> ParquetStaging:
+        staging = super().stage(asset_id, run_id=run_id, attempt=attempt)
+        self._stagings.append(staging)
+        return staging
+
+    def publish(self, moves: Sequence[tuple[Staged, Place]]) -> None:
+        raise AssertionError(f"nothing of this is ever published, and {len(moves)} were to be")
+
+    def clear(self) -> None:
+        while self._stagings:
+            self._stagings.pop().discard()
+
+
+def compute_again(
+    settings: SparkSettings, storage: ScratchStorage, order: Order, *, then: Place, content_hash: str | None, log: Log
+) -> Again:
+    """Carry out an order of one partition, and compare what it makes with what was made then."""
+    results: list[PartitionResult] = []
+    with KeptSession(settings) as session:
+        try:
+            Executor(storage, session).execute(order, commit=results.extend, log=log)
+            [result] = results
+            if result.staged is None:
+                return Again(failure=result.error or "nothing came of it")
+            if result.staged.content_hash == content_hash:
+                return Again(content_hash=content_hash, rows=result.staged.rows)
+            return _compared(session(), storage, result.staged, then)
+        finally:
+            storage.clear()
+
+
+def _compared(spark: SparkSession, storage: ScratchStorage, staged: Staged, then: Place) -> Again:
+    found = Again(content_hash=staged.content_hash, rows=staged.rows)
+    address, schema = storage.staged(staged)
+    now = stored(spark, spark_schema(schema)).parquet(address)
+    try:
+        before = frame_of(spark, storage, [then])
+    except DataNotFound as gone:
+        return msgspec.structs.replace(found, not_compared=gone.message)
+    old, new = _types(before.schema), _types(now.schema)
+    shared = [name for name in old if new.get(name) == old[name]]
+    found = msgspec.structs.replace(
+        found,
+        columns_gone=[f"{name} {old[name].simpleString()}" for name in old if name not in new],
+        columns_new=[f"{name} {new[name].simpleString()}" for name in new if name not in old],
+        columns_changed=[
+            f"{name} {old[name].simpleString()} → {new[name].simpleString()}"
+            for name in old
+            if name in new and new[name] != old[name]
+        ],
+    )
+    if not shared:
+        return msgspec.structs.replace(found, not_compared="the two have no column in common")
+    try:
+        return msgspec.structs.replace(
+            found, only_then=_apart(before, now, shared, old), only_now=_apart(now, before, shared, old)
+        )
+    except ServoError as problem:
+        return msgspec.structs.replace(found, not_compared=problem.message)
+
+
+def _apart(one: DataFrame, other: DataFrame, names: list[str], types: dict[str, DataType]) -> RowsApart:
+    """The rows that one has more often than the other: rows have no keys, so that is all there is to tell."""
+
+    def comparable(frame: DataFrame) -> DataFrame:
+        return frame.select(
+            *(
+                F.to_json(named(name)).alias(name)  # Spark does not compare these
+                if isinstance(types[name], MapType | VariantType)
+                else named(name)
+                for name in names
+            )
+        )
+
+    apart = comparable(one).exceptAll(comparable(other)).cache()
+    try:
+        count = apart.count()
+        shown: list[Any] = apart.limit(_MOST_SHOWN).collect() if count else []
+    finally:
+        apart.unpersist()
+    return RowsApart(count=count, examples=[{name: _text(row[name]) for name in names} for row in shown])
+
+
+def _types(schema: StructType) -> dict[str, DataType]:
+    return {field.name: field.dataType for field in schema}
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None else str(value)

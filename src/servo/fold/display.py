@@ -1,0 +1,61 @@
+"""What people are told a partition is: one of four statuses, and beside it what is going on.
+
+Data and attempts are two halves (see `PartitionStatusRow`): a failed attempt says something about an attempt and hides
+nothing. Which came later is told by the versions of the halves and not by their times, since the versions also order
+what happened at the very same moment, and a rollback makes older data current later.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """What a partition is, worst first as far as people must look at it."""
+
+    MATERIALIZED_BUT_LAST_ATTEMPT_FAILED = "MATERIALIZED_BUT_LAST_ATTEMPT_FAILED"
+    NEVER_MATERIALIZED = "NEVER_MATERIALIZED"
+    STALE = "STALE"
+    MATERIALIZED = "MATERIALIZED"
+
+
+class Overlay(StrEnum):
+    """What is going on with a partition, whatever its status."""
+
+    RUNNING = "running"
+    QUEUED = "queued"
+    WAITING_APPROVAL = "waiting_approval"
+    FROZEN = "frozen"
+
+
+FAILED = (
+    "last_attempt_outcome = 'FAILED' AND (materialization_version IS NULL OR attempt_version > materialization_version)"
+)
+"""Of a row of `partition_status`, in SQL: whether its newest attempt failed, and nothing was made current since."""
+
+MATERIALIZED = "materialization_version IS NOT NULL"
+"""Of a row of `partition_status`, in SQL: whether there is data, or somebody said that there is."""
+
+
+def attempt_failed(
+    *, materialization_version: str | None, attempt_version: str | None, attempt_outcome: str | None
+) -> bool:
+    """Whether the newest attempt failed, and nothing was made current since. The same as `FAILED`."""
+    if attempt_outcome != "FAILED" or attempt_version is None:
+        return False
+    return materialization_version is None or attempt_version > materialization_version
+
+
+def display_status(
+    *, materialization_version: str | None, attempt_version: str | None, attempt_outcome: str | None, stale: bool
+) -> Status:
+    """The status of a row. A failed attempt beats staleness: it is what somebody has to look at first."""
+    if materialization_version is None:
+        return Status.NEVER_MATERIALIZED
+    if attempt_failed(
+        materialization_version=materialization_version,
+        attempt_version=attempt_version,
+        attempt_outcome=attempt_outcome,
+    ):
+        return Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED
+    return Status.STALE if stale else Status.MATERIALIZED

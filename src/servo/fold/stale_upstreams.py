@@ -1,0 +1,76 @@
+"""Who is stale because what it was made from is, as SQL for both engines: one step for each level of the graph.
+
+An asset is one level above the highest of its upstreams, so that by the time its turn comes, everything below it is
+known. Beside the relations of `staleness.py` there must be `stale_now` (its answer) and `made_from` (who was made from
+whom); the step of a level adds to what `found_name` gave for the level before it.
+"""
+
+from __future__ import annotations
+
+from servo.fold.rows import Kind
+from servo.fold.staleness import COLUMNS, REASONS, moment_sql
+
+__all__ = ["LEVELS", "answer_sql", "found_name", "roots_sql", "step_sql"]
+
+# The level of each asset, and the key by which roots are put in order.
+LEVELS = {"asset_id": Kind.TEXT, "asset_key": Kind.TEXT, "level": Kind.INTEGER}
+
+_EARLIEST = f"least({', '.join(COLUMNS)})"
+_CODE = "CASE " + " ".join(
+    f"WHEN stale_now.{column} IS NOT NULL THEN '{code}'" for column, code in zip(COLUMNS, REASONS, strict=True)
+) + " END"  # fmt: skip
+
+
+def found_name(level: int) -> str:
+    """The relation with all that is known up to a level."""
+    return f"stale_up_to_{level}"
+
+
+def roots_sql() -> str:
+    """What is stale by itself, which is its own root: where the steps begin."""
+    return f"""
+SELECT stale_now.asset_id, stale_now.partition_key, {_EARLIEST} AS since, 0 AS depth,
+       asset_levels.asset_key AS root_asset_key, stale_now.partition_key AS root_partition_key, {_CODE} AS root_code,
+       true AS by_itself
+FROM stale_now JOIN asset_levels ON asset_levels.asset_id = stale_now.asset_id"""
+
+
+def step_sql(level: int) -> str:
+    """All that is known up to this level: of each partition once what it is by itself, once what its inputs make it.
+
+    A root is looked for through partitions that are not roots themselves: the nearest one is named, and of several
+    that are equally near the first by its keys. Since when is passed on through all of them.
+    """
+    before = found_name(level - 1)
+    return f"""
+SELECT * FROM {before} UNION ALL
+SELECT inputs.asset_id, inputs.partition_key, inputs.since, inputs.depth, inputs.root_asset_key,
+       inputs.root_partition_key, inputs.root_code, false AS by_itself
+FROM (
+  SELECT made_from.asset_id, made_from.partition_key, input.depth + 1 AS depth, input.root_asset_key,
+         input.root_partition_key, input.root_code,
+         greatest({moment_sql("made_from.current_version")}, min(input.since) OVER of_one) AS since,
+         row_number() OVER (PARTITION BY made_from.asset_id, made_from.partition_key
+           ORDER BY input.depth, input.root_asset_key, input.root_partition_key) AS place
+  FROM made_from CROSS JOIN asked_at
+  JOIN asset_levels ON asset_levels.asset_id = made_from.asset_id AND asset_levels.level = {level}
+  JOIN {before} AS input ON input.asset_id = made_from.upstream_asset_id
+    AND input.partition_key = made_from.upstream_partition_key
+  WINDOW of_one AS (PARTITION BY made_from.asset_id, made_from.partition_key)
+) AS inputs WHERE inputs.place = 1"""
+
+
+def answer_sql(level: int) -> str:
+    """The stale partitions with all their reasons and their roots, once all levels are known."""
+    own = ", ".join(f"stale_now.{column}" for column in COLUMNS)
+    return f"""
+SELECT known.asset_id, known.partition_key, {own}, known.upstream_stale_since, known.root_asset_key,
+       known.root_partition_key, known.root_code
+FROM (
+  SELECT asset_id, partition_key, max(CASE WHEN NOT by_itself THEN since END) AS upstream_stale_since,
+         max(CASE WHEN NOT by_itself THEN root_asset_key END) AS root_asset_key,
+         max(CASE WHEN NOT by_itself THEN root_partition_key END) AS root_partition_key,
+         max(CASE WHEN NOT by_itself THEN root_code END) AS root_code
+  FROM {found_name(level)} GROUP BY asset_id, partition_key
+) AS known LEFT JOIN stale_now
+  ON stale_now.asset_id = known.asset_id AND stale_now.partition_key = known.partition_key"""

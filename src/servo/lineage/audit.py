@@ -1,0 +1,284 @@
+"""From events to the statements of a report, and back: a report is true if its own events say the same.
+
+The report is made by `derive` and checked by `derive`, so that there is one meaning. What a changed field should have
+been is then known, with the event that says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from servo.errors import InvalidInput
+from servo.events import GENESIS, RecordedEvent
+from servo.events.columns import spread
+from servo.events.envelope import timestamp_text
+from servo.events.model import MaterializationPublished, PartitionsMarked, TaskFinished
+from servo.lineage.approving import approvals_of, checks_of
+from servo.lineage.executing import execution_of
+from servo.lineage.key_text import values_of
+from servo.lineage.proof import Fault, broken_links, cite, recorded
+from servo.lineage.report import (
+    FORMAT,
+    Current,
+    Execution,
+    Head,
+    Input,
+    Node,
+    Output,
+    Proof,
+    Report,
+    Statements,
+    WorkspaceName,
+    hash_of,
+    plain,
+)
+from servo.lineage.story import Mention, Source, Story
+
+__all__ = ["assemble", "derive", "differences", "verify"]
+
+_UNSTATED = ("generated_at", "as_of", "proof.head", "report_hash")
+
+
+def derive(events: Iterable[RecordedEvent], materialization_id: str) -> Statements:
+    """What these events say about a materialization. InvalidInput if none of them made it."""
+    story = Story(events)
+    made = story.made(materialization_id)
+    if made is None:
+        raise InvalidInput(f"no cited event made materialization {materialization_id}", hint="cite the event that did")
+    fact, key = made.fact, made.fact.partitions.keys[made.place]
+    execution = execution_of(story, fact, key)
+    nodes = list(_lineage(story, materialization_id))
+    return Statements(
+        workspace=WorkspaceName(tenant=made.event.tenant_id, name=made.event.workspace_id),
+        asset=fact.asset_key,
+        asset_id=fact.asset_id,
+        partition=key,
+        partition_values=values_of(key),
+        materialization=materialization_id,
+        code_version=_code_version(made),
+        actor=_actor(execution, made),
+        published=_published(story, materialization_id),
+        current=_current(story, materialization_id),
+        execution=execution,
+        output=Output(
+            content_hash=_column(made, "content_hash"),
+            rows=_column(made, "rows"),
+            bytes=_column(made, "bytes"),
+            files=_column(made, "files"),
+            made_at=timestamp_text(made.event.occurred_at),
+            made_by=made.event.actor,
+            event=made.event.position,
+        ),
+        inputs=[
+            Input(
+                asset=node.asset,
+                partition=node.partition,
+                materialization=node.materialization,
+                content_hash=node.content_hash,
+                event=node.event,
+            )
+            for node in nodes
+            if node.depth == 1
+        ],
+        lineage=nodes,
+        checks=checks_of(story, fact, key),
+        approvals=approvals_of(story, fact, key),
+    )
+
+
+def assemble(
+    cited: Sequence[tuple[RecordedEvent, str]],
+    materialization_id: str,
+    *,
+    head: Head,
+    generated_at: datetime,
+    as_of: datetime | str | None = None,
+) -> Report:
+    """The report that these events, each with the chain hash before it, give."""
+    statements = derive([event for event, _ in cited], materialization_id)
+    draft = Report(
+        **{name: getattr(statements, name) for name in statements.__struct_fields__},
+        format=FORMAT,
+        report_hash=GENESIS,
+        generated_at=timestamp_text(generated_at),
+        as_of=timestamp_text(as_of) if isinstance(as_of, datetime) else as_of,
+        proof=Proof(head=head, events=[cite(event, previous) for event, previous in cited]),
+    )
+    return msgspec.structs.replace(draft, report_hash=hash_of(draft))
+
+
+def verify(report: Report) -> list[Fault]:
+    """Everything in a report that it does not prove itself; nothing if it is as it was made."""
+    faults = broken_links(report.proof)
+    if faults:
+        return faults
+    events = [recorded(cited) for cited in report.proof.events]
+    scope = (report.workspace.tenant, report.workspace.name)
+    for event in events:
+        if (event.tenant_id, event.workspace_id) != scope:
+            reason = f"is {'/'.join(scope)}, and {event.tenant_id}/{event.workspace_id} in event {event.position}"
+            faults.append(Fault(path=_workspace_path(event, scope), reason=reason))
+            return faults
+    try:
+        told = derive(events, report.materialization)
+    except InvalidInput:
+        reason = f"is {report.materialization}, and no cited event made it"
+        return [Fault(path="materialization", reason=reason)]
+    faults = list(differences(report, told))
+    if not faults and (actual := hash_of(report)) != report.report_hash:
+        reason = (
+            f"is {report.report_hash}, and the content has {actual}: of what no event states"
+            f" ({', '.join(_unstated())}) something was changed"
+        )
+        faults.append(Fault(path="report_hash", reason=reason))
+    return faults
+
+
+def differences(report: Statements, told: Statements, *, says: str = "the cited events") -> Iterator[Fault]:
+    """Where a report says something else than what was told."""
+    names = Statements.__struct_fields__
+    said, true = plain(report), plain(told)
+    yield from _differences("", {name: said[name] for name in names}, {name: true[name] for name in names}, says)
+
+
+# ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _actor(execution: Execution | None, made: Mention) -> str:
+    """Who asked for it: whoever requested the run, or stated or published it by hand."""
+    return execution.requested.by if execution is not None and execution.requested is not None else made.event.actor
+
+
+def _code_version(made: Mention) -> str | None:
+    return None if isinstance(made.fact, PartitionsMarked) else made.fact.code_version
+
+
+def _column(mention: Mention, name: str) -> Any:
+    partitions = mention.fact.partitions
+    return spread(getattr(partitions, name), len(partitions))[mention.place]
+
+
+def _published(story: Story, materialization_id: str) -> Current | None:
+    published = story.published(materialization_id)
+    if published is None:
+        return None
+    match published.fact:
+        case TaskFinished():
+            return _became("run", published.event, None)
+        case MaterializationPublished(checkpoint_id=None):
+            return _became("hand", published.event, None)
+        case MaterializationPublished():
+            return _became("approval", published.event, None)
+        case PartitionsMarked(reason=reason):
+            return _became("mark", published.event, reason)
+
+
+def _current(story: Story, materialization_id: str) -> Current | None:
+    """What made it current last: its publication, or a rollback to it."""
+    published, back = _published(story, materialization_id), story.rolled_back_to(materialization_id)
+    if back is not None and (published is None or back[0].position > published.event):
+        event, rollback = back
+        return _became("rollback", event, rollback.reason)
+    return published
+
+
+def _became(how: Any, event: RecordedEvent, reason: str | None) -> Current:
+    return Current(
+        by=how,
+        actor=event.actor,
+        at=timestamp_text(event.occurred_at),
+        reason=reason,
+        event=event.position,
+    )
+
+
+def _lineage(story: Story, materialization_id: str) -> Iterator[Node]:
+    """Everything upstream, each once at its smallest depth, nearest first."""
+    seen = {materialization_id}
+    level, depth = story.sources(materialization_id), 0
+    while level:
+        depth += 1
+        level = sorted({source.materialization_id: source for source in level}.values(), key=lambda one: one[1:])
+        level = [source for source in level if source.materialization_id not in seen]
+        seen.update(source.materialization_id for source in level)
+        further: list[Source] = []
+        for source in level:
+            sources = story.sources(source.materialization_id)
+            further += sources
+            yield _node(story, source, depth, [one.materialization_id for one in sources])
+        level = further
+
+
+def _node(story: Story, source: Source, depth: int, inputs: list[str]) -> Node:
+    made, published = story.made(source.materialization_id), story.published(source.materialization_id)
+    common = {
+        "asset": source.asset_key,
+        "asset_id": source.asset_id,
+        "partition": source.partition_key,
+        "materialization": source.materialization_id,
+        "depth": depth,
+        "inputs": inputs,
+        "published_at": None if published is None else timestamp_text(published.event.occurred_at),
+    }
+    if made is None:
+        absent = ("content_hash", "rows", "bytes", "code_version", "run", "made_at", "made_by", "event")
+        return Node(**common, **dict.fromkeys(absent))  # type: ignore[arg-type]  # None fits each of these
+    return Node(
+        **common,  # type: ignore[arg-type]  # a dict of several types
+        content_hash=_column(made, "content_hash"),
+        rows=_column(made, "rows"),
+        bytes=_column(made, "bytes"),
+        code_version=_code_version(made),
+        run=None if isinstance(made.fact, PartitionsMarked) else made.fact.run_id,
+        made_at=timestamp_text(made.event.occurred_at),
+        made_by=made.event.actor,
+        event=made.event.position,
+    )
+
+
+# ── comparing ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _differences(path: str, said: Any, true: Any, by: str) -> Iterator[Fault]:
+    if isinstance(said, Mapping) and isinstance(true, Mapping):
+        by = _who(true, by)
+        for name in [*true, *(name for name in said if name not in true)]:
+            where = f"{path}.{name}" if path else name
+            if name not in said or name not in true:
+                missing = "is missing in the report, and there" if name not in said else "is not"
+                yield Fault(path=where, reason=f"{missing} in {by}")
+            else:
+                yield from _differences(where, said[name], true[name], by)
+    elif isinstance(said, Sequence) and isinstance(true, Sequence) and not isinstance(said, str):
+        for number, (one, other) in enumerate(zip(said, true, strict=False)):
+            yield from _differences(f"{path}[{number}]", one, other, by)
+        if len(said) != len(true):
+            yield Fault(path=path, reason=f"has {len(said)} entries in the report, and {len(true)} in {by}")
+    elif type(said) is not type(true) or said != true:
+        yield Fault(path=path, reason=f"is {_shown(said)} in the report, and {_shown(true)} in {by}")
+
+
+def _who(true: Mapping[str, Any], by: str) -> str:
+    position = true.get("event")
+    return by if position is None else f"event {position}"
+
+
+def _shown(value: Any) -> str:
+    text = msgspec.json.encode(value).decode()
+    return text if len(text) <= 120 else f"{text[:119]}…"
+
+
+def _unstated() -> Iterator[str]:
+    for name in _UNSTATED:
+        if name == "proof.head":
+            yield from (f"proof.head.{field}" for field in ("position", "event_id", "occurred_at", "chain_hash"))
+        else:
+            yield name
+
+
+def _workspace_path(event: RecordedEvent, scope: tuple[str, str]) -> str:
+    return "workspace.tenant" if event.tenant_id != scope[0] else "workspace.name"

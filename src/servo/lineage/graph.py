@@ -1,0 +1,182 @@
+"""A lineage as a picture that people can take in: boxes and links, with what is many folded into one."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+
+import msgspec
+
+from servo.lineage.walking import Edge, Node
+
+MOST_PARTITIONS = 12  # of one asset, each with a box of its own
+MOST_BOXES = 60  # in all; a picture of more is folded by asset
+
+Describe = Callable[[str, Sequence[str]], str]  # an asset key and partition keys, as people write them
+
+
+class Box(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of one asset that are drawn together; mostly it is just one."""
+
+    id: str
+    asset: str
+    label: str  # the partition, or what several have in common; empty for an asset without partitions
+    count: int
+    statuses: dict[str, int]  # how many partitions are so
+    centre: bool = False  # whether the question was about it
+    made_at: datetime | None = None  # the newest
+    materialization_id: str | None = None  # of a single partition
+    content_hash: str | None = None
+    run_id: str | None = None
+
+    @property
+    def worst(self) -> str:
+        """The status among its partitions that most needs to be looked at."""
+        return max(self.statuses, key=lambda one: _URGENCY.index(one) if one in _URGENCY else 0)
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands in it, below the name."""
+        lines = [self.label] if self.label else []
+        if self.count > 1:
+            lines.append(f"{self.count:,} partitions")
+        others = [
+            f"{number:,} {said(status)}" if self.count > 1 else said(status)
+            for status, number in sorted(self.statuses.items())
+            if status != "MATERIALIZED"
+        ]
+        if others:
+            lines.append(", ".join(others))
+        elif self.made_at is not None and self.count == 1:
+            lines.append(f"made {short_time(self.made_at)}")
+        return lines
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """Reads from one box into another; `outdated` of them are of versions that are no longer current."""
+
+    source: str
+    target: str
+    count: int
+    outdated: int = 0
+
+
+class Picture(msgspec.Struct, frozen=True, kw_only=True):
+    """Boxes and links, in an order that follows from what they show alone."""
+
+    title: str
+    boxes: tuple[Box, ...]
+    links: tuple[Link, ...]
+
+
+_URGENCY = ("MATERIALIZED", "SUPERSEDED", "NEVER_MATERIALIZED", "STALE", "MATERIALIZED_BUT_LAST_ATTEMPT_FAILED")
+# On light ground; each is dark enough to be told from it, and from the others in shades of grey as far as can be.
+COLOURS = {
+    "MATERIALIZED": "#15904a",
+    "STALE": "#d97706",
+    "MATERIALIZED_BUT_LAST_ATTEMPT_FAILED": "#dc2626",
+    "NEVER_MATERIALIZED": "#8a97a8",
+    "SUPERSEDED": "#7c6bd6",
+}
+_SAID = {
+    "MATERIALIZED": "materialized",
+    "STALE": "stale",
+    "MATERIALIZED_BUT_LAST_ATTEMPT_FAILED": "last attempt failed",
+    "NEVER_MATERIALIZED": "missing",
+    "SUPERSEDED": "replaced since",
+}
+
+
+def said(status: str) -> str:
+    """A status as people say it."""
+    return _SAID.get(status, status.lower().replace("_", " "))
+
+
+def short_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M")
+
+
+def picture(
+    title: str,
+    nodes: Iterable[Node],
+    edges: Iterable[Edge],
+    describe: Describe,
+    *,
+    exact: bool = False,
+    most: int = MOST_PARTITIONS,
+) -> Picture:
+    """Draw nodes one by one, or those of one asset together where they are many.
+
+    `exact`: nodes are materializations, and a partition may have several.
+    """
+    every = list(nodes)
+    folded = _folded(every, most)
+    groups: dict[tuple[str, ...], list[Node]] = {}
+    for node in every:
+        own = () if (node.asset_id, not node.depth) in folded else (node.partition_key, node.materialization_id or "")
+        groups.setdefault((node.asset_key, node.asset_id, "" if node.depth else "centre", *own), []).append(node)
+    boxes: list[Box] = []
+    where: dict[tuple[str, str, str], str] = {}
+    for number, key in enumerate(sorted(groups)):
+        members = groups[key]
+        boxes.append(_box(f"n{number}", members, describe))
+        for node in members:
+            where[_end(node.asset_id, node.partition_key, node.materialization_id if exact else None)] = f"n{number}"
+    counts: Counter[tuple[str, str]] = Counter()
+    outdated: Counter[tuple[str, str]] = Counter()
+    for edge in edges:
+        source = where.get(
+            _end(
+                edge.upstream_asset_id,
+                edge.upstream_partition_key,
+                edge.upstream_materialization_id if exact else None,
+            )
+        )
+        target = where.get(_end(edge.asset_id, edge.partition_key, edge.materialization_id if exact else None))
+        if source is not None and target is not None and source != target:
+            counts[source, target] += 1
+            outdated[source, target] += edge.outdated
+    links = [
+        Link(source=source, target=target, count=count, outdated=outdated[source, target])
+        for (source, target), count in sorted(counts.items(), key=lambda one: (_number(one[0][0]), _number(one[0][1])))
+    ]
+    return Picture(title=title, boxes=tuple(boxes), links=tuple(links))
+
+
+def _end(asset_id: str, partition_key: str, materialization_id: str | None) -> tuple[str, str, str]:
+    return asset_id, partition_key, materialization_id or ""
+
+
+def _number(name: str) -> int:
+    return int(name[1:])
+
+
+def _folded(nodes: Sequence[Node], most: int) -> set[tuple[str, bool]]:
+    """The assets of which there are too many partitions to draw each, or of which there are several in a large picture.
+
+    Those that the question was about stay apart from others of the same asset.
+    """
+    sizes = Counter((node.asset_id, not node.depth) for node in nodes)
+    folded = {place for place, size in sizes.items() if size > most}
+    if sum(1 if place in folded else size for place, size in sizes.items()) > MOST_BOXES:
+        folded = {place for place, size in sizes.items() if size > 1}
+    return folded
+
+
+def _box(name: str, members: Sequence[Node], describe: Describe) -> Box:
+    first = members[0]
+    alone = len(members) == 1
+    times = [node.made_at for node in members if node.made_at is not None]
+    return Box(
+        id=name,
+        asset=first.asset_key,
+        label=describe(first.asset_key, [node.partition_key for node in members]),
+        count=len(members),
+        statuses=dict(sorted(Counter(node.status or "MATERIALIZED" for node in members).items())),
+        centre=not first.depth,
+        made_at=max(times) if times else None,
+        materialization_id=first.materialization_id if alone else None,
+        content_hash=first.content_hash if alone else None,
+        run_id=first.run_id if alone else None,
+    )

@@ -1,0 +1,149 @@
+"""What should run now: what is stale or missing, and what becomes stale by running that. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+
+import msgspec
+
+from servo.partitions import PartitionSet
+from servo.partitions.mappings import Mapping as PartitionMapping
+from servo.planning.catalog import Catalog
+from servo.planning.planner import may_read_nothing
+
+__all__ = ["Due", "DueGroup", "Held", "Present", "due"]
+
+
+class Present(msgspec.Struct, frozen=True, kw_only=True):
+    """One asset as it stands."""
+
+    there: PartitionSet  # has data that can be read
+    missing: PartitionSet
+    stale: dict[str, PartitionSet] = {}  # by reason; a partition with several is in the first of them
+    frozen: PartitionSet | None = None
+    on_the_way: PartitionSet | None = None  # an unfinished run computes it
+
+
+class DueGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of one asset that are to run for one reason."""
+
+    asset_key: str
+    partitions: PartitionSet
+    code: str  # MISSING, a reason to be stale, or AFTER_UPSTREAM
+    because_of: tuple[str, ...] = ()  # assets that run before, whose running makes these stale
+
+    def sentence(self) -> str:
+        if self.code == "AFTER_UPSTREAM":
+            return f"follows {', '.join(self.because_of)}"
+        return "missing" if self.code == "MISSING" else f"stale: {self.code.lower().replace('_', ' ')}"
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that should run and do not: what they wait for."""
+
+    asset_key: str
+    partitions: PartitionSet
+    why: str
+
+
+class Due(msgspec.Struct, frozen=True, kw_only=True):
+    """What to run, by asset, upstreams first; why, group by group; and what is held back."""
+
+    wanted: dict[str, PartitionSet]
+    groups: tuple[DueGroup, ...] = ()
+    held: tuple[Held, ...] = ()
+
+
+def due(catalog: Catalog, selected: Mapping[str, PartitionSet], present: Mapping[str, Present], now: datetime) -> Due:
+    """Of what is selected. `present` tells of every asset that is selected, and of those that they read."""
+    wanted: dict[str, PartitionSet] = {}
+    groups: list[DueGroup] = []
+    held: list[Held] = []
+    for key in catalog.graph.specs:  # upstreams first
+        if not selected.get(key):
+            continue
+        asset = _Asset(catalog, key, selected[key], present, now)
+        asset.collect(wanted)
+        held += asset.held
+        groups += asset.groups
+        if asset.wanted:
+            wanted[key] = asset.wanted
+    return Due(wanted=wanted, groups=tuple(groups), held=tuple(held))
+
+
+class _Asset:
+    """One asset in the making: what of it runs, given what runs before it."""
+
+    def __init__(
+        self, catalog: Catalog, key: str, selected: PartitionSet, present: Mapping[str, Present], now: datetime
+    ) -> None:
+        self._catalog, self._key, self._now = catalog, key, now
+        self._present = present
+        mine = present[key]
+        self._selected = selected if mine.frozen is None else selected - mine.frozen
+        self.wanted = selected.partitions.empty()
+        self.groups: list[DueGroup] = []
+        self.held: list[Held] = []
+
+    def collect(self, runs: Mapping[str, PartitionSet]) -> None:
+        mine = self._present[self._key]
+        reasons = {"MISSING": mine.missing, **mine.stale}
+        found: dict[tuple[str, tuple[str, ...]], PartitionSet] = {}
+        for code, some in reasons.items():
+            self._add(found, code, (), some)
+        # What is computed already will see to it; what is made stale by this run is needed after it all the same.
+        if mine.on_the_way:
+            self._hold("an unfinished run computes it", self.wanted & mine.on_the_way)
+        for upstream in self._upstream():
+            if upstream in runs:
+                affected = self._mapping(upstream).downstream(runs[upstream], self._selected.partitions, self._now)
+                self._add(found, "AFTER_UPSTREAM", (upstream,), affected & mine.there)
+        for upstream in self._upstream():
+            self._require(upstream, runs.get(upstream))
+        left = self.wanted
+        for (code, because_of), some in found.items():
+            group = some & left
+            if group:
+                left = left - group
+                self.groups.append(DueGroup(asset_key=self._key, partitions=group, code=code, because_of=because_of))
+
+    def _add(
+        self,
+        found: dict[tuple[str, tuple[str, ...]], PartitionSet],
+        code: str,
+        because_of: tuple[str, ...],
+        some: PartitionSet,
+    ) -> None:
+        """A partition that is due for several reasons is named with the first of them."""
+        new = (some & self._selected) - self.wanted
+        if new:
+            found[code, because_of] = new
+            self.wanted = self.wanted | new
+
+    def _require(self, upstream: str, runs: PartitionSet | None) -> None:
+        """Hold back what reads something that is neither there nor part of the run."""
+        if not self.wanted:
+            return
+        mapping, definition = self._mapping(upstream), self._catalog.spec(upstream).partitions
+        needed = mapping.upstream(self.wanted, definition, self._now)
+        absent = needed - self._present[upstream].there
+        absent = absent if runs is None else absent - runs
+        if absent:
+            readers = mapping.downstream(absent, self.wanted.partitions, self._now) & self.wanted
+            self._hold(f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there", readers)
+        if may_read_nothing(mapping) or not self.wanted:
+            return
+        idle = self.wanted - mapping.downstream(needed, self.wanted.partitions, self._now) if needed else self.wanted
+        self._hold(f"has nothing to read in {upstream}", idle)
+
+    def _hold(self, why: str, some: PartitionSet) -> None:
+        if some:
+            self.held.append(Held(asset_key=self._key, partitions=some, why=why))
+            self.wanted = self.wanted - some
+
+    def _upstream(self) -> list[str]:
+        return list(dict.fromkeys(self._catalog.graph.upstream(self._key)))
+
+    def _mapping(self, upstream: str) -> PartitionMapping:
+        return self._catalog.graph.mapping(upstream, self._key)

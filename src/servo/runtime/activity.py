@@ -1,0 +1,266 @@
+"""What runs have done about a partition, and why not more: the newest first, each with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from servo import canonical
+from servo.events import decode
+from servo.events.columns import spread
+from servo.events.model import TaskFinished
+from servo.partitions import PartitionKey, PartitionSet
+from servo.runtime.inputs import current
+from servo.runtime.overlays import partitions_of
+from servo.runtime.states import Moment
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.runtime.turns import Turns
+
+__all__ = ["Activity", "Obstacle", "error_of", "missing_inputs"]
+
+# Of an asset, the newest tasks that may be about one partition; who asks for a thousand runs of it in vain knows why.
+_TASKS = """
+    SELECT t.run_id, t.task_key, t.state, t.attempt, t.state_at, t.retry_at, t.reason, t.partitions, t.upstream,
+           t.worker, t.started_at, r.requested_at, r.requested_by, r.planned_at, r.cancel_reason, r.finished_at
+    FROM tasks t JOIN runs r USING (run_id)
+    WHERE t.asset_id = $asset_id AND r.requested_version IS NOT NULL
+      AND (r.finished_version IS NULL OR t.state <> 'SUCCEEDED' OR t.partitions_succeeded < t.partition_count)
+      AND (r.finished_version IS NULL OR $after IS NULL OR r.requested_version > $after OR t.state_at > $made_at)
+    ORDER BY r.requested_version DESC LIMIT 1000
+"""
+_UNPLANNED = """
+    SELECT run_id, partitions, requested_at, requested_by FROM runs
+    WHERE requested_version IS NOT NULL AND planned_version IS NULL AND finished_version IS NULL
+    ORDER BY requested_version DESC LIMIT 1000
+"""
+_CHECKPOINTS = """
+    SELECT checkpoint_id, name, approvers, deadline, requested_at FROM checkpoints
+    WHERE run_id = $run_id AND task_key = $task_key AND list_contains(partition_keys, $key)
+    ORDER BY requested_version DESC LIMIT 1
+"""
+_ATTEMPTS = """
+    SELECT partition_key, last_attempt_run_id, last_attempt_outcome, attempt_version FROM partition_status
+    WHERE asset_id = $asset_id AND partition_key IN (SELECT unnest($keys))
+"""
+
+
+class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a partition is not computed, or not yet: RUNNING, READY, QUEUED, WAITS_FOR_UPSTREAM, RETRY_WAIT,
+    WAITING_APPROVAL, FAILED, SKIPPED, CANCELLED, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED, FROZEN or UNDEFINED.
+    """
+
+    code: str
+    sentence: str
+    run_id: str | None = None
+    task_key: str | None = None
+    at: datetime | None = None
+    until: datetime | None = None
+    error: str | None = None
+    checkpoint_id: str | None = None
+    because_of: list[str] = []  # what it waits for or stumbled over: tasks, or partitions as people type them
+
+
+class Activity:
+    """What runs have to do with one partition."""
+
+    def __init__(self, project: Project, moment: Moment, asset_key: str, key: PartitionKey) -> None:
+        self._project, self._moment = project, moment
+        self._asset_key, self._key = asset_key, key
+        self._asset_id = moment.known.asset_id(asset_key)
+        self._definition = moment.known.spec(asset_key).partitions
+        self._turns: Turns | None = None
+
+    def found(self, row: dict[str, Any]) -> list[Obstacle]:
+        """What unfinished runs do, and how the newest attempt since the data was made came to nothing."""
+        obstacles = list(self._requested()) if self._moment.busy else []
+        ended = False
+        for task in self._tasks(row):
+            if task["finished_at"] is None and task["state"] not in ("FAILED", "SKIPPED", "CANCELLED", "SUCCEEDED"):
+                obstacles.append(self._unfinished(task, row))
+            elif not ended and (said := self._ended(task, row)) is not None:
+                obstacles.append(said)
+                ended = True  # the newest says it; what was before it is history
+        return obstacles
+
+    # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tasks(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        version = row.get("materialization_version")
+        parameters = {
+            "asset_id": self._asset_id,
+            "after": None if version is None else version.rpartition(":")[2],
+            "made_at": row.get("last_materialization_at"),
+        }
+        for task in self._moment.snapshot.query(_TASKS, parameters).dicts():
+            data = canonical.loads(task["partitions"].encode()) if task["partitions"] else None
+            if self._key in partitions_of(data, self._definition):
+                yield task
+
+    def _requested(self) -> Iterator[Obstacle]:
+        for run_id, asked, at, by in self._moment.snapshot.query(_UNPLANNED).rows:
+            data = canonical.loads(asked.encode()).get(self._asset_key) if asked else None
+            if self._key in partitions_of(data, self._definition):
+                why, others = self._queued(run_id, None)
+                yield Obstacle(
+                    code="QUEUED", sentence=f"asked for by {by}; {why}", run_id=run_id, at=at, because_of=others
+                )
+
+    # ── unfinished ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _unfinished(self, task: dict[str, Any], row: dict[str, Any]) -> Obstacle:
+        common = {"run_id": task["run_id"], "task_key": task["task_key"], "at": task["state_at"]}
+        mine = row.get("last_attempt_run_id") == task["run_id"]
+        state = task["state"]
+        if state == "WAITING_APPROVAL" or (mine and row.get("last_attempt_outcome") == "STAGED"):
+            return self._waiting(task, common)
+        if state == "RETRY_WAIT":
+            error = error_of(self._project, row, str(self._key)) if mine else None
+            return Obstacle(
+                code="RETRY_WAIT",
+                sentence=f"attempt {task['attempt']} failed; the next is due at {_at(task['retry_at'])}",
+                until=task["retry_at"],
+                error=error or task["reason"],
+                **common,
+            )
+        if state == "RUNNING":
+            if mine and row.get("last_attempt_outcome") == "SUCCEEDED":
+                return Obstacle(code="RUNNING", sentence="made by a run whose other partitions still run", **common)
+            attempt = f", attempt {task['attempt']}" if (task["attempt"] or 0) > 1 else ""
+            by = f" on {task['worker']}" if task["worker"] else ""
+            return Obstacle(code="RUNNING", sentence=f"is being computed{by}{attempt}", **common)
+        open_upstream = self._open_upstream(task)
+        if open_upstream:
+            return Obstacle(
+                code="WAITS_FOR_UPSTREAM",
+                sentence=f"its run computes {_few(open_upstream)} first",
+                because_of=open_upstream,
+                **common,
+            )
+        why, others = self._queued(task["run_id"], task["task_key"])
+        return Obstacle(
+            code="READY" if not others and "limit" not in why else "QUEUED", sentence=why, because_of=others, **common
+        )
+
+    def _waiting(self, task: dict[str, Any], common: dict[str, Any]) -> Obstacle:
+        parameters = {"run_id": task["run_id"], "task_key": task["task_key"], "key": str(self._key)}
+        (found,) = self._moment.snapshot.query(_CHECKPOINTS, parameters).dicts() or [{}]
+        by = f" by {found['approvers']}" if found.get("approvers") else ""
+        until = f", until {_at(found['deadline'])}" if found.get("deadline") else ""
+        return Obstacle(
+            code="WAITING_APPROVAL",
+            sentence=f"is computed, and waits for an approval{by}{until}",
+            checkpoint_id=found.get("checkpoint_id"),
+            until=found.get("deadline"),
+            **common,
+        )
+
+    def _open_upstream(self, task: dict[str, Any]) -> list[str]:
+        if not task["upstream"]:
+            return []
+        sql = """
+            SELECT task_key FROM tasks WHERE run_id = $run_id AND task_key IN (SELECT unnest($keys))
+            AND state NOT IN ('SUCCEEDED', 'FAILED', 'SKIPPED', 'CANCELLED') ORDER BY task_key
+        """
+        answer = self._moment.snapshot.query(sql, {"run_id": task["run_id"], "keys": task["upstream"]})
+        return [key for (key,) in answer.rows]
+
+    def _queued(self, run_id: str, task_key: str | None) -> tuple[str, list[str]]:
+        """Why nobody is at it, in words, and behind what; what limits and workers there were once, nobody knows."""
+        if self._moment.as_of is not None:
+            return "it waits for its turn", []
+        if self._turns is None:
+            # The controllers come with this import, and most partitions wait for nothing.
+            from servo.runtime.turns import Turns  # noqa: PLC0415
+
+            self._turns = Turns(self._project, self._moment)
+        return self._turns.of(run_id, task_key)
+
+    # ── ended ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _ended(self, task: dict[str, Any], row: dict[str, Any]) -> Obstacle | None:
+        common = {"run_id": task["run_id"], "task_key": task["task_key"], "at": task["state_at"]}
+        mine = row.get("last_attempt_run_id") == task["run_id"]
+        outcome = row.get("last_attempt_outcome") if mine else None
+        if outcome in ("SUCCEEDED", "STAGED"):
+            return None
+        if outcome == "FAILED":
+            error = error_of(self._project, row, str(self._key)) or task["reason"]
+            return Obstacle(code="FAILED", sentence="the last attempt failed", error=error, **common)
+        if outcome == "CANCELLED" or task["state"] == "CANCELLED":
+            why = f": {task['cancel_reason']}" if task["cancel_reason"] else ""
+            return Obstacle(code="CANCELLED", sentence=f"its run was cancelled{why}", **common)
+        culprits = self._culprits(task)
+        of = f": {_few(culprits)} failed" if culprits else f": {task['reason']}" if task["reason"] else ""
+        return Obstacle(
+            code="SKIPPED", sentence=f"was skipped{of}", because_of=culprits, error=self._culprit_error, **common
+        )
+
+    _culprit_error: str | None = None
+
+    def _culprits(self, task: dict[str, Any]) -> list[str]:
+        """The partitions upstream that failed in the same run, as far up as it was skipped because of them."""
+        known, run_id = self._moment.known, task["run_id"]
+        now = task["planned_at"] or self._moment.now
+        found: list[str] = []
+        asked: dict[str, PartitionSet] = {self._asset_key: self._definition.set_of([self._key])}
+        for asset_key in reversed(list(known.graph.specs)):  # readers before what they read
+            if asset_key not in asked:
+                continue
+            for upstream in known.graph.upstream(asset_key):
+                definition = known.spec(upstream).partitions
+                needed = known.graph.mapping(upstream, asset_key).upstream(asked[asset_key], definition, now)
+                if not needed or needed.count > 10_000:
+                    continue
+                asked[upstream] = asked[upstream] | needed if upstream in asked else needed
+                parameters = {"asset_id": known.asset_id(upstream), "keys": [str(key) for key in needed]}
+                for attempt in self._moment.snapshot.query(_ATTEMPTS, parameters).dicts():
+                    if attempt["last_attempt_run_id"] == run_id and attempt["last_attempt_outcome"] == "FAILED":
+                        label = definition.short_key(PartitionKey.parse(attempt["partition_key"]))
+                        found.append(f"{upstream} {label}".strip())
+                        if self._culprit_error is None:
+                            self._culprit_error = error_of(self._project, attempt, attempt["partition_key"])
+        return sorted(set(found))
+
+
+def error_of(project: Project, row: dict[str, Any], key: str) -> str | None:
+    """What the newest attempt at a partition failed of: the event that said so has the words."""
+    version = row.get("attempt_version")
+    if version is None:
+        return None
+    position = project.history.find(version.rpartition(":")[2])
+    (event,) = project.history.read(position - 1, 1)
+    fact = decode(event)
+    if not isinstance(fact, TaskFinished) or key not in fact.partitions.keys:
+        return None
+    place = fact.partitions.keys.index(key)
+    return spread(fact.partitions.error, len(fact.partitions))[place] or fact.error
+
+
+def missing_inputs(project: Project, moment: Moment, asset_key: str, key: PartitionKey) -> dict[str, PartitionSet]:
+    """What a partition reads and what is not there, by asset."""
+    known = moment.known
+    wanted = known.spec(asset_key).partitions.set_of([key])
+    found = {}
+    for upstream in dict.fromkeys(known.graph.upstream(asset_key)):
+        definition = known.spec(upstream).partitions
+        needed = known.graph.mapping(upstream, asset_key).upstream(wanted, definition, moment.now)
+        if needed:
+            there = current(project, known.asset_id(upstream), [str(one) for one in needed], moment.as_of)
+            absent = needed - definition.set_of(there)
+            if absent:
+                found[upstream] = absent
+    return found
+
+
+def _few(names: list[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more
+
+
+def _at(moment: datetime | None) -> str:
+    return "some time" if moment is None else moment.isoformat(timespec="seconds").replace("+00:00", "Z")

@@ -1,0 +1,125 @@
+"""What should run now, asked of the projections: for `servo plan --stale` and for the run of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from servo.errors import LedgerNotFound
+from servo.fold.display import Overlay, Status
+from servo.partitions import PartitionKey, PartitionSet
+from servo.planning.catalog import Catalog
+from servo.planning.due import Due, Present, due
+from servo.planning.stages import Plan
+from servo.runtime.cataloguing import local_catalog, recorded_catalog
+from servo.runtime.keysets import stored
+from servo.runtime.planned import plan_for
+from servo.runtime.staleness import Staleness
+from servo.runtime.states import AssetStates, Moment, states_of
+from servo.runtime.statuses import selected_or_all
+from servo.runtime.wiring import Project
+
+__all__ = ["plan_what_is_due", "what_is_due"]
+
+_CODE_CHANGED = "CODE_CHANGED"
+_OTHER_CODE = "last_materialization_code_version <> $code AND frozen IS NOT TRUE"
+_ON_THE_WAY = (Overlay.RUNNING, Overlay.QUEUED, Overlay.WAITING_APPROVAL)
+
+
+def plan_what_is_due(project: Project, selection: Sequence[str], partitions: str | None = None) -> tuple[Due, Plan]:
+    """What should run now, by the definitions of the folder, and the plan of it; nothing is written."""
+    known, now = local_catalog(project), project.clock()
+    found = what_is_due(project, known, selection, partitions, now)
+    return found, plan_for(project, known, found.wanted, now)
+
+
+def what_is_due(
+    project: Project,
+    known: Catalog,
+    selection: Sequence[str],
+    partitions: str | None = None,
+    now: datetime | None = None,
+) -> Due:
+    """Of selections, by these definitions, which may be about to be deployed; where no partitions are named, of all."""
+    now = now or project.clock()
+    selected = selected_or_all(project, known, selection, partitions=partitions, now=now)
+    read = {upstream for key in selected for upstream in known.graph.upstream(key)}
+    keys = [key for key in known.graph.specs if key in selected or key in read]
+    try:
+        present = _present(project, known, keys, now)
+    except LedgerNotFound:  # a plan can be looked at before there is any ledger
+        present = {key: _nothing(known, key, now) for key in keys}
+    return due(known, selected, present, now)
+
+
+def _nothing(known: Catalog, key: str, now: datetime) -> Present:
+    definition = known.spec(key).partitions
+    return Present(there=definition.empty(), missing=definition.everything(now))
+
+
+def _present(project: Project, known: Catalog, keys: list[str], now: datetime) -> dict[str, Present]:
+    project.ledger.head()  # a missing ledger is said before anything else
+    moment = Moment(snapshot=project.reader.snapshot(fresh=True, timeout=60.0), known=known, now=now)
+    stale = _stale(project, moment, keys)
+    states = states_of(project, moment, keys, stale={key: _united(found) for key, found in stale.items() if found})
+    return {key: _as_it_is(one, stale.get(key, {})) for key, one in states.items()}
+
+
+def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet]) -> Present:
+    nothing = states.definition.empty()
+    on_the_way = nothing
+    for overlay in _ON_THE_WAY:
+        on_the_way = on_the_way | states.overlays.get(overlay, nothing)
+    made = nothing
+    for status, some in states.statuses.items():
+        made = made if status is Status.NEVER_MATERIALIZED else made | some
+    return Present(
+        there=made,
+        missing=states.missing,
+        stale=stale,
+        frozen=states.overlays.get(Overlay.FROZEN),
+        on_the_way=on_the_way,
+    )
+
+
+def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[str, PartitionSet]]:
+    """By asset and reason. Code that is about to be deployed counts as if it were."""
+    recorded = recorded_catalog(project)
+    names = {asset_id: key for key, asset_id in moment.known.asset_ids.items()}
+    # An asset may be about to be renamed.
+    asked = [key for key, asset_id in recorded.asset_ids.items() if names.get(asset_id) in keys]
+    newer = {key: _code_changed(moment, recorded, key) for key in keys}
+    found: dict[str, dict[str, list[PartitionKey]]] = {}
+    for row in Staleness(project).find(asked, now=moment.now).rows:
+        key = names[row.asset_id]
+        codes = [code for code, _ in row.reasons if code != _CODE_CHANGED or newer[key] is None]
+        parsed = PartitionKey.parse(row.partition_key)
+        if codes and parsed in moment.known.spec(key).partitions:
+            found.setdefault(key, {}).setdefault(codes[0], []).append(parsed)
+    sets: dict[str, dict[str, PartitionSet]] = {}
+    for key in keys:
+        definition = moment.known.spec(key).partitions
+        sets[key] = {code: definition.set_of(some) for code, some in found.get(key, {}).items()}
+        local = newer[key]
+        if local:
+            rest = local - _united(sets[key]) if sets[key] else local
+            sets[key] |= {_CODE_CHANGED: rest} if rest else {}
+    return sets
+
+
+def _code_changed(moment: Moment, recorded: Catalog, key: str) -> PartitionSet | None:
+    """What was made by other code than that of an asset whose code is not deployed yet; None where it is."""
+    spec, asset_id = moment.known.spec(key), moment.known.asset_id(key)
+    before = recorded.asset_key(asset_id)
+    if before is None or recorded.spec(before).code_version == spec.code_version:
+        return None
+    flags = [_OTHER_CODE]
+    rows = stored(moment.snapshot, {asset_id: spec.partitions}, flags, parameters={"code": spec.code_version})
+    return rows[asset_id].of(spec.partitions, having=1)
+
+
+def _united(sets: dict[str, PartitionSet]) -> PartitionSet:
+    first, *rest = sets.values()
+    for one in rest:
+        first = first | one
+    return first

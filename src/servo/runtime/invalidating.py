@@ -1,0 +1,241 @@
+"""Declaring stale what was made from partitions, and making it anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from hashlib import sha256
+
+import msgspec
+
+from servo import canonical
+from servo.errors import AppendConflict, Conflict, InvalidInput, InvalidPartition
+from servo.events import Proposal, decode
+from servo.events.columns import PartitionSet as KeySet
+from servo.events.model import PartitionsInvalidated
+from servo.ledger.protocol import Condition
+from servo.lineage.walking import Node
+from servo.partitions import PartitionKey, PartitionSet
+from servo.planning.catalog import Catalog
+from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.lineages import Lineage, Lineages
+from servo.runtime.runs import Requested, Runs
+from servo.runtime.staleness import Staleness
+from servo.runtime.wiring import Project
+
+__all__ = ["Invalidated", "Invalidation"]
+
+REMATERIALIZES = "servo.rematerializes"
+_TRIES = 50
+_RUN_BEFORE = """
+    SELECT run_id, run_key, tags, partitions, requested_version, requested_at FROM runs WHERE run_key = $run_key
+"""
+
+
+class Invalidated(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that were declared stale, by asset; without an event where there was none to declare so."""
+
+    invalidation_id: str | None
+    event_id: str | None
+    asset_key: str
+    partitions: list[str]
+    reason: str
+    sets: list[KeySet]
+    duplicate: bool = False
+
+    @property
+    def total(self) -> int:
+        return sum(len(some.keys) for some in self.sets)
+
+
+class Invalidation:
+    """What people do to the lineage of one workspace."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    def invalidate(
+        self,
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        reason: str,
+        itself: bool = False,
+        request_id: str | None = None,
+        actor: str,
+    ) -> Invalidated:
+        """Declare stale everything that was made from these partitions; with `itself`, them as well.
+
+        The same request id again gives the first answer again, whatever was made meanwhile; with another request it
+        is refused.
+        """
+        if not reason.strip():
+            raise InvalidInput("an invalidation needs a reason", hint="say why, for those who find it stale")
+        self._require_named(asset, partitions)
+        for _ in range(_TRIES):
+            # Decided on what is there now: if anything happens meanwhile, it is looked at again.
+            position = self._project.ledger.head().position
+            found = Lineages(self._project).downstream(asset, partitions)
+            fact = self._fact(found, reason, request_id, itself=itself)
+            if request_id is not None and (first := self._first_use(request_id)) is not None:
+                return _again(first, fact, itself=itself)
+            if not fact.sets:
+                return _answer(fact, None)
+            proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
+            with suppress(AppendConflict):
+                (receipt,) = self._project.ledger.append([proposal], Condition(position=position))
+                return _answer(fact, receipt.event_id)
+        raise Conflict(f"{asset} changes faster than it can be looked at", hint="try again")
+
+    def rematerialize(
+        self,
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        itself: bool = False,
+        priority: int = 0,
+        request_id: str | None = None,
+        actor: str,
+        before: Callable[[], None] = lambda: None,
+    ) -> Requested | None:
+        """Ask for one run of everything stale that was made from these partitions, in order; None if nothing is.
+
+        What is stale for no other reason than that its upstream is stale is part of it.
+        """
+        self._require_named(asset, partitions)
+        found = Lineages(self._project).downstream(asset, partitions)
+        cause = _cause(found, itself=itself)
+        if request_id is not None and (before_this := self._run_before(request_id, cause)) is not None:
+            return before_this
+        stale = self._stale(found.nodes if itself else found.found)
+        if not stale:
+            return None
+        return Runs(self._project).request_chosen(
+            lambda known: _chosen(known, stale),
+            priority=priority,
+            tags={REMATERIALIZES: cause},
+            request_id=request_id,
+            actor=actor,
+            before=before,
+        )
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _require_named(self, asset: str, partitions: Sequence[str]) -> None:
+        """Whoever changes something says what: nobody means a whole asset by saying nothing."""
+        known = recorded_catalog(self._project)
+        definition = known.spec(known.graph.resolve(asset)).partitions
+        if not partitions and definition.dimensions:
+            names = ", ".join(definition.names)
+            raise InvalidPartition(f"{asset} has partitions by {names}: name some", hint="or say `all`")
+
+    def _fact(self, found: Lineage, reason: str, request_id: str | None, *, itself: bool) -> PartitionsInvalidated:
+        return PartitionsInvalidated(
+            invalidation_id=request_id or self._project.mint(),
+            sets=_sets(found.nodes if itself else found.found),
+            reason=reason,
+            downstream_of=_sets(found.start)[0],
+        )
+
+    def _first_use(self, request_id: str) -> tuple[str, PartitionsInvalidated] | None:
+        """What was declared under this id: the ledger itself forgets the ids of long ago."""
+        for event in self._project.history.events():
+            if event.event_type == PartitionsInvalidated.event_type and event.correlation_id == request_id:
+                fact = decode(event)
+                assert isinstance(fact, PartitionsInvalidated)
+                return event.event_id, fact
+        return None
+
+    def _run_before(self, request_id: str, cause: str) -> Requested | None:
+        """The run that was asked for under this id: what it has made is not stale any more, and it is the answer."""
+        rows = self._project.reader.query(_RUN_BEFORE, {"run_key": f"manual:{request_id}"}, fresh=True).dicts()
+        if not rows:
+            return None
+        (row,) = rows
+        if (row["tags"] or {}).get(REMATERIALIZES) != cause:
+            raise Conflict(
+                f"the request id {request_id!r:.80} was used for another request, {row['run_id']}",
+                hint="give this one another id",
+            )
+        asked = canonical.loads(row["partitions"].encode())
+        known = recorded_catalog(self._project)
+        return Requested(
+            run_id=row["run_id"],
+            run_key=row["run_key"],
+            event_id=row["requested_version"],
+            position=self._project.history.find(row["requested_version"]),
+            accepted_at=row["requested_at"],
+            duplicate=True,
+            assets={
+                key: PartitionSet.from_json(known.spec(key).partitions, some, clip=True).count
+                for key, some in asked.items()
+                if key in known.graph
+            },
+        )
+
+    def _stale(self, nodes: Sequence[Node]) -> dict[str, list[str]]:
+        """Of these partitions those that are stale, by asset id."""
+        places = {node.place for node in nodes}
+        known = recorded_catalog(self._project)
+        keys = sorted({node.asset_key for node in nodes if node.asset_key in known.graph})
+        found: dict[str, list[str]] = {}
+        for one in Staleness(self._project).find(keys, transitive=True).rows if keys else ():
+            if (one.asset_id, one.partition_key) in places:
+                found.setdefault(one.asset_id, []).append(one.partition_key)
+        return found
+
+
+def _cause(found: Lineage, *, itself: bool) -> str:
+    """What a run was asked to make anew, in a word that is the same for the same partitions."""
+    keys = canonical.dumps(sorted(node.partition_key for node in found.start))
+    return f"{found.asset_key}:{sha256(keys).hexdigest()[:16]}{':self' if itself else ''}"
+
+
+def _sets(nodes: Sequence[Node]) -> list[KeySet]:
+    by_asset: dict[tuple[str, str], list[str]] = {}
+    for node in nodes:
+        by_asset.setdefault((node.asset_key, node.asset_id), []).append(node.partition_key)
+    return [
+        KeySet(asset_id=asset_id, asset_key=asset_key, keys=sorted(keys))
+        for (asset_key, asset_id), keys in sorted(by_asset.items())
+    ]
+
+
+def _answer(fact: PartitionsInvalidated, event_id: str | None, *, duplicate: bool = False) -> Invalidated:
+    cause = fact.downstream_of
+    assert cause is not None
+    return Invalidated(
+        invalidation_id=None if event_id is None else fact.invalidation_id,
+        event_id=event_id,
+        asset_key=cause.asset_key,
+        partitions=cause.keys,
+        reason=fact.reason,
+        sets=fact.sets,
+        duplicate=duplicate,
+    )
+
+
+def _again(first: tuple[str, PartitionsInvalidated], fact: PartitionsInvalidated, *, itself: bool) -> Invalidated:
+    """The first answer, if this is the same request."""
+    event_id, said = first
+    cause = said.downstream_of
+    included = cause is not None and any(some.asset_id == cause.asset_id for some in said.sets)
+    if cause != fact.downstream_of or said.reason != fact.reason or (itself and not included):
+        raise Conflict(
+            f"the request id {said.invalidation_id!r:.80} was used for another invalidation, {event_id}",
+            hint="give this one another id",
+        )
+    return _answer(said, event_id, duplicate=True)
+
+
+def _chosen(known: Catalog, stale: dict[str, list[str]]) -> dict[str, PartitionSet]:
+    """Those partitions as the definitions in force have them; what they no longer have cannot be made."""
+    wanted: dict[str, PartitionSet] = {}
+    for asset_id, keys in stale.items():
+        asset_key = known.asset_key(asset_id)
+        if asset_key is not None:
+            definition = known.spec(asset_key).partitions
+            some = definition.set_of(key for key in map(PartitionKey.parse, keys) if key in definition)
+            if some:
+                wanted[asset_key] = some
+    return wanted

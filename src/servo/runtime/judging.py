@@ -1,0 +1,246 @@
+"""Staleness in steps, on any engine: definitions and the time become relations, and the rest is SQL.
+
+Whoever has the tables of the projections and the three methods of a `Bench` can judge: DuckDB over a snapshot does, and
+a Spark session with `servo.spark_views` does just the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any, Protocol
+
+from servo.fold.rows import Kind
+from servo.fold.stale_upstreams import LEVELS, answer_sql, found_name, roots_sql, step_sql
+from servo.fold.staleness import RELATIONS, Parts, edges_sql, near_sql, odd_inputs_sql, stale_sql
+from servo.partitions import PartitionKey
+from servo.planning.catalog import Catalog
+from servo.planning.unread import Reads, given_to, members, reads_of
+
+__all__ = ["ANSWER", "Bench", "Judgement", "ancestors"]
+
+ANSWER = "stale_partitions"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_Row = tuple[Any, ...]
+
+_REDEFINED = """
+    SELECT asset_id FROM asset_versions WHERE code_version IS NOT NULL
+    GROUP BY asset_id HAVING count(DISTINCT coalesce(partitions, '')) > 1
+"""
+_THERE = "SELECT asset_id, partition_key FROM partition_status WHERE materialization_version IS NOT NULL"
+_OF_SOME = f"{_THERE} AND asset_id IN (SELECT asset_id FROM listed_assets)"
+
+
+class Bench(Protocol):
+    """What SQL is run on."""
+
+    def lay(self, name: str, columns: Mapping[str, Kind], values: Sequence[Sequence[Any]]) -> None:
+        """A relation of values, column by column."""
+
+    def keep(self, name: str, sql: str, parameters: Sequence[Any] = ()) -> None:
+        """The answer to a query, as a relation."""
+
+    def rows(self, sql: str) -> list[tuple[Any, ...]]:
+        """The answer to a query."""
+
+
+class Judgement:
+    """One question: some assets, or only some of their partitions, by the definitions of a moment."""
+
+    def __init__(
+        self,
+        bench: Bench,
+        catalog: Catalog,
+        asset_keys: Sequence[str],
+        now: datetime,
+        only: Mapping[str, Sequence[str]] | None = None,
+    ) -> None:
+        self._bench = bench
+        self._catalog = catalog
+        self._asset_keys = asset_keys
+        self._now = now
+        self._only = only
+        self._there: dict[str, list[str]] = {}  # partitions by asset id, also those that are no longer defined
+
+    def answer(self, *, transitive: bool) -> None:
+        """Leaves the stale partitions on the bench, as ANSWER."""
+        parts = self.lay()
+        if not transitive:
+            self._bench.keep(ANSWER, stale_sql(parts))
+            return
+        self._bench.keep("stale_now", stale_sql(parts))
+        self._spread(parts)
+
+    def _spread(self, parts: Parts) -> None:
+        """From what is stale by itself, as `stale_now`, to what is stale by its inputs too."""
+        levels = _levels(self._catalog)
+        chosen = [(self._catalog.asset_id(key), key, levels[key]) for key in self._asset_keys]
+        self._bench.lay("asset_levels", LEVELS, _columns(chosen, LEVELS))
+        self._bench.keep("made_from", edges_sql(parts) if parts.inputs else _NO_EDGES)
+        self._bench.keep(found_name(0), roots_sql())
+        highest = max((level for _, _, level in chosen), default=0)
+        for level in range(1, highest + 1):
+            self._bench.keep(found_name(level), step_sql(level))
+        self._bench.keep(ANSWER, answer_sql(highest))
+
+    # ── relations ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def lay(self) -> Parts:
+        """Put all relations beside the tables; which of them hold anything."""
+        catalog = self._catalog
+        specs = [(catalog.asset_id(key), catalog.spec(key)) for key in self._asset_keys]
+        reads = reads_of(catalog, self._asset_keys, self._now)
+        doubtful = self._redefined()
+        if self._only is None:
+            self._list([*reads.keys_needed, *doubtful])
+        same_key = [(catalog.asset_id(down), catalog.asset_id(up)) for down, up in reads.same_key]
+        outside = list(self._outside(doubtful, reads))
+        shared, grouped, groups = self._listed_inputs(reads)
+        only = [(catalog.asset_id(asset), key) for asset, keys in (self._only or {}).items() for key in keys]
+        relations: dict[str, Sequence[_Row]] = {
+            "asked_at": [(self._now, _EPOCH)],
+            "judged_assets": [(asset_id, spec.code_version, _seconds(spec.freshness)) for asset_id, spec in specs],
+            "judged_partitions": only,
+            "outside_partitions": outside,
+            "same_key_inputs": same_key,
+            "shared_inputs": shared,
+            "group_inputs": grouped,
+            "input_groups": groups,
+        }
+        for name, rows in relations.items():
+            self._bench.lay(name, RELATIONS[name], _columns(rows, RELATIONS[name]))
+        parts = Parts(
+            same_key=bool(same_key),
+            shared=bool(shared),
+            grouped=bool(groups),
+            outside=bool(outside),
+            some=self._only is not None,
+            freshness=any(spec.freshness is not None for _, spec in specs),
+        )
+        if self._only is not None:
+            given = [(up, key) for down, key in only for reader, up in same_key if reader == down]
+            self._gather(parts, only, [*given, *((row[1], row[2]) for row in (*shared, *grouped))])
+        return parts
+
+    def _gather(self, parts: Parts, judged: Sequence[_Row], given: Sequence[_Row]) -> None:
+        """Take from the large tables what a few partitions are judged by; of each only what the last one asks for."""
+        self._near("partition_status", [*judged, *given])
+        self._near("lineage", judged)
+        odd = self._bench.rows(odd_inputs_sql(parts)) if parts.inputs else []
+        self._near("materializations", odd)
+
+    def _near(self, table: str, places: Sequence[_Row]) -> None:
+        name = "near_partitions"
+        self._bench.lay(name, RELATIONS[name], _columns(list(dict.fromkeys(places)), RELATIONS[name]))
+        assets, keys = sorted({asset for asset, _ in places}), [key for _, key in places]
+        span = [min(keys, default=""), max(keys, default="")]
+        self._bench.keep(f"near_{table}", near_sql(table, max(len(assets), 1)), [*(assets or [""]), *span])
+
+    def _listed_inputs(self, reads: Reads) -> tuple[list[_Row], list[_Row], list[_Row]]:
+        """What must be listed: inputs of all partitions of an asset, of groups of partitions, and the groups."""
+        shared: list[_Row] = []
+        grouped: list[_Row] = []
+        groups: list[_Row] = []
+        numbers = count()
+        for asset_key, upstream in reads.others:
+            down, up = self._catalog.asset_id(asset_key), self._catalog.asset_id(upstream)
+            outputs = self._outputs(asset_key)
+            given = given_to(
+                self._catalog, asset_key, upstream, outputs, self._inputs(asset_key, upstream, outputs), self._now
+            )
+            for group in given.groups:
+                inputs = [(up, one.partition_key, one.given_from) for one in group.inputs]
+                if group.partition_keys is None:
+                    shared += [(down, *one) for one in inputs]
+                else:
+                    number = next(numbers)
+                    grouped += [(number, *one) for one in inputs]
+                    groups += [(number, down, key) for key in group.partition_keys]
+        return shared, grouped, groups
+
+    # ── keys ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _outputs(self, asset_key: str) -> list[PartitionKey]:
+        """The partitions of an asset to be judged, as far as the definition has them."""
+        keys = self._keys(asset_key) if self._only is None else self._only.get(asset_key, ())
+        return list(members(self._catalog.spec(asset_key).partitions, keys))
+
+    def _inputs(self, asset_key: str, upstream: str, outputs: Sequence[PartitionKey]) -> list[PartitionKey]:
+        """The upstream partitions that may be given: all that are there, or what is given to a few."""
+        partitions = self._catalog.spec(upstream).partitions
+        if self._only is None:
+            return list(members(partitions, self._keys(upstream)))
+        asked = self._catalog.spec(asset_key).partitions.set_of(outputs)
+        return list(self._catalog.graph.mapping(upstream, asset_key).upstream(asked, partitions, self._now))
+
+    def _keys(self, asset_key: str) -> list[str]:
+        return self._there.get(self._catalog.asset_id(asset_key), [])
+
+    def _list(self, asset_keys: Iterable[str]) -> None:
+        """Find out which partitions of some assets are there."""
+        wanted = sorted({self._catalog.asset_id(key) for key in asset_keys})
+        if not wanted:
+            return
+        self._bench.lay("listed_assets", {"asset_id": Kind.TEXT}, [wanted])
+        for asset_id, key in self._bench.rows(_OF_SOME):
+            self._there.setdefault(asset_id, []).append(key)
+
+    def _redefined(self) -> list[str]:
+        """Assets whose partitions may not be those of the definition: it was another once, or its values come and go.
+
+        Partitions of the others were those of the definition when they were made, and still are.
+        """
+        changed = {asset_id for (asset_id,) in self._bench.rows(_REDEFINED)}
+        graph = self._catalog.graph
+        return [
+            key
+            for key in sorted({*self._asset_keys, *(up for key in self._asset_keys for up in graph.upstream(key))})
+            if self._catalog.asset_id(key) in changed
+            or any(one.kind == "dynamic" for one in graph[key].partitions.dimensions)
+        ]
+
+    def _outside(self, doubtful: Sequence[str], reads: Reads) -> Iterator[_Row]:
+        """The partitions that no definition has any more, where there may be some."""
+        for key in doubtful:
+            partitions, asset_id = self._catalog.spec(key).partitions, self._catalog.asset_id(key)
+            texts: Iterable[str] = self._keys(key)
+            if self._only is not None:
+                readers = (down for down, up in reads.same_key if up == key)
+                texts = {one for asset in (key, *readers) for one in self._only.get(asset, ())}
+            for text in texts:
+                if PartitionKey.parse(text) not in partitions:
+                    yield asset_id, text
+
+
+_NO_EDGES = (
+    "SELECT asset_id, partition_key, asset_id AS upstream_asset_id, partition_key AS upstream_partition_key,"
+    " materialization_version AS current_version FROM partition_status WHERE false"
+)
+
+
+def ancestors(catalog: Catalog, asset_keys: Iterable[str]) -> list[str]:
+    """These assets and all that they are made from, upstreams first."""
+    found: set[str] = set()
+    waiting = list(asset_keys)
+    while waiting:
+        key = waiting.pop()
+        if key not in found:
+            found.add(key)
+            waiting += catalog.graph.upstream(key)
+    return [key for key in catalog.graph.specs if key in found]
+
+
+def _levels(catalog: Catalog) -> dict[str, int]:
+    levels: dict[str, int] = {}
+    for key in catalog.graph.specs:  # upstreams first
+        levels[key] = max((levels[up] + 1 for up in catalog.graph.upstream(key)), default=0)
+    return levels
+
+
+def _columns(rows: Sequence[tuple[Any, ...]], names: Mapping[str, Kind]) -> list[list[Any]]:
+    return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
+
+
+def _seconds(span: Any) -> int | None:
+    return None if span is None else max(1, int(span.total_seconds()))

@@ -1,0 +1,304 @@
+"""What partitions were made from, and what was made from them: now, as of a time, or within a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from servo.errors import DataNotFound, InvalidInput, NotFound, RunNotFound
+from servo.fold.display import FAILED, Status
+from servo.lineage.walking import Ask, Edge, Exact, Node, Scope, Walk, around, current, made, node_of, walk
+from servo.lineage.walking import Partitions as ByPartition
+from servo.partitions import PartitionKey, Partitions, PartitionSet
+from servo.planning.catalog import Catalog
+from servo.projections.manifest import Watermark
+from servo.projections.workbench import Workbench
+from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.judging import ANSWER, Judgement
+from servo.runtime.service import parse_moment
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.projections import Snapshot
+
+__all__ = ["SUPERSEDED", "Lineage", "Lineages"]
+
+SUPERSEDED = "SUPERSEDED"  # of a materialization that is not, or no longer, the current one of its partition
+_PATIENCE = 60.0
+_FEW = 10_000  # keys that are worth naming one by one
+_ALL_OF_ASSET = """
+    SELECT asset_id, asset_key, partition_key, materialization_id, content_hash, epoch_us(last_materialization_at),
+           last_materialization_run_id
+    FROM partition_status WHERE asset_id = $asset_id AND materialization_id IS NOT NULL
+"""
+_FAILED = f"""
+    SELECT asset_id, partition_key FROM partition_status
+    WHERE asset_id IN (SELECT unnest($assets)) AND {FAILED}
+"""
+_CURRENT = """
+    SELECT asset_id, partition_key, materialization_id
+    FROM partition_status JOIN (SELECT unnest($assets) AS asset_id, unnest($keys) AS partition_key)
+    USING (asset_id, partition_key)
+"""
+_RUN = "SELECT run_id FROM runs WHERE starts_with(run_id, $run_id) ORDER BY run_id LIMIT 2"
+_MADE_BY = "SELECT materialization_id FROM materializations WHERE run_id = $run_id AND asset_id = $asset_id"
+_READ_BY = """
+    SELECT DISTINCT upstream_materialization_id FROM lineage
+    WHERE run_id = $run_id AND upstream_asset_id = $asset_id
+"""
+
+
+class Lineage(msgspec.Struct, frozen=True, kw_only=True):
+    """Nodes and the reads among them, and how much of the ledger they know of.
+
+    `scope` says what a node stands on: the `current` materialization of its partition, or `exact`ly what was read; the
+    latter also within a run.
+    """
+
+    asset_key: str
+    direction: Literal["upstream", "downstream", "both"]
+    scope: Literal["current", "exact"]
+    nodes: tuple[Node, ...]
+    edges: tuple[Edge, ...]
+    watermark: Watermark
+    run_id: str | None = None
+    as_of: str | None = None
+    definitions: dict[str, Partitions] = {}  # by asset key, of the state that was asked
+
+    @property
+    def start(self) -> tuple[Node, ...]:
+        return tuple(node for node in self.nodes if node.depth == 0)
+
+    @property
+    def found(self) -> tuple[Node, ...]:
+        """All but those it began with."""
+        return tuple(node for node in self.nodes if node.depth)
+
+
+class Lineages:
+    """The lineage of one workspace."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    def upstream(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
+        """What partitions were made from, hop by hop; `options` as for `look`."""
+        return self.look("upstream", asset, partitions, **options)
+
+    def downstream(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
+        """What was made from partitions, hop by hop; `options` as for `look`."""
+        return self.look("downstream", asset, partitions, **options)
+
+    def impact(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
+        """What was made from partitions, each with its status; `options` as for `look`."""
+        return self.look("downstream", asset, partitions, statuses=True, **options)
+
+    def graph(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
+        """Both directions in one; `options` as for `look`."""
+        return self.look("both", asset, partitions, **options)
+
+    def look(
+        self,
+        direction: Literal["upstream", "downstream", "both"],
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        depth: int | None = None,
+        run: str | None = None,
+        as_of: str | datetime | None = None,
+        exact: bool = False,
+        statuses: bool = False,
+    ) -> Lineage:
+        """Walk from these partitions of an asset, or from all that it has, up to `depth` hops.
+
+        `run`: only what that run made and read. `as_of`: every hop with what was current then, and the definitions of
+        that day. `exact`: every hop with what was really read, be it current or not.
+        """
+        if depth is not None and depth < 0:
+            raise InvalidInput(f"a lineage cannot go {depth} hops far", hint="give 1 or more")
+        when = parse_moment(as_of) if isinstance(as_of, str) else as_of
+        snapshot = self._snapshot(when)
+        known = recorded_catalog(self._project, as_of=when)
+        ask = _asking(snapshot)
+        key = known.graph.resolve(asset)
+        run_id = None if run is None else _run(ask, run)
+        start = self._start(ask, known, key, partitions, run_id)
+        scope: Scope = Exact(run_id) if exact or run_id is not None else ByPartition()
+        found = _walked(ask, start, direction, scope, depth)
+        names = {asset_id: name for name, asset_id in known.asset_ids.items()}
+        nodes = tuple(_named(node, names) for node in found.nodes)
+        if statuses:
+            nodes = self._with_statuses(snapshot, known, nodes, when, by_partition=isinstance(scope, ByPartition))
+        return Lineage(
+            asset_key=key,
+            direction=direction,
+            scope="current" if isinstance(scope, ByPartition) else "exact",
+            nodes=nodes,
+            edges=_compared(found.edges, nodes) if isinstance(scope, ByPartition) else found.edges,
+            watermark=snapshot.watermark,
+            run_id=run_id,
+            as_of=None if when is None else when if isinstance(when, str) else when.isoformat(),
+            definitions={name: spec.partitions for name, spec in known.graph.specs.items()},
+        )
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _snapshot(self, when: datetime | str | None) -> Snapshot:
+        reader = self._project.reader
+        if when is None:
+            return reader.snapshot(fresh=True, timeout=_PATIENCE)
+        snapshot = reader.snapshot(as_of=when)
+        if snapshot.watermark.position == 0:
+            begun = self._project.history.read(0, 1)
+            first = f"the first event is of {begun[0].occurred_at.isoformat()}" if begun else "there is no event yet"
+            raise NotFound(f"nothing had happened yet as of {when}", hint=first)
+        return snapshot
+
+    def _start(
+        self, ask: Ask, known: Catalog, key: str, partitions: Sequence[str], run_id: str | None
+    ) -> Sequence[Node]:
+        definition, asset_id = known.spec(key).partitions, known.asset_id(key)
+        wanted = wanted_partitions(definition, partitions, self._project.clock())
+        if run_id is not None:
+            found = _of_run(ask, asset_id, run_id)
+        elif wanted is None or wanted.count > _FEW:
+            found = [node_of(row) for row in ask(_ALL_OF_ASSET, {"asset_id": asset_id})]
+        else:
+            found = current(ask, [(asset_id, str(one)) for one in wanted])
+        if wanted is not None:
+            found = [node for node in found if PartitionKey.parse(node.partition_key) in wanted]
+        if not found:
+            what = f"{key} {'' if wanted is None else wanted.describe()}".strip()
+            if run_id is not None:
+                raise DataNotFound(f"{run_id} neither made nor read {what}", hint=f"see `servo run show {run_id}`")
+            raise DataNotFound(f"{what} has no data", hint=f"materialize it first; see `servo partition list {key}`")
+        return found
+
+    def _with_statuses(
+        self,
+        snapshot: Snapshot,
+        known: Catalog,
+        nodes: tuple[Node, ...],
+        when: datetime | str | None,
+        *,
+        by_partition: bool,
+    ) -> tuple[Node, ...]:
+        """What people are told each partition is; of a materialization that is not current, just that."""
+        failed = {(row[0], row[1]) for row in snapshot.query(_FAILED, {"assets": _assets(nodes)}).rows}
+        stale = self._stale(snapshot, known, nodes, when)
+        newer = set() if by_partition else _superseded(snapshot, nodes)
+        return tuple(
+            msgspec.structs.replace(
+                node,
+                status=_status(
+                    node,
+                    superseded=node.materialization_id in newer,
+                    failed=node.place in failed,
+                    stale=node.place in stale,
+                ),
+            )
+            for node in nodes
+        )
+
+    def _stale(
+        self, snapshot: Snapshot, known: Catalog, nodes: tuple[Node, ...], when: datetime | str | None
+    ) -> set[tuple[str, str]]:
+        """Of these partitions those that are stale by themselves; an asset that is gone has nothing to be judged by."""
+        wanted: dict[str, list[str]] = {}
+        for node in nodes:
+            if known.asset_ids.get(node.asset_key) == node.asset_id:
+                wanted.setdefault(node.asset_key, []).append(node.partition_key)
+        moment = when if isinstance(when, datetime) else snapshot.watermark.occurred_at if when is not None else None
+        with Workbench(snapshot) as bench:
+            only = {key: list(dict.fromkeys(keys)) for key, keys in wanted.items()}
+            Judgement(bench, known, list(only), moment or self._project.clock(), only).answer(transitive=False)
+            return {(row[0], row[1]) for row in bench.rows(f"SELECT asset_id, partition_key FROM {ANSWER}")}
+
+
+def wanted_partitions(definition: Partitions, partitions: Sequence[str], now: datetime) -> PartitionSet | None:
+    """The partitions that people name, each by itself or as a range; None where they name none of several."""
+    if not partitions and not definition.dimensions:
+        return definition.set_of([PartitionKey()])
+    wanted: PartitionSet | None = None
+    for text in partitions:
+        some = definition.parse_set(text, now)
+        wanted = some if wanted is None else wanted | some
+    return wanted
+
+
+def _asking(snapshot: Snapshot) -> Ask:
+    return lambda sql, parameters: snapshot.query(sql, parameters).rows
+
+
+def _walked(
+    ask: Ask,
+    start: Sequence[Node],
+    direction: Literal["upstream", "downstream", "both"],
+    scope: Scope,
+    depth: int | None,
+) -> Walk:
+    if direction == "both":
+        return around(ask, start, scope, depth=depth)
+    return walk(ask, start, direction, scope, depth=depth)
+
+
+def _run(ask: Ask, run: str) -> str:
+    """The full id of a run, given that or how it begins."""
+    rows = [row[0] for row in ask(_RUN, {"run_id": run})] if run else []
+    if run in rows:
+        return run
+    if len(rows) != 1:
+        problem = f"several runs begin with {run!r:.80}" if rows else f"there is no run {run!r:.80}"
+        raise RunNotFound(problem, hint="give more of the id" if rows else "see `servo run list`")
+    return str(rows[0])
+
+
+def _of_run(ask: Ask, asset_id: str, run_id: str) -> list[Node]:
+    """What a run made of an asset; of partitions that it did not make, what it read of them."""
+    parameters = {"run_id": run_id, "asset_id": asset_id}
+    own = made(ask, [row[0] for row in ask(_MADE_BY, parameters)])
+    places = {node.place for node in own}
+    others = made(ask, [row[0] for row in ask(_READ_BY, parameters)])
+    return [*own, *(node for node in others if node.place not in places)]
+
+
+def _named(node: Node, names: dict[str, str]) -> Node:
+    """By the name that the asset has in the state that was asked: rows keep the name of their day."""
+    name = names.get(node.asset_id, node.asset_key)
+    return node if name == node.asset_key else msgspec.structs.replace(node, asset_key=name)
+
+
+def _compared(edges: tuple[Edge, ...], nodes: tuple[Node, ...]) -> tuple[Edge, ...]:
+    shown = {node.place: node.materialization_id for node in nodes}
+    return tuple(
+        msgspec.structs.replace(edge, outdated=True)
+        if shown[edge.upstream_asset_id, edge.upstream_partition_key] != edge.upstream_materialization_id
+        else edge
+        for edge in edges
+    )
+
+
+def _assets(nodes: Sequence[Node]) -> list[str]:
+    return sorted({node.asset_id for node in nodes})
+
+
+def _superseded(snapshot: Snapshot, nodes: Sequence[Node]) -> set[str | None]:
+    """The materializations that are not the current ones of their partitions."""
+    places = list(dict.fromkeys(node.place for node in nodes))
+    parameters = {"assets": [one for one, _ in places], "keys": [one for _, one in places]}
+    current_ones = {row[2] for row in snapshot.query(_CURRENT, parameters).rows}
+    return {node.materialization_id for node in nodes} - current_ones
+
+
+def _status(node: Node, *, superseded: bool, failed: bool, stale: bool) -> str:
+    """As `display_status` has it, for what is known to be materialized or not."""
+    if superseded:
+        return SUPERSEDED
+    if node.materialization_id is None:
+        return Status.NEVER_MATERIALIZED.value
+    if failed:
+        return Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED.value
+    return Status.STALE.value if stale else Status.MATERIALIZED.value

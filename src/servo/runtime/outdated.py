@@ -1,0 +1,96 @@
+"""The stale partitions of a selection, as people are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+
+import msgspec
+
+from servo.partitions import PartitionKey, PartitionSet
+from servo.runtime.staleness import Reason, Staleness
+from servo.runtime.states import Moment, look_at
+from servo.runtime.statuses import selected_or_all
+from servo.runtime.wiring import Project
+
+__all__ = ["Outdated", "OutdatedList", "OutdatedPartition"]
+
+
+class OutdatedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A stale partition, its reasons with since when, and, if by an upstream alone, where that began."""
+
+    asset_key: str
+    partition_key: str
+    partition: str
+    stale_since: datetime
+    reason_code: str
+    reasons: list[Reason]
+    root_asset_key: str | None = None
+    root_partition_key: str | None = None
+    root_partition: str | None = None
+    root_reason_code: str | None = None
+
+
+class OutdatedList(msgspec.Struct, frozen=True, kw_only=True):
+    """The first of them by asset and partition, how many there are, and of which assets how many."""
+
+    partitions: list[OutdatedPartition]
+    total: int
+    assets: dict[str, int]
+
+
+class Outdated:
+    """Finds what is stale in one workspace."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    def find(
+        self,
+        selection: Sequence[str] = (),
+        *,
+        transitive: bool = False,
+        as_of: datetime | str | None = None,
+        limit: int = 200,
+    ) -> OutdatedList:
+        moment = look_at(self._project, as_of)
+        selected = self._selected(moment, selection)
+        keys = None if selected is None else list(selected)
+        rows = (
+            Staleness(self._project).find(keys, as_of=as_of, transitive=transitive, now=moment.now).rows
+            if keys != []
+            else []
+        )
+        if selected is not None:
+            rows = [one for one in rows if PartitionKey.parse(one.partition_key) in selected[one.asset_key]]
+        assets: dict[str, int] = {}
+        for one in rows:
+            assets[one.asset_key] = assets.get(one.asset_key, 0) + 1
+        shown = [
+            OutdatedPartition(
+                asset_key=one.asset_key,
+                partition_key=one.partition_key,
+                partition=_label(moment, one.asset_key, one.partition_key),
+                stale_since=one.stale_since,
+                reason_code=one.reason_code,
+                reasons=list(one.reasons),
+                root_asset_key=one.root_asset_key,
+                root_partition_key=one.root_partition_key,
+                root_partition=None
+                if one.root_asset_key is None
+                else _label(moment, one.root_asset_key, one.root_partition_key or ""),
+                root_reason_code=one.root_reason_code,
+            )
+            for one in rows[:limit]
+        ]
+        return OutdatedList(partitions=shown, total=len(rows), assets=assets)
+
+    def _selected(self, moment: Moment, selection: Sequence[str]) -> dict[str, PartitionSet] | None:
+        """The partitions that a selection means; where it names none, all. None where nothing is selected: all."""
+        if not selection:
+            return None
+        return selected_or_all(self._project, moment.known, selection, partitions=None, now=moment.now)
+
+
+def _label(moment: Moment, asset_key: str, key: str) -> str:
+    return moment.known.spec(asset_key).partitions.short_key(PartitionKey.parse(key))

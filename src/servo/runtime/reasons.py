@@ -1,0 +1,59 @@
+"""The reasons for which one partition is stale, from its own row and its inputs.
+
+`servo.fold.staleness` says the same of all partitions of an asset at once; whoever asks about one need not wait for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from servo.fold.versions import moment_of_version
+from servo.partitions import PartitionKey
+from servo.runtime.input_states import InputState
+from servo.runtime.staleness import Reason
+from servo.runtime.states import Moment
+
+__all__ = ["reasons_of"]
+
+_VERSIONS = """
+    SELECT code_version, deployed_at FROM asset_versions WHERE asset_id = $asset_id ORDER BY deployment_version
+"""
+
+
+def reasons_of(
+    moment: Moment, asset_key: str, key: PartitionKey, row: dict[str, Any], inputs: Sequence[InputState]
+) -> list[Reason]:
+    """In the order of their weight. What has no data, is frozen or is not defined any more is not stale."""
+    spec, version = moment.known.spec(asset_key), row.get("materialization_version")
+    if version is None or row.get("frozen") or key not in spec.partitions:
+        return []
+    became = moment_of_version(version)
+    found: list[tuple[str, datetime | None]] = [
+        ("INVALIDATED", row["invalidated_at"] if (row["invalidation_version"] or "") > version else None),
+        ("CODE_CHANGED", _code_changed(moment, asset_key, row["last_materialization_code_version"], became)),
+        ("UPSTREAM_CHANGED", min((one.changed_at for one in inputs if one.changed_at is not None), default=None)),
+        ("FRESHNESS_POLICY", _too_old(spec.freshness, row["last_materialization_at"], moment.now)),
+    ]
+    return [Reason(code, max(since, became)) for code, since in found if since is not None]
+
+
+def _code_changed(moment: Moment, asset_key: str, made_with: str | None, became: datetime) -> datetime | None:
+    """When the code that it was made with was taken away for good."""
+    if made_with is None or made_with == moment.known.spec(asset_key).code_version:
+        return None
+    asset_id = moment.known.asset_id(asset_key)
+    versions = moment.snapshot.query(_VERSIONS, {"asset_id": asset_id}).rows
+    last = max((place for place, (code, _) in enumerate(versions) if code == made_with), default=None)
+    if last is None or last + 1 >= len(versions):
+        return became
+    ended: datetime = versions[last + 1][1]
+    return ended
+
+
+def _too_old(freshness: timedelta | None, made_at: datetime | None, now: datetime) -> datetime | None:
+    if freshness is None or made_at is None:
+        return None
+    deadline = made_at + timedelta(seconds=max(1, int(freshness.total_seconds())))
+    return deadline if deadline <= now else None

@@ -1,0 +1,210 @@
+"""Computing a partition again as it was: the same function, exactly the recorded inputs, and nothing kept of it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from servo.assets import Asset
+from servo.assets.loading import load
+from servo.errors import AssetNotFound, DataNotFound, InvalidInput
+from servo.execution.again import Again, RowsApart
+from servo.execution.protocol import Input, Order, Place
+from servo.partitions import PartitionKey
+from servo.planning.catalog import Catalog
+from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.code import settle
+from servo.runtime.wiring import Project
+
+__all__ = ["Reproduction", "reproduce"]
+
+log = logging.getLogger(__name__)
+
+_MADE = """
+    SELECT m.materialization_id, m.run_id, m.task_key, m.attempt, m.code_version, m.rows, m.content_hash, m.made_version
+    FROM materializations m
+    LEFT JOIN partition_status s ON s.asset_id = m.asset_id AND s.partition_key = m.partition_key
+    WHERE m.asset_id = $asset_id AND m.partition_key = $key
+      AND m.materialization_id = coalesce($materialization_id, s.materialization_id)
+"""
+_READ = """
+    SELECT upstream_asset_id, upstream_asset_key, upstream_partition_key, upstream_materialization_id FROM lineage
+    WHERE materialization_id = $materialization_id ORDER BY ALL
+"""
+# Where nothing was read of an upstream, its columns were those of what was its newest then.
+_NEWEST = """
+    SELECT partition_key, materialization_id FROM materializations
+    WHERE asset_id = $asset_id AND published_version < $before ORDER BY materialization_id DESC LIMIT 1
+"""
+_PATIENCE = 60.0
+_MOST_NAMED = 3
+
+
+class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
+    """What was made then, what the same function makes of the same inputs now, and where the two differ."""
+
+    asset: str
+    partition: str
+    materialization: str
+    run: str
+    inputs: int
+    code_version: str | None
+    local_code_version: str
+    content_hash: str | None
+    rows: int | None
+    reproducible: bool
+    reproduced_content_hash: str | None
+    reproduced_rows: int | None
+    failure: str | None
+    columns_gone: list[str]
+    columns_new: list[str]
+    columns_changed: list[str]
+    only_then: RowsApart | None
+    only_now: RowsApart | None
+    not_compared: str | None
+
+
+def reproduce(
+    project: Project,
+    asset: str,
+    partition: str = "",
+    *,
+    materialization_id: str | None = None,
+    any_code: bool = False,
+) -> Reproduction:
+    """Compute the current materialization of a partition again, or a given one, and compare.
+
+    Writes to staging alone, which is gone afterwards. Refused where the code here is not the code that made it, unless
+    `any_code`; and where the files of an input are gone.
+    """
+    known = recorded_catalog(project)
+    key = known.graph.resolve(asset)
+    definition = known.spec(key).partitions
+    one = definition.parse_key(partition)
+    what = f"{key} {definition.label(one)}".strip()
+    made = _made(project, known.asset_id(key), str(one), materialization_id, what)
+    mine = _code(project, key, made["code_version"], what, any_code=any_code)
+    inputs = _inputs(project, known, mine, made)
+    _require_files(project, known, inputs)
+    order = Order(
+        run_id=made["run_id"],
+        task_key=made["task_key"] or key,
+        attempt=made["attempt"] or 1,
+        # What its checks say was recorded when it was made.
+        asset=mine.bound(msgspec.structs.replace(mine.spec, checks=())),
+        asset_id=known.asset_id(key),
+        keys=(str(one),),
+        inputs=inputs,
+        edges={source.asset_key: [list(range(len(source.keys)))] for source in inputs},
+        accept_schema=True,
+        threads=1,
+    )
+    again = _compute(project, order, made)
+    return Reproduction(
+        asset=key,
+        partition=str(one),
+        materialization=made["materialization_id"],
+        run=made["run_id"],
+        inputs=sum(len(source.keys) for source in inputs),
+        code_version=made["code_version"],
+        local_code_version=mine.spec.code_version,
+        content_hash=made["content_hash"],
+        rows=made["rows"],
+        reproducible=again.failure is None and again.content_hash == made["content_hash"],
+        reproduced_content_hash=again.content_hash,
+        reproduced_rows=again.rows,
+        failure=again.failure,
+        columns_gone=again.columns_gone,
+        columns_new=again.columns_new,
+        columns_changed=again.columns_changed,
+        only_then=again.only_then,
+        only_now=again.only_now,
+        not_compared=again.not_compared,
+    )
+
+
+def _made(project: Project, asset_id: str, key: str, materialization_id: str | None, what: str) -> dict[str, Any]:
+    parameters = {"asset_id": asset_id, "key": key, "materialization_id": materialization_id}
+    rows = project.reader.query(_MADE, parameters, fresh=True, timeout=_PATIENCE).dicts()
+    if not rows:
+        which = "has no data" if materialization_id is None else f"has no materialization {materialization_id!r:.60}"
+        raise DataNotFound(f"{what} {which}", hint="see `servo partition history`")
+    if rows[0]["run_id"] is None:
+        raise InvalidInput(f"{what} was stated by hand: no function made it", hint="materialize it")
+    return rows[0]
+
+
+def _code(project: Project, key: str, recorded: str | None, what: str, *, any_code: bool) -> Asset:
+    """The function as it is in the project's folder."""
+    asset = load(project.settings).assets.get(key)
+    if asset is None:
+        raise AssetNotFound(f"{key} is not defined in {project.settings.root}", hint="check out the code that made it")
+    if asset.spec.code_version != recorded and not any_code:
+        raise InvalidInput(
+            f"{what} was made by code version {recorded}, and here is {asset.spec.code_version}",
+            hint="check out the code that made it, or give --any-code to see what this code makes of the same inputs",
+        )
+    return asset
+
+
+def _inputs(project: Project, known: Catalog, asset: Asset, made: dict[str, Any]) -> tuple[Input, ...]:
+    """Exactly what was read, whether or not it is current any more."""
+    parameters = {"materialization_id": made["materialization_id"]}
+    read: dict[str, list[tuple[str, str]]] = {}
+    for asset_id, _, key, name in project.reader.query(_READ, parameters, fresh=True, timeout=_PATIENCE).rows:
+        read.setdefault(asset_id, []).append((key, name))
+    inputs = []
+    for dependency in asset.spec.dependencies:
+        asset_id = known.asset_id(dependency.upstream)
+        pairs = read.get(asset_id, [])
+        inputs.append(
+            Input(
+                parameter=dependency.parameter,
+                asset_id=asset_id,
+                asset_key=dependency.upstream,
+                partitions=known.spec(dependency.upstream).partitions,
+                keys=tuple(key for key, _ in pairs),
+                materialization_ids=tuple(name for _, name in pairs),
+                newest=None if pairs else _newest(project, asset_id, made["made_version"]),
+            )
+        )
+    return tuple(inputs)
+
+
+def _newest(project: Project, asset_id: str, before: str) -> Place | None:
+    parameters = {"asset_id": asset_id, "before": before}
+    rows = project.reader.query(_NEWEST, parameters, fresh=True, timeout=_PATIENCE).rows
+    return Place(asset_id=asset_id, key=rows[0][0], materialization_id=rows[0][1]) if rows else None
+
+
+def _require_files(project: Project, known: Catalog, inputs: Sequence[Input]) -> None:
+    """Say at once which inputs retention has let go, before Spark is started for nothing."""
+    gone = []
+    for source in inputs:
+        for place in source.places():
+            try:
+                project.storage.addresses([place])
+            except DataNotFound:
+                label = known.spec(source.asset_key).partitions.label(PartitionKey.parse(place.key))
+                gone.append(f"{source.asset_key} {label}".strip() + f" ({place.materialization_id})")
+    if gone:
+        more = f" and {len(gone) - _MOST_NAMED} more" if len(gone) > _MOST_NAMED else ""
+        raise DataNotFound(
+            f"the files of what it was made from are gone: {', '.join(gone[:_MOST_NAMED])}{more}",
+            hint="retention let them go; what an audit report cites is kept",
+        )
+
+
+def _compute(project: Project, order: Order, made: dict[str, Any]) -> Again:
+    # Spark takes a second to import, and what is refused above needs none.
+    from servo.execution.comparing import ScratchStorage, compute_again  # noqa: PLC0415
+    from servo.execution.reaching import require_spark  # noqa: PLC0415
+
+    require_spark(project.settings.spark)
+    settle(project.settings)
+    storage = ScratchStorage(project.settings.storage, project.workspace, mint=project.mint)
+    then = Place(asset_id=order.asset_id, key=order.keys[0], materialization_id=made["materialization_id"])
+    return compute_again(project.settings.spark, storage, order, then=then, content_hash=made["content_hash"], log=log)

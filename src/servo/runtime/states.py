@@ -1,0 +1,201 @@
+"""What every partition of an asset is, as sets: nothing is listed that need not be, so a million cost like a few."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from servo.errors import InvalidInput, NotFound
+from servo.fold.display import FAILED, MATERIALIZED, Overlay, Status
+from servo.partitions import Partitions, PartitionSet
+from servo.planning.catalog import Catalog
+from servo.runtime.asking import asking
+from servo.runtime.deployed_state import catalog_of
+from servo.runtime.keysets import Stored, stored
+from servo.runtime.overlays import going_on, is_busy
+from servo.runtime.staleness import Staleness
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.projections.snapshot import Snapshot
+
+__all__ = ["FILTERS", "AssetStates", "Moment", "look_at", "states_of"]
+
+_PATIENCE = 60.0  # seconds for the tail to be folded
+_MADE, _FAILED, _FROZEN, _SINCE = 1, 2, 4, 8
+_CHANGED_AT = "greatest(last_attempt_at, last_materialization_at, invalidated_at)"
+
+FILTERS = (
+    "materialized",
+    "stale",
+    "failed",
+    "missing",
+    "never_materialized",
+    "running",
+    "queued",
+    "waiting_approval",
+    "frozen",
+    "undefined",
+)
+"""What lists can be narrowed to."""
+
+
+class Moment(msgspec.Struct, frozen=True, kw_only=True):
+    """A state to answer from, with the definitions and the time that go with it."""
+
+    snapshot: Snapshot
+    known: Catalog
+    now: datetime
+    as_of: datetime | str | None = None
+    busy: bool = True  # whether any run goes on
+
+
+class AssetStates(msgspec.Struct, frozen=True, kw_only=True):
+    """The partitions of one asset by what they are. Each that is not undefined has exactly one status."""
+
+    asset_key: str
+    asset_id: str
+    definition: Partitions
+    expected: PartitionSet  # whose windows have ended, whether or not anything is known of them
+    statuses: dict[Status, PartitionSet]
+    overlays: dict[Overlay, PartitionSet]
+    attempt_failed: PartitionSet  # also of those without data
+    changed: PartitionSet | None = None  # in the time that was asked about, if any was
+    undefined: int = 0  # rows of partitions that the definition does not have any more
+
+    @property
+    def missing(self) -> PartitionSet:
+        """What there should be, and is not."""
+        return self.expected & self.statuses[Status.NEVER_MATERIALIZED]
+
+    @property
+    def all(self) -> PartitionSet:
+        """Every partition that is expected, or that something is known of."""
+        found = self.expected
+        for some in self.statuses.values():
+            found = found | some
+        return found
+
+    def having(self, word: str) -> PartitionSet:
+        """The partitions that one of the words of `FILTERS` means; `undefined` ones are no partitions."""
+        match word:
+            case "missing":
+                return self.missing
+            case "failed":
+                return self.attempt_failed
+            case "never_materialized" | "stale" | "materialized":
+                return self.statuses[Status(word.upper())]
+            case "undefined":
+                return self.definition.empty()
+        return self.overlays.get(Overlay(word), self.definition.empty())
+
+    def status_counts(self) -> dict[str, int]:
+        return {status.value: self.statuses[status].count for status in Status}
+
+
+def look_at(project: Project, as_of: datetime | str | None = None) -> Moment:
+    """Now, or as of then: with the definitions of then, and then for the time it is."""
+    snapshot = asking(project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
+    known = catalog_of(snapshot, project.settings)
+    if as_of is None:
+        return Moment(snapshot=snapshot, known=known, now=project.clock(), busy=is_busy(snapshot))
+    mark = snapshot.watermark
+    if mark.occurred_at is None:
+        first = next(iter(project.history.read(0, 1)), None)
+        begins = "it is empty" if first is None else f"it begins at {first.occurred_at.isoformat()}"
+        raise NotFound(f"nothing was recorded by {as_of}", hint=f"ask for a later time: {begins}")
+    now = as_of if isinstance(as_of, datetime) else mark.occurred_at
+    return Moment(snapshot=snapshot, known=known, now=now, as_of=as_of, busy=is_busy(snapshot))
+
+
+def states_of(
+    project: Project,
+    moment: Moment,
+    asset_keys: Sequence[str] | None = None,
+    *,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    stale: Mapping[str, PartitionSet] | None = None,
+) -> dict[str, AssetStates]:
+    """What the partitions of these assets are, or of all; by asset key, upstreams first.
+
+    `stale`: of those who know already which are.
+    """
+    keys = list(moment.known.graph.specs) if asset_keys is None else list(asset_keys)
+    definitions = {moment.known.asset_id(key): moment.known.spec(key).partitions for key in keys}
+    flags, parameters = [MATERIALIZED, FAILED, "frozen"], {}
+    if since is not None or until is not None:
+        flags.append(
+            f"($since IS NULL OR {_CHANGED_AT} >= $since) AND ($until IS NULL OR {_CHANGED_AT} < $until)"
+            f" AND {_CHANGED_AT} IS NOT NULL"
+        )
+        parameters = {"since": since, "until": until}
+    rows = stored(moment.snapshot, definitions, flags, parameters=parameters)
+    busy = going_on(moment.snapshot, definitions, moment.known.asset_ids) if moment.busy else {}
+    if stale is None:
+        stale = Staleness(project).sets(keys, as_of=moment.as_of, now=moment.now)
+    return {
+        key: _states(
+            key,
+            asset_id,
+            definition,
+            rows=rows[asset_id],
+            busy=busy.get(asset_id, {}),
+            stale=stale.get(key),
+            now=moment.now,
+            in_time=bool(parameters),
+        )
+        for key, (asset_id, definition) in zip(keys, definitions.items(), strict=True)
+    }
+
+
+def _states(
+    key: str,
+    asset_id: str,
+    definition: Partitions,
+    *,
+    rows: Stored,
+    busy: dict[Overlay, PartitionSet],
+    stale: PartitionSet | None,
+    now: datetime,
+    in_time: bool,
+) -> AssetStates:
+    expected = definition.everything(now)
+    made = rows.of(definition, having=_MADE)
+    failed = rows.of(definition, having=_FAILED)
+    outdated = definition.empty() if stale is None else stale & made - failed
+    known = rows.of(definition)
+    for some in busy.values():
+        known = known | some
+    frozen = rows.of(definition, having=_FROZEN)
+    return AssetStates(
+        asset_key=key,
+        asset_id=asset_id,
+        definition=definition,
+        expected=expected,
+        statuses={
+            Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED: made & failed,
+            Status.NEVER_MATERIALIZED: (expected | known) - made,
+            Status.STALE: outdated,
+            Status.MATERIALIZED: made - failed - outdated,
+        },
+        overlays={**busy, **({Overlay.FROZEN: frozen} if frozen else {})},
+        attempt_failed=failed,
+        changed=rows.of(definition, having=_SINCE) if in_time else None,
+        undefined=rows.outside(),
+    )
+
+
+def require_filters(words: Iterable[str]) -> tuple[str, ...]:
+    """The words that lists can be narrowed to, as people write them; the long names of statuses are taken too."""
+    found = []
+    for word in words:
+        plain = word.strip().lower().replace("-", "_")
+        plain = "failed" if plain == "materialized_but_last_attempt_failed" else plain
+        if plain not in FILTERS:
+            raise InvalidInput(f"there is no status {word!r:.40}", hint=f"use {', '.join(FILTERS)}")
+        found.append(plain)
+    return tuple(found)

@@ -1,0 +1,291 @@
+"""The optional sweep: an answer that is kept in a file, so that the next one looks at what has happened since alone.
+
+The file lies beside the projections and can be thrown away like them. It holds, for every partition that is stale by
+anything but time or that has a deadline, what was found; and, for each asset, a fingerprint of all that the definitions
+say about it. What is looked at again: partitions that something was said about since, those that are given some of
+them to read, and all of an asset whose fingerprint is another or for whose mappings time has brought other windows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from servo import canonical
+from servo.errors import ServoError
+from servo.fold.rows import Kind
+from servo.fold.staleness import deadlines_sql, stale_sql
+from servo.planning.catalog import Catalog
+from servo.planning.unread import looks_at_the_time, touched_by
+from servo.projections.manifest import FOLD, FileRef, Watermark
+from servo.runtime.deployed_state import state_of
+from servo.runtime.judging import ANSWER, Judgement
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from servo.projections import Snapshot
+    from servo.projections.workbench import Workbench
+
+__all__ = ["Sweep"]
+
+# More changes than these are looked at no faster one by one than all together.
+_FEW = 20_000
+_PATIENCE = 60.0  # seconds for the tail to be folded
+
+_CHANGED = "SELECT asset_id, partition_key FROM partition_status WHERE row_version > ?"
+# Since when each asset has which code: the moment at which a partition became stale by it follows from all of them.
+_CODES = "SELECT asset_id, code_version FROM asset_versions ORDER BY asset_id, deployment_version"
+_TIMES = ("invalidated_since", "code_since", "upstream_since", "deadline_at", "freshness_since")
+_NO_TIME = "CASE WHEN false THEN asked_at.now_at END"
+_JUDGED = f"""
+    SELECT asset_id, partition_key, {", ".join(f"max({name}) AS {name}" for name in _TIMES)} FROM (
+      SELECT asset_id, partition_key, invalidated_since, code_since, upstream_since, {_NO_TIME} AS deadline_at,
+             {_NO_TIME} AS freshness_since FROM judged_reasons CROSS JOIN asked_at
+      UNION ALL
+      SELECT asset_id, partition_key, {_NO_TIME}, {_NO_TIME}, {_NO_TIME}, deadline_at, freshness_since
+      FROM judged_deadlines CROSS JOIN asked_at
+    ) GROUP BY asset_id, partition_key
+"""
+_NO_DEADLINES = (
+    "SELECT asset_id, partition_key, invalidated_since AS deadline_at, invalidated_since AS freshness_since"
+    " FROM judged_reasons WHERE false"
+)
+_KEPT = """
+    SELECT * FROM swept WHERE asset_id IN (SELECT asset_id FROM kept_assets) AND NOT EXISTS (
+      SELECT 1 FROM looked_at_again AS again
+      WHERE again.asset_id = swept.asset_id AND again.partition_key = swept.partition_key)
+"""
+_ANSWER = """
+    SELECT * FROM (
+      SELECT asset_id, partition_key, invalidated_since, code_since, upstream_since,
+             CASE WHEN deadline_at <= asked_at.now_at THEN freshness_since END AS freshness_since
+      FROM ({swept}) AS swept_now CROSS JOIN asked_at
+    ) WHERE coalesce(invalidated_since, code_since, upstream_since, freshness_since) IS NOT NULL
+"""
+
+
+class _Swept(msgspec.Struct, frozen=True, kw_only=True):
+    """What was found, up to where, and by which definitions."""
+
+    watermark: Watermark
+    now: datetime
+    fold: int
+    fingerprints: dict[str, str]  # by asset id
+    file: FileRef
+
+
+class Sweep:
+    """The sweep of one project: made when somebody says so, used where it is there and fits."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._loaded: tuple[str, pa.Table] | None = None
+
+    def refresh(self) -> Watermark:
+        """Make the file anew, as of the ledger's head now; from the last one where that is quicker."""
+        # Arrow and DuckDB come with these imports.
+        from servo.projections.arrow import row_count, write  # noqa: PLC0415
+        from servo.projections.files import file_ref  # noqa: PLC0415
+        from servo.projections.store import replace_file, storage_explained, sync_file  # noqa: PLC0415
+        from servo.projections.workbench import Workbench  # noqa: PLC0415
+
+        snapshot = self._project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+        catalog = state_of(snapshot, assets_only=True).catalog(self._project.settings)
+        now = self._project.clock()
+        folder = self._folder
+        with Workbench(snapshot) as bench:
+            swept_now = self._newer(bench, snapshot, catalog, list(catalog.graph.specs), now)
+            if swept_now is None:
+                self._judge(bench, catalog, list(catalog.graph.specs), now, only=None, name="judged_whole")
+                swept_now = "SELECT * FROM judged_whole"
+            rows = bench.table(f"SELECT * FROM ({swept_now}) AS swept_now ORDER BY asset_id, partition_key")
+            fingerprints = _fingerprints(bench, catalog)
+        with storage_explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+            path = folder / f"{self._project.mint()}.parquet"
+            write(rows, path)
+            sync_file(path)
+            swept = _Swept(
+                watermark=snapshot.watermark,
+                now=now,
+                fold=FOLD,
+                fingerprints=fingerprints,
+                file=file_ref(path, row_count(path)),
+            )
+            replace_file(folder / "CURRENT", msgspec.json.encode(swept))
+            for other in folder.glob("*.parquet"):
+                # Whoever has just read the pointer finds the file gone, and does without.
+                if other != path:
+                    other.unlink(missing_ok=True)
+        return snapshot.watermark
+
+    def answer(
+        self, bench: Workbench, snapshot: Snapshot, catalog: Catalog, asset_keys: Sequence[str], now: datetime
+    ) -> bool:
+        """Leaves the stale partitions of some assets on the bench, as ANSWER; False if there is no sweep that fits."""
+        swept_now = self._newer(bench, snapshot, catalog, asset_keys, now)
+        if swept_now is not None:
+            bench.keep(ANSWER, _ANSWER.format(swept=swept_now))
+        return swept_now is not None
+
+    def _newer(
+        self, bench: Workbench, snapshot: Snapshot, catalog: Catalog, asset_keys: Sequence[str], now: datetime
+    ) -> str | None:
+        """What a sweep of now would hold for some assets, as a query; None if there is none to begin with."""
+        swept = self._current(snapshot, now)
+        table = None if swept is None else self._rows(swept)
+        if swept is None or table is None:
+            return None
+        changed = bench.rows(_CHANGED, [swept.watermark.event_id or ""])
+        if len(changed) > _FEW:
+            return None
+        whole, some = self._looked_at(
+            catalog, swept, _fingerprints(bench, catalog), changed, asset_keys=asset_keys, now=now
+        )
+        ids = catalog.asset_ids
+        again = [(ids[asset], key) for asset, keys in some.items() for key in keys]
+        bench.lay("kept_assets", {"asset_id": Kind.TEXT}, [[ids[key] for key in asset_keys if key not in whole]])
+        bench.lay(
+            "looked_at_again",
+            {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT},
+            list(map(list, zip(*again, strict=True))) or [[], []],
+        )
+        bench.put("swept", table)
+        parts = [_KEPT]
+        for name, assets, only in (("judged_whole", whole, None), ("judged_some", list(some), some)):
+            if assets:
+                self._judge(bench, catalog, assets, now, only=only, name=name)
+                parts.append(f"SELECT * FROM {name}")
+        if len(parts) == 1:
+            Judgement(bench, catalog, [], now).lay()
+        return " UNION ALL ".join(parts)
+
+    def _judge(
+        self,
+        bench: Workbench,
+        catalog: Catalog,
+        asset_keys: Sequence[str],
+        now: datetime,
+        *,
+        only: Mapping[str, Sequence[str]] | None,
+        name: str,
+    ) -> None:
+        parts = Judgement(bench, catalog, asset_keys, now, only).lay()
+        bench.keep("judged_reasons", stale_sql(msgspec.structs.replace(parts, freshness=False)))
+        bench.keep("judged_deadlines", deadlines_sql(parts) if parts.freshness else _NO_DEADLINES)
+        bench.keep(name, _JUDGED)
+
+    def _looked_at(
+        self,
+        catalog: Catalog,
+        swept: _Swept,
+        fingerprints: Mapping[str, str],
+        changed: Sequence[tuple[Any, ...]],
+        *,
+        asset_keys: Sequence[str],
+        now: datetime,
+    ) -> tuple[list[str], dict[str, list[str]]]:
+        """Assets to look at as a whole, and of the others the partitions to look at."""
+        keys = {asset_id: key for key, asset_id in catalog.asset_ids.items()}
+        whole = {
+            key
+            for key in asset_keys
+            if swept.fingerprints.get(catalog.asset_id(key)) != fingerprints[catalog.asset_id(key)]
+            or looks_at_the_time(catalog, key, swept.now, now)
+        }
+        by_asset: dict[str, list[str]] = {}
+        for asset_id, partition_key in changed:
+            if asset_id in keys:
+                by_asset.setdefault(keys[asset_id], []).append(partition_key)
+        some: dict[str, set[str]] = {key: set(found) for key, found in by_asset.items()}
+        for asset_key, touched in touched_by(catalog, by_asset, now):
+            if touched is None or touched.count > _FEW:
+                whole.add(asset_key)
+            else:
+                some.setdefault(asset_key, set()).update(str(key) for key in touched)
+        wanted = set(asset_keys)
+        return (
+            [key for key in catalog.graph.specs if key in whole and key in wanted],
+            {key: sorted(found) for key, found in some.items() if key in wanted and key not in whole},
+        )
+
+    # ── the file ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def _folder(self) -> Path:
+        return self._project.store.root / "staleness"
+
+    def _current(self, snapshot: Snapshot, now: datetime) -> _Swept | None:
+        """The sweep that is there, if it is of this ledger and of before this snapshot and moment."""
+        try:
+            swept = msgspec.json.decode((self._folder / "CURRENT").read_bytes(), type=_Swept)
+        except (OSError, msgspec.MsgspecError):
+            return None
+        reached = swept.watermark.position
+        if swept.fold != FOLD or reached > snapshot.watermark.position or swept.now > now:
+            return None
+        events = self._project.history.read(reached - 1, 1) if reached else []
+        # By what it is chained to: the ledger may be another one than it was.
+        return swept if events and events[0].chain_hash == swept.watermark.chain_hash else None
+
+    def _rows(self, swept: _Swept) -> pa.Table | None:
+        """What it holds; None if it is damaged or was replaced just now."""
+        if self._loaded is not None and self._loaded[0] == swept.file.name:
+            return self._loaded[1]
+        # Arrow comes with these imports.
+        from servo.projections.arrow import read  # noqa: PLC0415
+        from servo.projections.files import require_intact  # noqa: PLC0415
+
+        path = self._folder / swept.file.name
+        with contextlib.suppress(OSError, ServoError):
+            require_intact(path, swept.file)
+            self._loaded = (swept.file.name, read(path))
+            return self._loaded[1]
+        return None
+
+
+def _fingerprints(bench: Workbench, catalog: Catalog) -> dict[str, str]:
+    """For each asset, by its id, a hash of everything but rows that its staleness follows from."""
+    codes: dict[str, list[str | None]] = {}
+    for asset_id, code in bench.rows(_CODES):
+        stretches = codes.setdefault(asset_id, [])
+        if not stretches or stretches[-1] != code:
+            stretches.append(code)
+    return {
+        asset_id: canonical.sha256_hex(
+            {
+                "codes": codes.get(asset_id, []),
+                "freshness": _seconds(catalog, key),
+                "partitions": _described(catalog, key),
+                "reads": [
+                    [
+                        catalog.asset_id(upstream),
+                        catalog.graph.mapping(upstream, key).to_json(),
+                        _described(catalog, upstream),
+                    ]
+                    for upstream in catalog.graph.upstream(key)
+                ],
+            }
+        )
+        for key, asset_id in catalog.asset_ids.items()
+    }
+
+
+def _described(catalog: Catalog, asset_key: str) -> list[Any]:
+    """The partitions of an asset, with the values that dynamic dimensions have now."""
+    return [
+        [dimension.to_json(), catalog.dynamic.get(dimension.name, ()) if dimension.kind == "dynamic" else ()]
+        for dimension in catalog.spec(asset_key).partitions.dimensions
+    ]
+
+
+def _seconds(catalog: Catalog, asset_key: str) -> int | None:
+    freshness = catalog.spec(asset_key).freshness
+    return None if freshness is None else int(freshness.total_seconds())

@@ -1,0 +1,354 @@
+"""Why a partition is what it is: the proof, with what was read, what is current now, and what runs did about it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from servo.fold.display import Status
+from servo.partitions import UNPARTITIONED, PartitionKey
+from servo.planning.catalog import Catalog
+from servo.runtime.activity import Activity, Obstacle, error_of, missing_inputs
+from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView, summary_of
+from servo.runtime.staleness import InputState, Reason, Staleness, StalePartition
+from servo.runtime.states import Moment, look_at, states_of
+from servo.runtime.wiring import Project
+
+__all__ = ["AssetWhy", "Cause", "Grounds", "Made", "PartitionWhy", "Why"]
+
+_MADE = """
+    SELECT m.materialization_id, m.run_id, m.task_key, m.code_version, m.rows, m.bytes, m.files, m.content_hash,
+           m.made_at, m.made_by, m.published_at FROM materializations m WHERE m.materialization_id = $materialization_id
+"""
+_FAILURES = """
+    SELECT partition_key, attempt_version FROM partition_status
+    WHERE asset_id = $asset_id AND last_attempt_outcome = 'FAILED'
+      AND (materialization_version IS NULL OR attempt_version > materialization_version)
+    ORDER BY attempt_version DESC LIMIT 20
+"""
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """The current materialization of a partition."""
+
+    materialization_id: str
+    made_at: datetime | None = None
+    published_at: datetime | None = None
+    run_id: str | None = None
+    made_by: str | None = None
+    code_version: str | None = None
+    content_hash: str | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+
+
+class Grounds(msgspec.Struct, frozen=True, kw_only=True):
+    """One reason to be stale, with what proves it."""
+
+    code: str
+    since: datetime
+    sentence: str
+    inputs: list[InputState] = []
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """The partition upstream at which staleness began, and why it is stale itself."""
+
+    asset_key: str
+    partition_key: str
+    partition: str
+    code: str
+
+
+class PartitionWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer about one partition."""
+
+    partition: PartitionView
+    sentence: str
+    now: datetime
+    made: Made | None = None
+    reasons: list[Grounds] = []
+    root: Cause | None = None
+    inputs: list[InputState] = []
+    not_run: list[Obstacle] = []
+    hint: str | None = None
+
+
+class AssetWhy(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer about all partitions of an asset, condensed."""
+
+    summary: AssetSummary
+    sentence: str
+    now: datetime
+    reasons: list[dict[str, Any]] = []  # code, partitions (how many), since, described
+    roots: list[dict[str, Any]] = []  # asset_key, code, partitions (how many of ours), root_partitions
+    failures: list[dict[str, Any]] = []  # error, partitions (how many of the newest), newest
+    missing: list[dict[str, Any]] = []  # why, partitions, described
+    hint: str | None = None
+
+
+class Why:
+    """Explains partitions and assets of one workspace, now or as of then."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._book = PartitionBook(project)
+        self._staleness = Staleness(project)
+        self._known: Catalog | None = None
+
+    def label(self, asset_key: str, key: str) -> str:
+        """What people type for a partition, by the definitions of the last answer."""
+        spec = None if self._known is None else self._known.graph.specs.get(asset_key)
+        return (UNPARTITIONED if spec is None else spec.partitions).short_key(PartitionKey.parse(key))
+
+    # ── one partition ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def partition(self, asset: str, partition: str = "", *, as_of: datetime | str | None = None) -> PartitionWhy:
+        moment = look_at(self._project, as_of)
+        self._known = moment.known
+        asset_key = moment.known.graph.resolve(asset)
+        text = self._book.key(moment, asset_key, partition)
+        one = self._book.single(moment, asset_key, text)
+        view, row = one.view, one.row
+        # Who is stale by itself need not look further; of all others it is asked whether an upstream is.
+        stale = self._by_upstream(moment, view) if view.materialization_id and not view.stale_reasons else None
+        found = view.stale_reasons if stale is None else list(stale.reasons)
+        reasons = self._grounds(moment, asset_key, found, row, one.inputs)
+        return PartitionWhy(
+            partition=view,
+            sentence=_sentence(view, by_upstream_alone=bool(reasons)),
+            now=moment.now,
+            made=self._made(moment, view.materialization_id),
+            reasons=reasons,
+            root=None if stale is None else self._root(moment, stale),
+            inputs=one.inputs,
+            not_run=self._not_run(moment, asset_key, view, row),
+            hint=_hint(view),
+        )
+
+    def _by_upstream(self, moment: Moment, view: PartitionView) -> StalePartition | None:
+        if view.undefined or not moment.known.graph.upstream(view.asset_key):
+            return None
+        rows = self._staleness.find([view.asset_key], as_of=moment.as_of, now=moment.now, transitive=True).rows
+        return next((one for one in rows if one.partition_key == view.partition_key), None)
+
+    def _made(self, moment: Moment, materialization_id: str | None) -> Made | None:
+        if materialization_id is None:
+            return None
+        rows = moment.snapshot.query(_MADE, {"materialization_id": materialization_id}).dicts()
+        known = {} if not rows else {name: rows[0][name] for name in Made.__struct_fields__}
+        return Made(**{**known, "materialization_id": materialization_id})
+
+    def _grounds(
+        self,
+        moment: Moment,
+        asset_key: str,
+        reasons: list[Reason],
+        row: dict[str, Any],
+        inputs: list[InputState],
+    ) -> list[Grounds]:
+        found = []
+        for code, since in reasons:
+            guilty = [one for one in inputs if one.changed_at is not None] if code == "UPSTREAM_CHANGED" else []
+            found.append(
+                Grounds(code=code, since=since, sentence=_because(moment, asset_key, code, row, guilty), inputs=guilty)
+            )
+        return found
+
+    def _root(self, moment: Moment, stale: StalePartition) -> Cause | None:
+        if stale.root_asset_key is None:
+            return None
+        key = stale.root_partition_key or ""
+        label = moment.known.spec(stale.root_asset_key).partitions.short_key(PartitionKey.parse(key))
+        return Cause(
+            asset_key=stale.root_asset_key,
+            partition_key=key,
+            partition=label,
+            code=stale.root_reason_code or stale.reason_code,
+        )
+
+    def _not_run(self, moment: Moment, asset_key: str, view: PartitionView, row: dict[str, Any]) -> list[Obstacle]:
+        if view.undefined:
+            return [
+                Obstacle(code="UNDEFINED", sentence="the definition does not have it any more: nothing runs for it")
+            ]
+        key = PartitionKey.parse(view.partition_key)
+        found = Activity(self._project, moment, asset_key, key).found(row)
+        if view.status == Status.MATERIALIZED:
+            return found
+        if "frozen" in view.overlays:
+            found.append(Obstacle(code="FROZEN", sentence="is frozen: it is left out of what should run"))
+        if view.window_end is not None and view.window_end > moment.now:
+            begun = view.window_start is not None and view.window_start <= moment.now
+            found.append(
+                Obstacle(
+                    code="NOT_ENDED",
+                    sentence=f"its window {'has not ended' if begun else 'has not begun'} yet",
+                    until=view.window_end,
+                )
+            )
+        if view.status == Status.NEVER_MATERIALIZED:
+            for upstream, absent in missing_inputs(self._project, moment, asset_key, key).items():
+                label = absent.describe()
+                names = f"{upstream} {label}".strip()
+                what = "is" if absent.count == 1 else "are"
+                found.append(
+                    Obstacle(
+                        code="INPUTS_MISSING", sentence=f"reads {names}, which {what} not there", because_of=[names]
+                    )
+                )
+        if not any(one.run_id for one in found):
+            since = "" if view.status == Status.NEVER_MATERIALIZED else " since"
+            found.insert(0, Obstacle(code="NEVER_ASKED_FOR", sentence=f"no run was asked for it{since}"))
+        return found
+
+    # ── an asset ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def asset(self, asset: str, *, as_of: datetime | str | None = None) -> AssetWhy:
+        moment = look_at(self._project, as_of)
+        asset_key = moment.known.graph.resolve(asset)
+        (states,) = states_of(self._project, moment, [asset_key]).values()
+        rows = self._staleness.find([asset_key], as_of=as_of, transitive=True, now=moment.now).rows
+        definition = states.definition
+        by_code: dict[str, list[StalePartition]] = {}
+        roots: Counter[tuple[str, str]] = Counter()
+        origins: dict[tuple[str, str], set[str]] = {}
+        for one in rows:
+            for code, _ in one.reasons:
+                by_code.setdefault(code, []).append(one)
+            if one.root_asset_key is not None:
+                root = (one.root_asset_key, one.root_reason_code or one.reason_code)
+                roots[root] += 1
+                origins.setdefault(root, set()).add(one.root_partition_key or "")
+        summary = summary_of(states)
+        return AssetWhy(
+            summary=summary,
+            sentence=_asset_sentence(summary, len(rows)),
+            now=moment.now,
+            reasons=[
+                {
+                    "code": code,
+                    "partitions": len(found),
+                    "since": min(since for one in found for each, since in one.reasons if each == code),
+                    "described": _described(definition, [one.partition_key for one in found]),
+                }
+                for code, found in sorted(by_code.items(), key=lambda item: -len(item[1]))
+            ],
+            roots=[
+                {
+                    "asset_key": root,
+                    "code": code,
+                    "partitions": count,
+                    "described": _described(moment.known.spec(root).partitions, origins[root, code]),
+                }
+                for (root, code), count in roots.most_common()
+            ],
+            failures=self._failures(moment, asset_key),
+            missing=self._missing(moment, asset_key, states.missing),
+            hint=f"servo plan --stale {asset_key}" if rows or summary.missing else None,
+        )
+
+    def _failures(self, moment: Moment, asset_key: str) -> list[dict[str, Any]]:
+        """What the newest failures were, by their first lines."""
+        rows = moment.snapshot.query(_FAILURES, {"asset_id": moment.known.asset_id(asset_key)}).dicts()
+        found: dict[str, list[str]] = {}
+        definition = moment.known.spec(asset_key).partitions
+        for row in rows:
+            error = error_of(self._project, row, row["partition_key"]) or "nobody said why"
+            label = definition.short_key(PartitionKey.parse(row["partition_key"]))
+            found.setdefault(error.strip().partition("\n")[0], []).append(label)
+        return [{"error": error, "partitions": len(keys), "newest": keys[0]} for error, keys in found.items()]
+
+    def _missing(self, moment: Moment, asset_key: str, missing: Any) -> list[dict[str, Any]]:
+        """What is missing, by whether it could run: what reads something that is not there has to wait."""
+        if not missing:
+            return []
+        known, ready = moment.known, missing
+        found = []
+        upstreams = list(dict.fromkeys(known.graph.upstream(asset_key)))
+        there = states_of(self._project, moment, upstreams, stale={}) if upstreams else {}
+        for upstream, states in there.items():
+            mapping = known.graph.mapping(upstream, asset_key)
+            needed = mapping.upstream(missing, states.definition, moment.now)
+            absent = needed & (states.statuses[Status.NEVER_MATERIALIZED] | (needed - states.all))
+            blocked = mapping.downstream(absent, missing.partitions, moment.now) & missing if absent else None
+            if blocked:
+                ready = ready - blocked
+                found.append(
+                    {
+                        "why": f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there",
+                        "partitions": blocked.count,
+                        "described": blocked.describe(),
+                    }
+                )
+        if ready:
+            found.insert(0, {"why": "could run now", "partitions": ready.count, "described": ready.describe()})
+        return found
+
+
+# ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
+    if view.undefined:
+        return "a partition of an earlier definition"
+    match view.status:
+        case Status.NEVER_MATERIALIZED:
+            return "there is no data" + ("" if view.last_attempt_outcome is None else ", though it was tried")
+        case Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED:
+            return "there is data, and a later attempt to make it anew failed"
+        case Status.STALE:
+            return "there is data, which would come out differently today"
+    if by_upstream_alone:
+        return "there is data; it is what it was made from that is stale"
+    return "there is data, and nothing that it was made from has changed"
+
+
+def _because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guilty: list[InputState]) -> str:
+    spec = moment.known.spec(asset_key)
+    match code:
+        case "INVALIDATED":
+            by, why = row.get("invalidated_by"), row.get("invalidation_reason")
+            return f"{by or 'somebody'} declared it stale" + (f": {why}" if why else "")
+        case "CODE_CHANGED":
+            return f"made by code {row.get('last_materialization_code_version')}, deployed now is {spec.code_version}"
+        case "UPSTREAM_CHANGED":
+            unread = sum(one.state == "unread" for one in guilty)
+            parts = [f"{len(guilty) - unread:,} of its inputs changed" if len(guilty) > unread else ""]
+            parts.append(f"{unread:,} came that it has not read" if unread else "")
+            return ", ".join(filter(None, parts)) or "an input changed"
+        case "FRESHNESS_POLICY":
+            return f"it may be {spec.freshness} old, and was made {row.get('last_materialization_at')}"
+        case "UPSTREAM_STALE":
+            return "something that it was made from is stale itself"
+    return code
+
+
+def _hint(view: PartitionView) -> str | None:
+    if view.undefined or view.status == Status.MATERIALIZED or "running" in view.overlays or "queued" in view.overlays:
+        return None
+    if "waiting_approval" in view.overlays:
+        return "servo checkpoint list"
+    at = f"@{view.partition}" if view.partition else ""
+    return f"servo materialize '{view.asset_key}{at}'"
+
+
+def _asset_sentence(summary: AssetSummary, outdated: int) -> str:
+    said = []
+    if outdated:
+        said.append(f"{outdated:,} stale")
+    if summary.missing:
+        said.append(f"{summary.missing:,} missing")
+    if summary.attempt_failed:
+        said.append(f"{summary.attempt_failed:,} failed at the last attempt")
+    good = f"{summary.statuses[Status.MATERIALIZED]:,} of {summary.expected:,} partitions are as they should be"
+    return good if not said else f"{good}; {', '.join(said)}"
+
+
+def _described(definition: Any, keys: Any) -> str:
+    inside = [key for key in map(PartitionKey.parse, keys) if key in definition]
+    return str(definition.set_of(inside).describe()) if inside else ""

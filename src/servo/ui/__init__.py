@@ -1,0 +1,1 @@
+"""How things look: from data to text with colours, for whatever draws it. Nothing here asks or writes anything."""

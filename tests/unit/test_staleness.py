@@ -1,0 +1,244 @@
+"""Staleness case by case: which partitions, since when, why, and what at the bottom of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from servo.errors import AssetNotFound
+from servo.partitions import Daily, Dynamic, Monthly, Static
+from servo.partitions.mappings import All, Last
+from servo.projections.manifest import decode, encode
+from servo.runtime.staleness import Staleness, StalePartition
+from tests.support.catalogs import spec
+from tests.support.stale_world import Hands
+
+HOUR = timedelta(hours=1)
+DAYS = [f"date=d:{date(2025, 1, 1) + timedelta(days=n)}" for n in range(60)]
+JANUARY, FEBRUARY = "month=d:2025-01-01", "month=d:2025-02-01"
+
+
+@pytest.fixture
+def hands(tmp_path: Path) -> Iterator[Hands]:
+    hands = Hands(tmp_path)
+    yield hands
+    hands.project.close()
+
+
+def _stale(hands: Hands, **how: object) -> dict[tuple[str, str], StalePartition]:
+    found = Staleness(hands.project).find(**how)  # type: ignore[arg-type]
+    return {(row.asset_key.removeprefix("shop/"), row.partition_key): row for row in found.rows}
+
+
+def _months(hands: Hands) -> None:
+    """Days, months of days, and one number of all months; all computed in March."""
+    hands.pass_time(timedelta(days=60))
+    hands.deploy(
+        spec("days", Daily("date", start="2025-01-01")),
+        spec("months", Monthly("month", start="2025-01-01"), ["days"]),
+        spec("total", None, ["months"]),
+    )
+    hands.run("shop/days", DAYS, [f"h{n}" for n in range(60)])
+    hands.run("shop/months", [JANUARY, FEBRUARY], ["jan", "feb"])
+    hands.run("shop/total", [""], ["t"])
+
+
+def test_equal_content_makes_nothing_stale_and_other_content_exactly_what_reads_it(hands: Hands) -> None:
+    _months(hands)
+    assert _stale(hands, transitive=True) == {}
+    hands.run("shop/days", [DAYS[9]], ["h9"])
+    assert _stale(hands, transitive=True) == {}, "the content is the same"
+    hands.run("shop/days", [DAYS[9]], ["other"])
+    changed_at = hands.now
+    assert [*_stale(hands)] == [("months", JANUARY)]
+    found = _stale(hands, transitive=True)
+    assert [*found] == [("months", JANUARY), ("total", "")]
+    month, total = found.values()
+    assert (month.reason_code, month.stale_since, month.root_asset_key) == ("UPSTREAM_CHANGED", changed_at, None)
+    assert (total.reason_code, total.stale_since) == ("UPSTREAM_STALE", changed_at)
+    root = (total.root_asset_key, total.root_partition_key, total.root_reason_code)
+    assert root == ("shop/months", JANUARY, "UPSTREAM_CHANGED")
+    hands.run("shop/days", [DAYS[9]], ["h9"])
+    assert _stale(hands, transitive=True) == {}, "the content is what was read again"
+    hands.run("shop/days", [DAYS[9]], ["third"])
+    assert _stale(hands)["months", JANUARY].stale_since == hands.now, "not since the stretch that is over"
+
+
+def test_only_what_depends_on_the_rebuilt_with_other_content_follows(hands: Hands) -> None:
+    """Early cut-off: the month is computed again and comes out the same, so the total stays fresh."""
+    _months(hands)
+    hands.run("shop/days", [DAYS[9]], ["other"])
+    hands.run("shop/months", [JANUARY], ["jan"])
+    assert _stale(hands, transitive=True) == {}
+
+
+def test_a_month_is_stale_when_another_of_its_days_arrives(hands: Hands) -> None:
+    hands.pass_time(timedelta(days=30))
+    hands.deploy(
+        spec("days", Daily("date", start="2025-01-01")),
+        spec("months", Monthly("month", start="2025-01-01"), ["days"]),
+    )
+    hands.run("shop/days", DAYS[:31], ["h"] * 31)
+    hands.run("shop/days", [DAYS[31]], ["h"])
+    hands.run("shop/months", [JANUARY, FEBRUARY], ["jan", "feb"])
+    built = hands.now
+    hands.pass_time(HOUR)
+    hands.run("shop/days", [DAYS[32]], ["h"])
+    arrived = hands.now
+    row = _stale(hands)["months", FEBRUARY]
+    assert (row.reason_code, row.stale_since) == ("UPSTREAM_CHANGED", arrived)
+    assert [*_stale(hands)] == [("months", FEBRUARY)]
+    assert _stale(hands, as_of=built) == {}
+    states = {one.partition_key: one for one in Staleness(hands.project).inputs("shop/months", FEBRUARY)}
+    assert (states[DAYS[31]].state, states[DAYS[32]].state, states[DAYS[33]].state) == ("same", "unread", "missing")
+    assert states[DAYS[32]].changed_at == arrived
+
+
+def test_the_last_window_takes_over_when_it_has_ended(hands: Hands) -> None:
+    """What was read and is no longer given does not count any more; what is given counts from its end on."""
+    hands.deploy(spec("days", Daily("date", start="2025-01-01")), spec("newest", None, {"days": Last()}))
+    hands.run("shop/days", [DAYS[27], DAYS[28]], ["a", "b"])  # the 29th is not over yet
+    hands.run("shop/newest", [""], ["n"])
+    assert _stale(hands) == {}
+    hands.run("shop/days", [DAYS[27]], ["changed"])
+    assert [*_stale(hands)] == [("newest", "")]
+    hands.pass_time(timedelta(days=1))
+    midnight = datetime(2025, 1, 30, tzinfo=UTC)
+    assert _stale(hands)["newest", ""].reasons == (("UPSTREAM_CHANGED", midnight),)
+
+
+def test_code_is_changed_since_the_last_time_that_it_was(hands: Hands) -> None:
+    moments = []
+    for code in ("v1", "v2", "v1", "v3"):
+        hands.deploy(spec("a", Static("region", ["eu", "us"]), code_version=code))
+        moments.append(hands.now)
+        if code == "v1" and len(moments) == 1:
+            hands.run("shop/a", ["region=s:ZXU"], ["h"])
+        hands.pass_time(HOUR)
+    row = _stale(hands)["a", "region=s:ZXU"]
+    assert row.reasons == (("CODE_CHANGED", moments[3]),)
+    assert _stale(hands, as_of=moments[1])["a", "region=s:ZXU"].stale_since == moments[1]
+    assert _stale(hands, as_of=moments[2]) == {}
+
+
+def test_a_partition_is_not_stale_before_it_is_current(hands: Hands) -> None:
+    hands.deploy(spec("a"), spec("b", None, ["a"], freshness=timedelta(days=1)))
+    hands.run("shop/a", [""], ["one"])
+    hands.run("shop/b", [""], ["b1"])
+    hands.pass_time(2 * HOUR)
+    hands.run("shop/a", [""], ["two"])
+    hands.run("shop/b", [""], ["b2"])
+    assert _stale(hands) == {}
+    hands.pass_time(30 * HOUR)
+    hands.roll_back("shop/b", "", 0)
+    back = hands.now
+    row = _stale(hands)["b", ""]
+    assert row.reasons == (("UPSTREAM_CHANGED", back), ("FRESHNESS_POLICY", back))
+
+
+def test_invalidated_frozen_and_made_by_hand(hands: Hands) -> None:
+    regions = {name: f"region=s:{text}" for name, text in (("eu", "ZXU"), ("us", "dXM"))}
+    hands.deploy(spec("a", Static("region", ["eu", "us"])), spec("b", Static("region", ["eu", "us"]), ["a"]))
+    hands.run("shop/a", list(regions.values()), ["h", "h"])
+    hands.mark("shop/b", list(regions.values()), "MATERIALIZED")
+    assert _stale(hands) == {}, "who makes something by hand is taken to have read what was there"
+    hands.invalidate("shop/b", [regions["eu"]])
+    hands.invalidate("shop/a", [regions["us"]])
+    assert {place: row.reason_code for place, row in _stale(hands).items()} == {
+        ("a", regions["us"]): "INVALIDATED",
+        ("b", regions["eu"]): "INVALIDATED",
+    }
+    hands.mark("shop/b", [regions["eu"]], "FROZEN")
+    assert [*_stale(hands)] == [("a", regions["us"])]
+    hands.mark("shop/b", [regions["eu"]], "THAWED")
+    assert len(_stale(hands)) == 2
+
+
+def test_ten_thousand_inputs_are_told_apart(hands: Hands) -> None:
+    keys = [f"date=d:{date(1990, 1, 1) + timedelta(days=n)}" for n in range(10_001)]
+    hands.deploy(spec("days", Daily("date", start="1990-01-01")), spec("all", None, {"days": All()}))
+    hands.run("shop/days", keys[:10_000], [f"h{n}" for n in range(10_000)])
+    hands.run("shop/all", [""], ["t"])
+    staleness = Staleness(hands.project)
+    assert staleness.counts() == {}
+    hands.run("shop/days", [keys[5_000]], ["h5000"])
+    assert staleness.counts() == {}
+    hands.run("shop/days", [keys[9_999]], ["other"])
+    assert staleness.counts() == {"shop/all": 1}
+    hands.run("shop/days", [keys[9_999]], ["h9999"])
+    assert staleness.counts() == {}
+    hands.run("shop/days", [keys[10_000]], ["new"])
+    assert staleness.counts() == {"shop/all": 1}
+    assert _stale(hands)["all", ""].stale_since == hands.now
+    changed = [one for one in staleness.inputs("shop/all", "") if one.changed_at is not None]
+    assert [(one.partition_key, one.state) for one in changed] == [(keys[10_000], "unread")]
+
+
+def test_values_that_are_taken_away_are_nobodys_input(hands: Hands) -> None:
+    """Definitions of the day: what they do not have is neither stale nor read."""
+    hands.deploy(spec("a", Static("region", ["eu", "us"])), spec("b", Static("region", ["eu", "us"]), ["a"]))
+    keys = ["region=s:ZXU", "region=s:dXM"]
+    hands.run("shop/a", keys, ["h", "h"])
+    hands.run("shop/b", keys, ["h", "h"])
+    hands.run("shop/a", keys, ["other", "other"])
+    before = hands.now
+    hands.deploy(spec("a", Static("region", ["eu"])), spec("b", Static("region", ["eu"]), ["a"]))
+    assert [*_stale(hands)] == [("b", keys[0])]
+    assert [*_stale(hands, as_of=before)] == [("b", keys[0]), ("b", keys[1])]
+    assert {key: found.count for key, found in Staleness(hands.project).sets().items()} == {"shop/b": 1}
+
+
+def test_an_asset_that_is_not_there_is_named(hands: Hands) -> None:
+    hands.deploy(spec("a", Dynamic("customer")))
+    with pytest.raises(AssetNotFound, match="shop/b"):
+        Staleness(hands.project).find(["shop/b"])
+
+
+# ── what is on disk ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_projections_of_an_older_fold_are_made_anew(hands: Hands) -> None:
+    """A version that was made before a table was there must not pass for one in which nothing happened."""
+    hands.deploy(spec("a"))
+    hands.run("shop/a", [""], ["h"])
+    hands.deploy(spec("a", code_version="2"))
+    hands.compact()
+    store = hands.project.store
+    (path,) = sorted((store.root / "manifests").glob("*.json"))[-1:]
+    old = decode(path.read_bytes(), path.name)
+    tables = {name: files for name, files in old.tables.items() if name not in ("asset_versions", "rollbacks")}
+    store.publish(msgspec.structs.replace(old, version=old.version + 1, tables=tables, fold=1))
+    (path,) = sorted((store.root / "manifests").glob("*.json"))[-1:]
+    assert b'"fold": 1' in path.read_bytes() or b"fold" not in path.read_bytes()
+    assert decode(encode(old).replace(b'"fold": 2', b'"folded": 2'), "older").fold == 1
+    assert [row.reason_code for row in _stale(hands).values()] == ["CODE_CHANGED"]
+    hands.compact()
+    assert store.current().is_complete
+    assert store.current().watermark == old.watermark
+    assert "asset_versions" in store.current().tables
+    assert [row.reason_code for row in _stale(hands).values()] == ["CODE_CHANGED"]
+
+
+@pytest.mark.parametrize("damage", ["pointer", "rows", "gone"])
+def test_a_sweep_that_is_damaged_is_done_without(hands: Hands, damage: str) -> None:
+    _months(hands)
+    staleness = Staleness(hands.project)
+    staleness.sweep()
+    hands.run("shop/days", [DAYS[9]], ["other"])
+    folder = hands.project.store.root / "staleness"
+    (rows,) = folder.glob("*.parquet")
+    match damage:
+        case "pointer":
+            (folder / "CURRENT").write_bytes(b"{}")
+        case "rows":
+            rows.write_bytes(rows.read_bytes()[:-9])
+        case _:
+            rows.unlink()
+    assert Staleness(hands.project).counts() == {"shop/months": 1}
+    assert staleness.counts() == {"shop/months": 1}
+    staleness.sweep()
+    assert Staleness(hands.project).counts() == {"shop/months": 1}
