@@ -169,6 +169,9 @@ def test_cancelling_the_run_ends_it(shop: Site) -> None:
         Checkpoints(shop.project).reject(name, reason="late", actor=ANNA)
     assert begun.current() == []
     assert shop.data.vacuum(dry_run=False) == []
+    # Nobody can publish it any more: what was staged goes once its grace is over.
+    ahead(shop, days=30)
+    assert len(shop.data.vacuum(dry_run=False)) == len(begun.keys)
 
 
 def test_whoever_is_asked_for_roles_decides_who_may(shop: Site) -> None:

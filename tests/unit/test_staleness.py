@@ -106,8 +106,13 @@ def test_the_last_window_takes_over_when_it_has_ended(hands: Hands) -> None:
     assert _stale(hands) == {}
     hands.run("shop/days", [DAYS[27]], ["changed"])
     assert [*_stale(hands)] == [("newest", "")]
+    hands.run("shop/newest", [""], ["n"])
+    staleness = Staleness(hands.project)
+    staleness.sweep()
+    assert staleness.counts() == {}
     hands.pass_time(timedelta(days=1))
     midnight = datetime(2025, 1, 30, tzinfo=UTC)
+    assert staleness.counts() == {"shop/newest": 1}, "nothing has happened since the sweep but that time has passed"
     assert _stale(hands)["newest", ""].reasons == (("UPSTREAM_CHANGED", midnight),)
 
 

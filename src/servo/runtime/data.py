@@ -38,9 +38,11 @@ _HISTORY = """
 # Whatever waits for an approval may become current at any moment.
 _EVERYTHING = """
     SELECT m.asset_id, m.partition_key, m.materialization_id,
-           coalesce(m.materialization_id = s.materialization_id, false) OR m.published_at IS NULL AS stays
+           coalesce(m.materialization_id = s.materialization_id, false) OR m.published_at IS NULL AS stays,
+           m.published_at IS NULL AND r.finished_version IS NOT NULL AS refused
     FROM materializations m
     LEFT JOIN partition_status s ON s.asset_id = m.asset_id AND s.partition_key = m.partition_key
+    LEFT JOIN runs r ON r.run_id = m.run_id
     ORDER BY m.asset_id, m.partition_key, m.materialization_id DESC
 """
 _OLDEST_ATTEMPT = """
@@ -177,7 +179,10 @@ class Data:
         # Before the look at the ledger: what is made after it is not known to it, and must not look abandoned.
         now = project.clock()
         snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
-        made = snapshot.query(_EVERYTHING).rows
+        everything = snapshot.query(_EVERYTHING).rows
+        made = [row for row in everything if not row[4]]
+        # Staged for an approval that was refused or never came: its run is over, and nobody can publish it any more.
+        refused = {row[2] for row in everything if row[4]}
         unfinished = snapshot.query("SELECT run_id FROM runs WHERE finished_version IS NULL").rows
         [(begun,)] = snapshot.query(_OLDEST_ATTEMPT).rows
         grace = timedelta(hours=project.settings.retention.grace_hours)
@@ -185,9 +190,13 @@ class Data:
         settled = now if begun is None else min(now, begun)
         return vacuum(
             project.storage,
-            referenced={materialization_id for _, _, materialization_id, _ in made},
+            referenced={row[2] for row in everything},
             # What an audit report cites is kept, whatever retention says.
-            released=_released(made, project.settings.retention, now, before=settled - grace) - cited,
+            released=(
+                _released(made, project.settings.retention, now, before=settled - grace)
+                | {one for one in refused if ulid_time(one) <= settled - grace}
+            )
+            - cited,
             working={run_id for (run_id,) in unfinished},
             now=settled,
             grace=grace,
@@ -276,7 +285,7 @@ def _released(
     released: set[str] = set()
     for _, versions in groupby(made, key=lambda row: row[:2]):
         newer: str | None = None
-        for number, (_, _, materialization_id, stays) in enumerate(versions):
+        for number, (_, _, materialization_id, stays, _) in enumerate(versions):
             replaced = newer is not None and ulid_time(newer) <= before
             newer = materialization_id
             many = retention.versions is not None and number >= retention.versions
