@@ -162,3 +162,16 @@ def _on_a_terminal(path: Path, columns: int, *arguments: str) -> str:
 
 def _plain(text: str) -> str:
     return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text).replace("\r", "")
+
+
+def test_a_sweep_changes_no_answer(shop: Folder) -> None:
+    _invalidate(shop, "date=d:2025-01-02")
+    before = shop.json("partition", "stale", "--transitive")
+    assert [one["partition"] for one in before["partitions"]], "there is something to be found again"
+    swept = shop.json("partition", "sweep")["watermark"]
+    assert swept["position"] == before["watermark"]["position"]
+    assert shop.json("partition", "stale", "--transitive") == before
+    _invalidate(shop, "date=d:2025-01-04")
+    assert shop.json("partition", "stale")["total"] == before["total"] + 1 - len(
+        [one for one in before["partitions"] if one["asset_key"] != "shop/numbers"]
+    )

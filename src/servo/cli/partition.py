@@ -11,7 +11,7 @@ from servo.cli.opening import actor, data, project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
-from servo.cli.partition_status import list_partitions, mark, stale, status, why
+from servo.cli.partition_status import list_partitions, mark, stale, status, sweep, why
 from servo.cli.states import counted
 from servo.cli.values import moment, plain
 
@@ -21,7 +21,7 @@ def partition() -> None:
     """The status of partitions, why it is so, their history, and the values of dynamic dimensions."""
 
 
-for command in (list_partitions, status, stale, why, mark):
+for command in (list_partitions, status, stale, why, mark, sweep):
     partition.add_command(command)
 
 

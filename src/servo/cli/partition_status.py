@@ -303,6 +303,23 @@ def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str |
     coloured_table(names, rows, footer + (f"; {more:,} more, see --limit" if more else ""))
 
 
+@click.command()
+@json_option
+def sweep(as_json: bool) -> None:
+    """Keep what is stale in a file beside the projections, so that the next answers look only at what is new.
+
+    The answers are the same with and without it.
+    """
+    from servo.runtime.staleness import Staleness
+
+    with project(as_json=as_json) as opened:
+        known = Staleness(opened).sweep()
+    if as_json:
+        echo_json({"watermark": plain_struct(known)})
+    else:
+        click.echo(f"✓ swept up to event {known.position:,}")
+
+
 # ── why ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
