@@ -349,6 +349,10 @@ def test_what_should_run_now(told: Telling) -> None:
     # Selections know the word.
     runs = Runs(told.project)
     assert runs.plan(["orders and status:stale"]).partition_count == 1
+    before = (told.path / "definitions.py").read_text()
+    (told.path / "definitions.py").write_text(before + "\n\n@asset\ndef new(context): ...\n")
+    assert "shop/new" not in {task.asset_key for task in runs.plan(["status:stale"]).tasks}
+    (told.path / "definitions.py").write_text(before)
 
     requested = runs.request_chosen(
         lambda known: what_is_due(told.project, known, ["orders"]).wanted, actor="person:alice"

@@ -18,9 +18,11 @@ from servo.cli.states import counted
 
 if TYPE_CHECKING:
     from servo.runtime.progress import RunProgress
+    from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
 
 _LOOK_SECONDS = 1.0  # between two looks at whether there is anything left to do
+_ALL = 1_000_000
 _WORK = ("READY", "RUNNING", "RETRY_WAIT")
 _UNDER_WAY = ("PLANNED", "RUNNING", "CANCELLING")
 
@@ -66,7 +68,7 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
     def idle() -> bool:
         planning = any(holder.kind == "control" for holder in opened.leases.live())
         waiting = (*_UNDER_WAY, "REQUESTED") if planning else _UNDER_WAY
-        under_way = [runs.progress(row["run_id"]) for status in waiting for row in runs.list(status=status)]
+        under_way = [runs.progress(run_id) for run_id in _runs(runs, waiting)]
         # What waits for a person may wait for days, and nothing is left to do for a worker. Neither is where all that
         # is left is to be decided, and nobody is there to decide it.
         return all(run.parked or not (planning or _computable(run)) for run in under_way)
@@ -89,8 +91,11 @@ def _undecided(opened: Project) -> int:
     if any(holder.kind == "control" for holder in opened.leases.live()):
         return 0
     runs = Runs(opened)
-    rows = [row for status in (*_UNDER_WAY, "REQUESTED") for row in runs.list(status=status)]
-    return sum(not runs.progress(row["run_id"]).parked for row in rows)
+    return sum(not runs.progress(run_id).parked for run_id in _runs(runs, (*_UNDER_WAY, "REQUESTED")))
+
+
+def _runs(runs: Runs, statuses: tuple[str, ...]) -> list[str]:
+    return [row["run_id"] for status in statuses for row in runs.list(status=status, limit=_ALL)]
 
 
 def _computable(run: RunProgress) -> bool:

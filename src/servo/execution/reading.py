@@ -58,7 +58,7 @@ class StoredInputs:
 
 
 def stored(spark: SparkSession, schema: StructType) -> DataFrameReader:
-    """A reader of what Servo wrote: a page that is no longer what was written is an error, wherever it is stored."""
+    """A reader of what Servo wrote: data pages that are no longer what was written are an error, wherever they are."""
     return spark.read.schema(schema).option("parquet.page.verify-checksum.enabled", "true")
 
 

@@ -87,10 +87,8 @@ class ParquetStorage:
         files = [path for place in places for path in self._data_files(place)]
         yield pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
         for path in files:
-            with self._whole(path), self._files.open(path) as opened, _parquet(opened) as file:
-                wanted = [name for name in schema.names if name in file.schema_arrow.names]
-                for batch in file.iter_batches(columns=wanted):
-                    yield _aligned(batch, schema)
+            for batch in self._batches(path, schema):
+                yield _aligned(batch, schema)
 
     def measure(self, place: Place) -> tuple[int, int]:
         """Number and bytes of the data files that are there; nothing there is (0, 0)."""
@@ -116,19 +114,33 @@ class ParquetStorage:
                             self._files.remove(path)
         return swept
 
+    def _batches(self, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+        with self._files.open(path) as opened:
+            with self._whole(path):
+                file = _parquet(opened)
+                wanted = [name for name in schema.names if name in file.schema_arrow.names]
+                batches = file.iter_batches(columns=wanted)
+            with file:
+                while True:
+                    with self._whole(path):
+                        batch = next(batches, None)
+                    if batch is None:
+                        return
+                    yield batch
+
     @contextmanager
     def _whole(self, path: str) -> Iterator[None]:
         """Say of a file that is not what was written that it is not."""
         try:
             yield
-        except (OSError, pa.ArrowException) as problem:
+        except (OSError, pa.ArrowInvalid) as problem:
             raise StorageFailed(
-                f"{self._files.address(path)} is damaged: {problem}",
+                f"{self._files.address(path)} is damaged, or cannot be read: {problem}",
                 hint="materialize the partition again, or roll back to a version that is whole",
             ) from problem
 
     def _footer(self, path: str) -> pa.Schema:
-        with self._files.open(path) as opened, _parquet(opened) as file:
+        with self._files.open(path) as opened, self._whole(path), _parquet(opened) as file:
             return _typed(file.schema_arrow)
 
     def _folder(self, place: Place) -> str:

@@ -22,16 +22,19 @@ from servo.execution.output import dimension_types, require_schema
 from servo.execution.protocol import CheckResult, Log, Order, Outcome, PartitionResult, Staged, Staging, Storage
 from servo.execution.reading import Inputs, previous_schema, stored
 
-__all__ = ["Work"]
+__all__ = ["Work", "write_options"]
 
 _OPTIONS = {
     # Markers of a finished job say nothing that the ledger does not say, and would be moved along with the data.
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
-    # On a local disk, no second file with the checksums of each: Parquet has them in its pages, see `stored`, and a
-    # file takes longer to make than a small partition does to write.
+    "parquet.page.write-checksum.enabled": "true",
+}
+# On a local disk, no second file with the checksums of each: Parquet has them in its pages, see `stored`, and a file
+# takes longer to make than a small partition does to write. Only there: other file systems keep what they are given,
+# and use the local one themselves.
+_LOCAL_OPTIONS = {
     "fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
     "fs.file.impl.disable.cache": "true",
-    "parquet.page.write-checksum.enabled": "true",
 }
 _LONGEST = 2_000
 
@@ -64,7 +67,7 @@ class Work:
         return schema
 
     def write(self, frame: DataFrame, address: str, *split: str) -> None:
-        writer = frame.write.options(**_OPTIONS)
+        writer = frame.write.options(**write_options(address))
         if split:
             writer = writer.partitionBy(*split)
         writer.parquet(address)
@@ -134,6 +137,11 @@ class Work:
     def labels(self, indexes: Sequence[int]) -> str:
         shown = self.label(indexes[0]) or self.order.asset.spec.key
         return shown if len(indexes) == 1 else f"{shown} and {len(indexes) - 1} more"
+
+
+def write_options(address: str) -> dict[str, str]:
+    """What a write to an address is told besides its data."""
+    return _OPTIONS | (_LOCAL_OPTIONS if address.startswith("file:") else {})
 
 
 def discard(staging: Staging, name: str | None = None) -> None:

@@ -57,7 +57,8 @@ class Reader:
         self._cached: tuple[tuple[int, int], Snapshot] | None = None
         self._past: tuple[tuple[int, int], Snapshot] | None = None
         self._lock = threading.Lock()
-        self._folding: tuple[int, _Folding] | None = None  # of the newest version: what is new is added to it
+        # Of the newest version: what is new is added to it.
+        self._folding: tuple[tuple[int, str | None], _Folding] | None = None
         self._folding_lock = threading.Lock()
         self._spares = engine.Spares()
 
@@ -130,13 +131,13 @@ class Reader:
         with self._folding_lock:
             version, folding = self._folding or (None, _Folding(manifest.watermark))
             self._folding = None  # unless all goes well
-            if version != manifest.version or folding.watermark.position > self._history.head().position:
+            if version != _name(manifest) or folding.watermark.position > self._history.head().position:
                 folding = _Folding(manifest.watermark)
             for step in self._steps(folding.watermark.position, until, size, folding.bytes):
                 folding.add(step)
                 if time.monotonic() > deadline:
                     break
-            self._folding = (manifest.version, folding)
+            self._folding = (_name(manifest), folding)
             return _Folded(folding.tail(), folding.watermark, dict(folding.spoken))
 
     def _steps(self, after: int, until: int, size: float, total: int = 0) -> Iterator[list[RecordedEvent]]:
@@ -275,3 +276,8 @@ def _append(parts: list[pa.Table], part: pa.Table) -> None:
         from servo.projections.arrow import joined  # noqa: PLC0415 (as above)
 
         parts[:] = [joined(parts).combine_chunks()]
+
+
+def _name(manifest: Manifest) -> tuple[int, str | None]:
+    """What tells a version from others, also where the numbers began anew."""
+    return manifest.version, manifest.watermark.event_id

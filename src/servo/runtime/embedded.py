@@ -95,8 +95,8 @@ def _is_dead(holder: Holder) -> bool:
 def require_workable(project: Project) -> None:
     """Say what a worker that is started here would fail of, before anything is asked of it."""
     if project.unbegun or not _somebody(project, "worker"):
-        _require_storage(project.settings)
         require_spark(project.settings.spark)
+        _require_storage(project.settings)
 
 
 def _require_storage(settings: Settings) -> None:

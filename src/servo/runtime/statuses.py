@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import cache
 
 from servo.assets.selection import select
 from servo.errors import InvalidSelection, LedgerNotFound
 from servo.fold.display import FAILED, MATERIALIZED
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
+from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.keysets import stored
 from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
@@ -20,8 +22,20 @@ _PATIENCE = 60.0  # seconds for the tail to be folded
 def partitions_by_status(project: Project, known: Catalog) -> Callable[[str, str], PartitionSet]:
     """What tells, for an asset and a status, which of its partitions are so now."""
 
+    @cache
+    def stale() -> dict[str, PartitionSet]:
+        """By asset id: what is deployed may be called otherwise than what is about to be."""
+        recorded = recorded_catalog(project)
+        return {recorded.asset_id(key): found for key, found in Staleness(project).sets().items()}
+
     def find(asset_key: str, status: str) -> PartitionSet:
         try:
+            if status == "stale":
+                project.ledger.head()  # a missing ledger is said before anything else
+                found = stale().get(known.asset_id(asset_key))
+                return (
+                    known.spec(asset_key).partitions.empty() if found is None else _as_defined(found, known, asset_key)
+                )
             return _found(project, known, asset_key, status)
         except LedgerNotFound:  # a plan can be looked at before there is any ledger
             partitions = known.spec(asset_key).partitions
@@ -53,9 +67,6 @@ def _found(project: Project, known: Catalog, asset_key: str, status: str) -> Par
             return definition.everything(project.clock()) - _where(project, known, asset_key, MATERIALIZED)
         case "failed":
             return _where(project, known, asset_key, FAILED)
-        case "stale":
-            found = Staleness(project).sets([asset_key]).get(asset_key)
-            return definition.empty() if found is None else _as_defined(found, known, asset_key)
     raise InvalidSelection(
         f"partitions cannot be selected by the status {status!r}",
         hint="use status:missing, status:failed or status:stale",
