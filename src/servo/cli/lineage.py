@@ -115,7 +115,9 @@ def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -
     servo lineage graph revenue 2025-01-15,eu -o revenue.svg
     servo lineage graph month_report --format mermaid
     """
-    chosen = "json" if as_json else shape or (_SUFFIXES.get(output.suffix.lower(), "tree") if output else "tree")
+    named = _SUFFIXES.get(output.suffix.lower(), "tree") if output else "tree"
+    # With a file to draw to, what is said as JSON is about the file.
+    chosen = "json" if as_json and output is None else shape or named
     found = _look("both", as_json=as_json, **asked)
     if chosen == "tree" and output is None:
         _show(found, as_json=False)

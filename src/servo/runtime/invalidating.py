@@ -220,7 +220,7 @@ def _again(first: tuple[str, PartitionsInvalidated], fact: PartitionsInvalidated
     event_id, said = first
     cause = said.downstream_of
     included = cause is not None and any(some.asset_id == cause.asset_id for some in said.sets)
-    if cause != fact.downstream_of or said.reason != fact.reason or (itself and not included):
+    if cause != fact.downstream_of or said.reason != fact.reason or itself != included:
         raise Conflict(
             f"the request id {said.invalidation_id!r:.80} was used for another invalidation, {event_id}",
             hint="give this one another id",
