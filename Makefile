@@ -16,7 +16,7 @@ PACKAGES := .venv/.packages
 PROJECT := .venv/.project
 
 # The core tiers need neither Spark nor a child process. The others start both, and wait for them more than they work:
-# three files at a time, each by one worker, since a file shares a session: they wait more than they compute. One after another: make test SLOW_WORKERS=0
+# three files at a time, each by one worker, since a file shares a session. One after another: make test SLOW_WORKERS=0
 CORE_TIERS := unit property contract
 CORE_WORKERS ?= 2
 SLOW_WORKERS ?= 3
