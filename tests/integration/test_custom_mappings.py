@@ -201,3 +201,38 @@ def _claim(shop: Shop) -> Claim:
         succeeded_before=0,
         lost_before=0,
     )
+
+
+BY_FILE = """
+    from servo import Daily, asset, mapping
+
+    days = Daily("date", start="2025-01-01")
+
+    def reads(asked, upstream):
+        return upstream.empty()
+
+    @asset(partitions=days)
+    def orders(context): ...
+
+    @asset(partitions=days, deps={"orders": mapping.Custom(reads)})
+    def sums(orders): ...
+"""
+_READ = """
+    from servo.runtime import load_settings, open_workspace
+    from servo.runtime.deploying import catalog
+    with open_workspace(load_settings()) as project:
+        known = catalog(project)
+        asked = known.spec("shop/sums").partitions.set_of(["2025-01-02"])
+        read = known.graph.mapping("shop/orders", "shop/sums")
+        print(read.upstream(asked, known.spec("shop/orders").partitions, project.clock()).count)
+"""
+
+
+def test_a_mapping_in_a_file_whose_name_is_no_modules_is_found_by_who_loads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "my-assets.py").write_text(dedent(BY_FILE))
+    (tmp_path / "servo.toml").write_text("namespace = 'shop'\n")
+    said = [
+        subprocess.run([sys.executable, "-c", dedent(code)], cwd=tmp_path, capture_output=True, text=True, check=False)
+        for code in (_DEPLOY, _READ)
+    ]
+    assert [(one.returncode, one.stdout) for one in said] == [(0, ""), (0, "0\n")], said[1].stderr

@@ -10,10 +10,11 @@ import msgspec
 
 from servo.errors import InvalidSettings
 
-__all__ = ["Target", "targets"]
+__all__ = ["Target", "file_of", "targets"]
 
 _NAMES = ("definitions", "assets")
 _FOLDERS = (".", "src")
+_BY_FILE = "servo_project_"  # how modules are called whose own name is no name, or somebody else's
 
 
 class Target(msgspec.Struct, frozen=True, kw_only=True):
@@ -71,7 +72,17 @@ def _target(file: Path, base: Path) -> Target:
     taken = sys.modules.get(parts[0])
     if is_name and (taken is None or _is_in(taken, base)):
         return Target(module=module, file=file.resolve(), name_is_free=True)
-    return Target(module=f"servo_project_{module}", file=file.resolve(), name_is_free=False)
+    return Target(module=f"{_BY_FILE}{module}", file=file.resolve(), name_is_free=False)
+
+
+def file_of(module: str, root: Path) -> Path | None:
+    """The file of a module that is imported by its file, given what it is called; None for others."""
+    if not module.startswith(_BY_FILE):
+        return None
+    parts = module.removeprefix(_BY_FILE).split(".")
+    places = [root.joinpath(folder, *parts) for folder in _FOLDERS]
+    files = [file for place in places for file in (place.with_name(f"{place.name}.py"), place / "__init__.py")]
+    return next((file.resolve() for file in files if file.is_file()), None)
 
 
 def _is_in(module: object, base: Path) -> bool:

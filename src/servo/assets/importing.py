@@ -14,6 +14,8 @@ from threading import RLock
 from types import ModuleType
 from typing import Any
 
+from servo.assets.finding import file_of
+
 __all__ = [
     "IMPORTING",
     "LIBRARIES",
@@ -52,9 +54,10 @@ def importable(root: Path) -> Iterator[None]:
         sys.dont_write_bytecode = bytecode
 
 
-def import_named(name: str) -> ModuleType:
-    """The module of that name."""
-    return import_file(name, _by_file[name]) if name in _by_file else importlib.import_module(name)
+def import_named(name: str, root: Path) -> ModuleType:
+    """The project's module of that name, also where its definitions were not loaded in this process."""
+    file = _by_file.get(name) or file_of(name, root)
+    return importlib.import_module(name) if file is None else import_file(name, file)
 
 
 def import_file(name: str, file: Path) -> ModuleType:

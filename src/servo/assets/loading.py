@@ -75,8 +75,13 @@ def load(place: Place) -> Definitions:
 
 def examine(place: Place) -> tuple[Definitions | None, list[Problem]]:
     """The project's definitions, or all that is wrong with them."""
+    with IMPORTING:
+        return _examined(place)
+
+
+def _examined(place: Place) -> tuple[Definitions | None, list[Problem]]:
     root = place.root.resolve()
-    with IMPORTING, collecting() as collected, importable(root):
+    with collecting() as collected, importable(root):
         failed = False
         problems = collected.problems
         forget()
@@ -84,7 +89,7 @@ def examine(place: Place) -> tuple[Definitions | None, list[Problem]]:
         for target in targets(root, place.definitions):
             try:
                 if target.name_is_free:
-                    import_named(target.module)
+                    import_named(target.module, root)
                 else:
                     import_file(target.module, target.file)
             except InvalidDefinition as problem:  # raised where nobody gathered, such as in another thread

@@ -106,11 +106,12 @@ def _imported_again(wanted: _Wanted) -> _Function:
 def _imported(root: Path, text: str) -> _Function:
     name, _, function = text.partition(":")
     try:
-        module = sys.modules.get(name)
-        if module is None:
-            with IMPORTING, importable(root):
-                module = import_named(name)
-                own_modules(root)
+        with IMPORTING:  # else it may be one that somebody is just importing
+            module = sys.modules.get(name)
+            if module is None:
+                with importable(root):
+                    module = import_named(name, root)
+                    own_modules(root)
         found = reduce(getattr, function.split("."), module)
     except (ImportError, AttributeError) as problem:
         hint = "write module:function, of a module in the project's folder"

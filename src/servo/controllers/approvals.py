@@ -191,24 +191,9 @@ def _read(source: InputPartitions, staged: TaskFinished, keys: list[str]) -> Inp
     if keys == staged.partitions.keys:
         return source
     place = {key: index for index, key in enumerate(staged.partitions.keys)}
-    reads: list[list[int]] = []
-    for key in keys:
-        output = place[key]
-        if source.edges is not None:
-            reads.append(source.edges[output] if output < len(source.edges) else [])
-        else:
-            reads.append([output] if output < len(source.keys) else [])
-    used = list(dict.fromkeys(index for row in reads for index in row))
-    if not used:
-        return None
-    number = {index: position for position, index in enumerate(used)}
-    aligned = reads == [[index] for index in used]
-    return InputPartitions(
-        asset_id=source.asset_id,
-        asset_key=source.asset_key,
-        keys=[source.keys[index] for index in used],
-        materialization_ids=[source.materialization_ids[index] for index in used],
-        edges=None if aligned else [[number[index] for index in row] for row in reads],
+    reads = [source.of_output(place[key]) for key in keys]
+    return InputPartitions.of_reads(
+        source.asset_id, source.asset_key, source.keys, source.materialization_ids, reads
     )
 
 

@@ -107,6 +107,35 @@ class InputPartitions(Value, frozen=True, kw_only=True):
         _require_keys(self.keys)
         _require_ulids(self.materialization_ids)
 
+    @classmethod
+    def of_reads(
+        cls,
+        asset_id: str,
+        asset_key: str,
+        keys: Sequence[str],
+        materialization_ids: Sequence[str],
+        reads: Sequence[Sequence[int]],
+    ) -> InputPartitions | None:
+        """Of these partitions those that some output read, where `reads[i]` are the indexes for output i; or None."""
+        used = list(dict.fromkeys(index for row in reads for index in row))
+        if not used:
+            return None
+        place = {index: number for number, index in enumerate(used)}
+        aligned = [list(row) for row in reads] == [[index] for index in used]
+        return cls(
+            asset_id=asset_id,
+            asset_key=asset_key,
+            keys=[keys[index] for index in used],
+            materialization_ids=[materialization_ids[index] for index in used],
+            edges=None if aligned else [[place[index] for index in row] for row in reads],
+        )
+
+    def of_output(self, output: int) -> list[int]:
+        """The indexes of what one output of the task read."""
+        if self.edges is None:
+            return [output] if output < len(self.keys) else []
+        return self.edges[output] if output < len(self.edges) else []
+
     def pairs(self, outputs: int) -> Iterator[tuple[int, int]]:
         """Every (output index, input index) of a task with that many outputs."""
         if self.edges is None:

@@ -128,17 +128,26 @@ class Reader:
 
     def _folded(self, manifest: Manifest, until: int, size: float, deadline: float) -> _Folded:
         """The tail of a version, up to a position or as far as there is time. Each event is folded but once."""
-        with self._folding_lock:
+        if not self._folding_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            # Somebody with more time is at it, and may be for long.
+            return self._extended(_Folding(manifest.watermark), until, size, deadline)
+        try:
             version, folding = self._folding or (None, _Folding(manifest.watermark))
             self._folding = None  # unless all goes well
             if version != _name(manifest) or folding.watermark.position > self._history.head().position:
                 folding = _Folding(manifest.watermark)
-            for step in self._steps(folding.watermark.position, until, size, folding.bytes):
-                folding.add(step)
-                if time.monotonic() > deadline:
-                    break
+            folded = self._extended(folding, until, size, deadline)
             self._folding = (_name(manifest), folding)
-            return _Folded(folding.tail(), folding.watermark, dict(folding.spoken))
+            return folded
+        finally:
+            self._folding_lock.release()
+
+    def _extended(self, folding: _Folding, until: int, size: float, deadline: float) -> _Folded:
+        for step in self._steps(folding.watermark.position, until, size, folding.bytes):
+            folding.add(step)
+            if time.monotonic() > deadline:
+                break
+        return _Folded(folding.tail(), folding.watermark, dict(folding.spoken))
 
     def _steps(self, after: int, until: int, size: float, total: int = 0) -> Iterator[list[RecordedEvent]]:
         """Events up to a position, or up to so many bytes but at least one, in lists that are soon folded.

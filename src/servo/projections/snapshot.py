@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence, Set
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -41,6 +41,14 @@ class Answer(msgspec.Struct, frozen=True):
 
     def dicts(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+class Answers(Protocol):
+    """Whatever answers SQL over the tables, as of one watermark."""
+
+    watermark: Watermark
+
+    def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer: ...
 
 
 def tables_in(sql: str) -> Set[str]:

@@ -259,15 +259,6 @@ class Attempt:
             else []
             for result in results
         ]
-        used = list(dict.fromkeys(index for row in reads for index in row))
-        if not used:
-            return None
-        place = {index: number for number, index in enumerate(used)}
-        aligned = reads == [[index] for index in used]
-        return InputPartitions(
-            asset_id=source.asset_id,
-            asset_key=source.asset_key,
-            keys=[source.keys[index] for index in used],
-            materialization_ids=[source.materialization_ids[index] for index in used],
-            edges=None if aligned else [[place[index] for index in row] for row in reads],
+        return InputPartitions.of_reads(
+            source.asset_id, source.asset_key, source.keys, source.materialization_ids, reads
         )

@@ -16,7 +16,7 @@ from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
-    from servo.projections import Snapshot
+    from servo.projections.snapshot import Answers
 
 __all__ = ["DeployedAutomation", "DeployedState", "catalog_of", "look", "state_of"]
 
@@ -100,7 +100,7 @@ def look(project: Project, as_of: datetime | str | None = None) -> DeployedState
     return state_of(project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
 
 
-def state_of(snapshot: Snapshot, *, assets_only: bool = False) -> DeployedState:
+def state_of(snapshot: Answers, *, assets_only: bool = False) -> DeployedState:
     """What a snapshot of the projections says of definitions; of assets alone for those who need no others."""
     rows = snapshot.query(_ASSETS).dicts()
     dynamic: dict[str, list[str]] = {}
@@ -120,7 +120,7 @@ def state_of(snapshot: Snapshot, *, assets_only: bool = False) -> DeployedState:
     )
 
 
-def catalog_of(snapshot: Snapshot, settings: Settings) -> Catalog:
+def catalog_of(snapshot: Answers, settings: Settings) -> Catalog:
     """The assets as deployed, and nothing of schedules and sensors: for who only wants to understand partitions."""
     there = [_asset(row) for row in snapshot.query(_ASSETS).dicts() if row["removed_at"] is None]
     resolve = resolver(settings.root)

@@ -14,7 +14,7 @@ from servo.planning.catalog import Catalog
 from servo.planning.unread import given_from
 
 if TYPE_CHECKING:
-    from servo.projections import Snapshot
+    from servo.projections.snapshot import Answers
 
 __all__ = ["InputState", "input_states"]
 
@@ -92,7 +92,7 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 def input_states(
-    snapshot: Snapshot, catalog: Catalog, asset_key: str, key: PartitionKey, now: datetime
+    snapshot: Answers, catalog: Catalog, asset_key: str, key: PartitionKey, now: datetime
 ) -> list[InputState]:
     """The inputs of one partition, those that were read and those that the mappings give, by their keys."""
     spec, asset_id = catalog.spec(asset_key), catalog.asset_id(asset_key)
@@ -131,7 +131,7 @@ def _given_since(catalog: Catalog, asset_key: str, upstream_id: str) -> Callable
 
 
 def _of_asset(
-    snapshot: Snapshot,
+    snapshot: Answers,
     upstream_id: str,
     reader: _Reader | None,
     read: dict[str, _Read],

@@ -19,7 +19,7 @@ from servo.partitions.regions import Axis, Box
 from servo.partitions.windows import DAY, moment_of
 
 if TYPE_CHECKING:
-    from servo.projections.snapshot import Snapshot
+    from servo.projections.snapshot import Answers
 
 __all__ = ["Stored", "stored"]
 
@@ -48,7 +48,7 @@ class Stored(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def stored(
-    snapshot: Snapshot,
+    snapshot: Answers,
     definitions: Mapping[str, Partitions],
     flags: Sequence[str],
     *,

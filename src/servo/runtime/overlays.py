@@ -12,7 +12,7 @@ from servo.partitions import Partitions, PartitionSet
 from servo.runtime.keysets import stored
 
 if TYPE_CHECKING:
-    from servo.projections.snapshot import Snapshot
+    from servo.projections.snapshot import Answers
 
 __all__ = ["UNFINISHED", "going_on", "is_busy", "partitions_of"]
 
@@ -36,7 +36,7 @@ _DONE, _STAGED = 1, 2
 
 
 def going_on(
-    snapshot: Snapshot, definitions: Mapping[str, Partitions], asset_ids: Mapping[str, str]
+    snapshot: Answers, definitions: Mapping[str, Partitions], asset_ids: Mapping[str, str]
 ) -> dict[str, dict[Overlay, PartitionSet]]:
     """By asset id: the partitions that are running, queued, or waiting for an approval. `asset_ids` are by key.
 
@@ -77,7 +77,7 @@ def going_on(
     return found
 
 
-def is_busy(snapshot: Snapshot) -> bool:
+def is_busy(snapshot: Answers) -> bool:
     """Whether any run goes on."""
     return bool(snapshot.query(_ANY).rows)
 

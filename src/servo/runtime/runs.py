@@ -124,6 +124,7 @@ class Runs:
             with self._project.looking() as looking:
                 require_inputs(Runs(looking).plan(selection, partitions=partitions))
                 before()
+                before = lambda: None  # noqa: E731 (it was called)
         return self.request_chosen(
             lambda known: self._wanted(known, selection, partitions),
             priority=priority,

@@ -12,7 +12,6 @@ from servo.errors import InvalidInput, NotFound
 from servo.fold.display import FAILED, MATERIALIZED, Overlay, Status
 from servo.partitions import Partitions, PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.asking import asking
 from servo.runtime.deployed_state import catalog_of
 from servo.runtime.keysets import Stored, stored
 from servo.runtime.overlays import going_on, is_busy
@@ -20,7 +19,7 @@ from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
-    from servo.projections.snapshot import Snapshot
+    from servo.projections.snapshot import Answers
 
 __all__ = ["FILTERS", "AssetStates", "Moment", "look_at", "states_of"]
 
@@ -46,7 +45,7 @@ FILTERS = (
 class Moment(msgspec.Struct, frozen=True, kw_only=True):
     """A state to answer from, with the definitions and the time that go with it."""
 
-    snapshot: Snapshot
+    snapshot: Answers
     known: Catalog
     now: datetime
     as_of: datetime | str | None = None
@@ -98,7 +97,10 @@ class AssetStates(msgspec.Struct, frozen=True, kw_only=True):
 
 def look_at(project: Project, as_of: datetime | str | None = None) -> Moment:
     """Now, or as of then: with the definitions of then, and then for the time it is."""
-    snapshot = asking(project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
+    # DuckDB comes with this import.
+    from servo.projections.asking import Asking  # noqa: PLC0415
+
+    snapshot = Asking(project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
     known = catalog_of(snapshot, project.settings)
     if as_of is None:
         return Moment(snapshot=snapshot, known=known, now=project.clock(), busy=is_busy(snapshot))

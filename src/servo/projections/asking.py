@@ -4,29 +4,23 @@ others need. That is most of what a small question costs."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
-if TYPE_CHECKING:
-    from servo.projections import Answer, Snapshot
+from servo.projections import engine
+from servo.projections.snapshot import Answer, Snapshot
 
-__all__ = ["asking"]
+__all__ = ["Asking"]
 
 
-def asking(snapshot: Snapshot) -> Snapshot:
+class Asking:
     """Answers like the snapshot itself. Belongs to one thread; only for SQL that nobody else wrote."""
-    return cast("Snapshot", _Asking(snapshot))
 
-
-class _Asking:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._connection = snapshot.prepared("")
         self.watermark = snapshot.watermark
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
-        # DuckDB comes with these.
-        from servo.projections import Answer, engine  # noqa: PLC0415
-
         self._snapshot.prepare(sql)
         names, rows = engine.fetch(self._connection, sql, parameters)
         return Answer(names, rows, self.watermark)
