@@ -1,4 +1,7 @@
-"""What the README, the quick start and the Python reference show works; test_demo.py has what they show of the demo."""
+"""What the README, the quick start and the Python reference show works.
+
+test_demo.py has what they show of the demo, tests/integration/test_reference.py what the reference does with Spark.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +14,13 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Any
-from unittest.mock import Mock, create_autospec
 
 import pytest
-from pyspark.sql import Row
 
 import servo
 from servo import check, mapping
-from servo.testing import Materialized
 from tests.acceptance.support import Folder
 
 ROOT = Path(__file__).parents[2]
@@ -118,19 +117,6 @@ def test_the_reference_asks_what_can_be_answered(folder: Folder) -> None:
     with folder.project() as project:
         for statement in statements.split(";")[:-1]:
             project.reader.query(statement, fresh=True)
-
-
-def test_the_reference_calls_what_needs_spark_as_it_is_called(
-    examples: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    data = Mock()
-    data.collect.return_value = [Row(date=date(2025, 1, 2), region="eu", revenue=3)]
-    made = Materialized(data=data, checks=(), content_hashes={}, metadata={})
-    monkeypatch.setattr(servo, "read", create_autospec(servo.read))
-    monkeypatch.setattr(servo, "spark_views", create_autospec(servo.spark_views))
-    monkeypatch.setattr(servo.testing, "materialize", create_autospec(servo.testing.materialize, return_value=made))
-    examples["report"](Mock())
-    examples["test_revenue_is_by_region"]()
 
 
 def test_the_reference_has_everything(examples: dict[str, Any]) -> None:

@@ -192,9 +192,7 @@ def _read(source: InputPartitions, staged: TaskFinished, keys: list[str]) -> Inp
         return source
     place = {key: index for index, key in enumerate(staged.partitions.keys)}
     reads = [source.of_output(place[key]) for key in keys]
-    return InputPartitions.of_reads(
-        source.asset_id, source.asset_key, source.keys, source.materialization_ids, reads
-    )
+    return InputPartitions.of_reads(source.asset_id, source.asset_key, source.keys, source.materialization_ids, reads)
 
 
 # ── by itself ────────────────────────────────────────────────────────────────────────────────────────────────────
