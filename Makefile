@@ -45,7 +45,8 @@ test-core: setup ## Run the quick tiers only: unit, property, contract
 	@$(PY) -m pytest $(CORE_PATHS) -n $(CORE_WORKERS) --dist loadgroup --durations 5 $(PYTEST)
 
 test-slow: setup java ## Run the other tiers only: Spark, PostgreSQL, the command line, simulation, chaos
-	@$(PY) -m pytest tests $(CORE_TIERS:%=--ignore tests/%) -n $(SLOW_WORKERS) --dist loadfile --durations 15 $(PYTEST)
+	@$(PY) -m pytest tests $(CORE_TIERS:%=--ignore tests/%) -n $(SLOW_WORKERS) --dist loadfile --no-loadscope-reorder \
+	  --durations 15 $(PYTEST)
 
 check: setup ## Check format, lint, types and layers
 	@$(PY) -m ruff format --check .

@@ -177,7 +177,7 @@ def test_servos_own_words_are_the_workers(
         logging.getLogger("py4j.clientserver").info("noise")
         logging.getLogger("py4j.clientserver").warning("no noise")
     assert [one.message for one in records(settings)] == ["no noise"]
-    assert [record.message for record in caplog.records] == ["fenced"]
+    assert [record.getMessage() for record in caplog.records] == ["fenced"]
 
 
 def test_others_see_no_more_than_before(settings: Settings, log: TaskLog, caplog: pytest.LogCaptureFixture) -> None:

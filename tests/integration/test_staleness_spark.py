@@ -34,7 +34,7 @@ def spark() -> Iterator[SparkSession]:
 
 
 class SparkBench:
-    """Three methods, and no SQL of its own."""
+    """A few methods, and no SQL of its own."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -46,6 +46,9 @@ class SparkBench:
     def keep(self, name: str, sql: str, parameters: Sequence[Any] = ()) -> None:
         assert not parameters
         self.spark.sql(sql).localCheckpoint().createOrReplaceTempView(name)
+
+    def add(self, name: str, sql: str) -> None:
+        self.keep(name, f"SELECT * FROM {name} UNION ALL {sql}")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(map(_aware, row)) for row in self.spark.sql(sql).collect()]

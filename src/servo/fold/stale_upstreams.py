@@ -2,7 +2,7 @@
 
 An asset is one level above the highest of its upstreams, so that by the time its turn comes, everything below it is
 known. Beside the relations of `staleness.py` there must be `stale_now` (its answer) and `made_from` (who was made from
-whom); the step of a level adds to what `found_name` gave for the level before it.
+whom); `stale_so_far` begins with the roots, and each level adds its own rows to it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from servo.fold.rows import Kind
 from servo.fold.staleness import COLUMNS, REASONS, moment_sql
 
-__all__ = ["LEVELS", "answer_sql", "found_name", "roots_sql", "step_sql"]
+__all__ = ["LEVELS", "answer_sql", "roots_sql", "step_sql"]
 
 # The level of each asset, and the key by which roots are put in order.
 LEVELS = {"asset_id": Kind.TEXT, "asset_key": Kind.TEXT, "level": Kind.INTEGER}
@@ -19,11 +19,6 @@ _EARLIEST = f"least({', '.join(COLUMNS)})"
 _CODE = "CASE " + " ".join(
     f"WHEN stale_now.{column} IS NOT NULL THEN '{code}'" for column, code in zip(COLUMNS, REASONS, strict=True)
 ) + " END"  # fmt: skip
-
-
-def found_name(level: int) -> str:
-    """The relation with all that is known up to a level."""
-    return f"stale_up_to_{level}"
 
 
 def roots_sql() -> str:
@@ -36,14 +31,12 @@ FROM stale_now JOIN asset_levels ON asset_levels.asset_id = stale_now.asset_id""
 
 
 def step_sql(level: int) -> str:
-    """All that is known up to this level: of each partition once what it is by itself, once what its inputs make it.
+    """What inputs make of the partitions of a level, given all that is known of lower ones.
 
     A root is looked for through partitions that are not roots themselves: the nearest one is named, and of several
     that are equally near the first by its keys. Since when is passed on through all of them.
     """
-    before = found_name(level - 1)
     return f"""
-SELECT * FROM {before} UNION ALL
 SELECT inputs.asset_id, inputs.partition_key, inputs.since, inputs.depth, inputs.root_asset_key,
        inputs.root_partition_key, inputs.root_code, false AS by_itself
 FROM (
@@ -54,13 +47,13 @@ FROM (
            ORDER BY input.depth, input.root_asset_key, input.root_partition_key) AS place
   FROM made_from CROSS JOIN asked_at
   JOIN asset_levels ON asset_levels.asset_id = made_from.asset_id AND asset_levels.level = {level}
-  JOIN {before} AS input ON input.asset_id = made_from.upstream_asset_id
+  JOIN stale_so_far AS input ON input.asset_id = made_from.upstream_asset_id
     AND input.partition_key = made_from.upstream_partition_key
   WINDOW of_one AS (PARTITION BY made_from.asset_id, made_from.partition_key)
 ) AS inputs WHERE inputs.place = 1"""
 
 
-def answer_sql(level: int) -> str:
+def answer_sql() -> str:
     """The stale partitions with all their reasons and their roots, once all levels are known."""
     own = ", ".join(f"stale_now.{column}" for column in COLUMNS)
     return f"""
@@ -71,6 +64,6 @@ FROM (
          max(CASE WHEN NOT by_itself THEN root_asset_key END) AS root_asset_key,
          max(CASE WHEN NOT by_itself THEN root_partition_key END) AS root_partition_key,
          max(CASE WHEN NOT by_itself THEN root_code END) AS root_code
-  FROM {found_name(level)} GROUP BY asset_id, partition_key
+  FROM stale_so_far GROUP BY asset_id, partition_key
 ) AS known LEFT JOIN stale_now
   ON stale_now.asset_id = known.asset_id AND stale_now.partition_key = known.partition_key"""

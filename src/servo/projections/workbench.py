@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from servo.fold.rows import Kind
 from servo.projections import engine
-from servo.projections.snapshot import Snapshot
+from servo.projections.snapshot import Answer, Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +22,7 @@ class Workbench:
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._connection = snapshot.prepared("")
+        self.watermark = snapshot.watermark
 
     def lay(self, name: str, columns: Mapping[str, Kind], values: Sequence[Sequence[Any]]) -> None:
         """A relation of values, column by column."""
@@ -32,6 +33,17 @@ class Workbench:
         """The answer to a query, as a relation."""
         self._snapshot.prepare(sql)
         engine.fetch(self._connection, f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}", parameters)
+
+    def add(self, name: str, sql: str) -> None:
+        """More rows for a relation that is kept; the query may read what it has already."""
+        self._snapshot.prepare(sql)
+        engine.fetch(self._connection, f"INSERT INTO {name} {sql}", ())
+
+    def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
+        """The answer to a query, with its watermark."""
+        self._snapshot.prepare(sql)
+        names, rows = engine.fetch(self._connection, sql, parameters)
+        return Answer(names, rows, self.watermark)
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The answer to a query."""

@@ -14,8 +14,8 @@ from servo.events.columns import spread
 from servo.events.model import TaskFinished
 from servo.partitions import PartitionKey, PartitionSet
 from servo.runtime.inputs import current
+from servo.runtime.moments import Moment
 from servo.runtime.overlays import partitions_of
-from servo.runtime.states import Moment
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:

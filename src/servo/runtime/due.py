@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
+import msgspec
+
 from servo.errors import LedgerNotFound
 from servo.fold.display import Overlay, Status
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.planning.due import Due, Present, due
 from servo.planning.stages import Plan
-from servo.runtime.cataloguing import local_catalog, recorded_catalog
+from servo.runtime.cataloguing import local_catalog
+from servo.runtime.deployed_state import catalog_of
 from servo.runtime.keysets import stored
+from servo.runtime.moments import Moment, look_at
 from servo.runtime.planned import plan_for
 from servo.runtime.staleness import Staleness
-from servo.runtime.states import AssetStates, Moment, states_of
+from servo.runtime.states import AssetStates, states_of
 from servo.runtime.statuses import selected_or_all
 from servo.runtime.wiring import Project
 
@@ -59,7 +63,7 @@ def _nothing(known: Catalog, key: str, now: datetime) -> Present:
 
 def _present(project: Project, known: Catalog, keys: list[str], now: datetime) -> dict[str, Present]:
     project.ledger.head()  # a missing ledger is said before anything else
-    moment = Moment(snapshot=project.reader.snapshot(fresh=True, timeout=60.0), known=known, now=now)
+    moment = msgspec.structs.replace(look_at(project, known=known), now=now)
     stale = _stale(project, moment, keys)
     states = states_of(project, moment, keys, stale={key: _united(found) for key, found in stale.items() if found})
     return {key: _as_it_is(one, stale.get(key, {})) for key, one in states.items()}
@@ -84,13 +88,14 @@ def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet]) -> Present:
 
 def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[str, PartitionSet]]:
     """By asset and reason. Code that is about to be deployed counts as if it were."""
-    recorded = recorded_catalog(project)
+    deployed = msgspec.structs.replace(moment, known=catalog_of(moment.snapshot, project.settings))
+    recorded = deployed.known
     names = {asset_id: key for key, asset_id in moment.known.asset_ids.items()}
     # An asset may be about to be renamed.
     asked = [key for key, asset_id in recorded.asset_ids.items() if names.get(asset_id) in keys]
     newer = {key: _code_changed(moment, recorded, key) for key in keys}
     found: dict[str, dict[str, list[PartitionKey]]] = {}
-    for row in Staleness(project).find(asked, now=moment.now).rows:
+    for row in Staleness(project).find(asked, moment=deployed).rows:
         key = names[row.asset_id]
         codes = [code for code, _ in row.reasons if code != _CODE_CHANGED or newer[key] is None]
         parsed = PartitionKey.parse(row.partition_key)

@@ -1,6 +1,6 @@
 """Staleness in steps, on any engine: definitions and the time become relations, and the rest is SQL.
 
-Whoever has the tables of the projections and the three methods of a `Bench` can judge: DuckDB over a snapshot does, and
+Whoever has the tables of the projections and the methods of a `Bench` can judge: DuckDB over a snapshot does, and
 a Spark session with `servo.spark_views` does just the same.
 """
 
@@ -12,7 +12,7 @@ from itertools import count
 from typing import Any, Protocol
 
 from servo.fold.rows import Kind
-from servo.fold.stale_upstreams import LEVELS, answer_sql, found_name, roots_sql, step_sql
+from servo.fold.stale_upstreams import LEVELS, answer_sql, roots_sql, step_sql
 from servo.fold.staleness import RELATIONS, Parts, edges_sql, near_sql, odd_inputs_sql, stale_sql
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
@@ -40,6 +40,9 @@ class Bench(Protocol):
 
     def keep(self, name: str, sql: str, parameters: Sequence[Any] = ()) -> None:
         """The answer to a query, as a relation."""
+
+    def add(self, name: str, sql: str) -> None:
+        """More rows for a relation that is kept; the query may read what it has already."""
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """The answer to a query."""
@@ -78,11 +81,10 @@ class Judgement:
         chosen = [(self._catalog.asset_id(key), key, levels[key]) for key in self._asset_keys]
         self._bench.lay("asset_levels", LEVELS, _columns(chosen, LEVELS))
         self._bench.keep("made_from", edges_sql(parts) if parts.inputs else _NO_EDGES)
-        self._bench.keep(found_name(0), roots_sql())
-        highest = max((level for _, _, level in chosen), default=0)
-        for level in range(1, highest + 1):
-            self._bench.keep(found_name(level), step_sql(level))
-        self._bench.keep(ANSWER, answer_sql(highest))
+        self._bench.keep("stale_so_far", roots_sql())
+        for level in sorted({level for _, _, level in chosen if level}):
+            self._bench.add("stale_so_far", step_sql(level))
+        self._bench.keep(ANSWER, answer_sql())
 
     # ── relations ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -52,19 +52,20 @@ def stored(
     definitions: Mapping[str, Partitions],
     flags: Sequence[str],
     *,
+    table: str = "partition_status",
     where: str = "true",
     parameters: Mapping[str, Any] | None = None,
 ) -> dict[str, Stored]:
-    """The rows of `partition_status` of these assets, by asset id. The class of a row has bit n if flag n holds.
+    """The rows of a table of partitions, of these assets, by asset id. The class of a row has bit n if flag n holds.
 
-    `flags` and `where` are SQL of our own; what comes from outside goes in by `parameters`.
+    `table`, `flags` and `where` are SQL of our own; what comes from outside goes in by `parameters`.
     """
     shapes: dict[_Shape, list[str]] = {}
     for asset_id, definition in definitions.items():
         shapes.setdefault(_shape(definition), []).append(asset_id)
     found = {asset_id: _Gathering(definition) for asset_id, definition in definitions.items()}
     for shape, asset_ids in shapes.items():
-        answer = snapshot.query(_query(shape, flags, where), {**(parameters or {}), "asset_ids": asset_ids})
+        answer = snapshot.query(_query(shape, flags, table, where), {**(parameters or {}), "asset_ids": asset_ids})
         for row in answer.rows:
             found[row[0]].take(*row[1:])
     return {asset_id: one.done() for asset_id, one in found.items()}
@@ -100,7 +101,7 @@ def _step(clock: Clock) -> int:
     return min(after - before for before, after in pairwise(ticks))
 
 
-def _query(shape: _Shape, flags: Sequence[str], where: str) -> str:
+def _query(shape: _Shape, flags: Sequence[str], table: str, where: str) -> str:
     """Rows of (asset_id, class, inside, own, moments, count): of keys with other dimensions only the count.
 
     `inside` has the other dimensions, a line for each combination; `own` the values of the lead, or else `moments` the
@@ -119,7 +120,7 @@ def _query(shape: _Shape, flags: Sequence[str], where: str) -> str:
     chosen = f"""
         WITH chosen AS (
             SELECT asset_id, {class_} AS class, {fits} AS fits, {own} AS own, {rest or "''"} AS rest
-            FROM partition_status WHERE asset_id IN (SELECT unnest($asset_ids)) AND {where}
+            FROM {table} WHERE asset_id IN (SELECT unnest($asset_ids)) AND {where}
         ), strangers AS (
             SELECT asset_id, class, NULL, NULL, NULL, count(*) FROM chosen WHERE NOT fits GROUP BY ALL
         ), grouped AS ({_GROUPED if rest else _ALONE})"""

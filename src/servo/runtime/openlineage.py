@@ -129,6 +129,8 @@ class Follower(Thread):
         position = stored if stored is not None and stored <= head else self._begin
         self._stored.write(position)
         while True:
+            # Asked before it looks: what happens while it waits for news is among the last that it tells.
+            ending = self._ending.is_set()
             try:
                 told = self._tell(position)
             except ServoError as problem:
@@ -136,7 +138,7 @@ class Follower(Thread):
                 told = position
                 if self._ending.wait(_LOOK_SECONDS):
                     return
-            if told == position and self._ending.is_set():
+            if told == position and ending:
                 return
             position = told
             if self._deadline is not None and time.monotonic() > self._deadline:

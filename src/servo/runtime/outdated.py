@@ -8,8 +8,8 @@ from datetime import datetime
 import msgspec
 
 from servo.partitions import PartitionKey, PartitionSet
+from servo.runtime.moments import Moment, look_at
 from servo.runtime.staleness import Reason, Staleness
-from servo.runtime.states import Moment, look_at
 from servo.runtime.statuses import selected_or_all
 from servo.runtime.wiring import Project
 
@@ -56,11 +56,7 @@ class Outdated:
         moment = look_at(self._project, as_of)
         selected = self._selected(moment, selection)
         keys = None if selected is None else list(selected)
-        rows = (
-            Staleness(self._project).find(keys, as_of=as_of, transitive=transitive, now=moment.now).rows
-            if keys != []
-            else []
-        )
+        rows = Staleness(self._project).find(keys, moment=moment, transitive=transitive).rows if keys != [] else []
         if selected is not None:
             rows = [one for one in rows if PartitionKey.parse(one.partition_key) in selected[one.asset_key]]
         assets: dict[str, int] = {}
@@ -89,7 +85,7 @@ class Outdated:
         """The partitions that a selection means; where it names none, all. None where nothing is selected: all."""
         if not selection:
             return None
-        return selected_or_all(self._project, moment.known, selection, partitions=None, now=moment.now)
+        return selected_or_all(self._project, moment.known, selection, partitions=None, now=moment.now, moment=moment)
 
 
 def _label(moment: Moment, asset_key: str, key: str) -> str:

@@ -13,10 +13,11 @@ from servo.fold.display import Overlay, Status, display_status
 from servo.partitions import PartitionKey, Partitions, PartitionSet, partition_id
 from servo.runtime.cursors import Place, after, place_of, text_of
 from servo.runtime.input_states import InputState, input_states
+from servo.runtime.moments import Moment, look_at
 from servo.runtime.overlays import going_on
 from servo.runtime.reasons import reasons_of
 from servo.runtime.staleness import Reason, Staleness
-from servo.runtime.states import AssetStates, Moment, look_at, require_filters, states_of
+from servo.runtime.states import AssetStates, require_filters, states_of
 from servo.runtime.wiring import Project
 
 __all__ = ["AssetSummary", "Page", "PartitionBook", "PartitionView"]
@@ -252,9 +253,8 @@ class PartitionBook:
         outdated = states.statuses[Status.STALE] | states.statuses[Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED]
         reasons: dict[str, list[Reason]] = {}
         if any(PartitionKey.parse(key) in outdated for key in keys):
-            found = Staleness(self._project).find([states.asset_key], as_of=moment.as_of, now=moment.now)
-            wanted = set(keys)
-            reasons = {one.partition_key: list(one.reasons) for one in found.rows if one.partition_key in wanted}
+            found = Staleness(self._project).find([states.asset_key], moment=moment, only={states.asset_key: keys})
+            reasons = {one.partition_key: list(one.reasons) for one in found.rows}
         return [
             _view(
                 states.asset_key,

@@ -12,8 +12,8 @@ from typing import Any
 from servo.fold.versions import moment_of_version
 from servo.partitions import PartitionKey
 from servo.runtime.input_states import InputState
+from servo.runtime.moments import Moment
 from servo.runtime.staleness import Reason
-from servo.runtime.states import Moment
 
 __all__ = ["reasons_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,28 +13,26 @@ from servo.fold.staleness import COLUMNS, REASONS
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.projections.manifest import Watermark
-from servo.runtime.deployed_state import state_of
 from servo.runtime.deploying import in_force
 from servo.runtime.input_states import InputState, input_states
 from servo.runtime.judging import ANSWER, Judgement, ancestors
+from servo.runtime.keysets import stored
+from servo.runtime.moments import Moment, look_at
 from servo.runtime.sweep import Sweep
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
-    from servo.projections import Snapshot
     from servo.projections.workbench import Workbench
 
 __all__ = ["Found", "InputState", "Reason", "StalePartition", "Staleness"]
 
 UPSTREAM_STALE = "UPSTREAM_STALE"
-_PATIENCE = 60.0  # seconds for the tail to be folded
 _DIRECT = f"SELECT asset_id, partition_key, {', '.join(COLUMNS)} FROM {ANSWER}"
 _TRANSITIVE = (
     f"SELECT asset_id, partition_key, {', '.join(COLUMNS)}, upstream_stale_since, root_asset_key, root_partition_key,"
     f" root_code FROM {ANSWER}"
 )
 _COUNTS = f"SELECT asset_id, count(*) FROM {ANSWER} GROUP BY asset_id"
-_KEYS = f"SELECT asset_id, partition_key FROM {ANSWER}"
 
 
 class Reason(NamedTuple):
@@ -72,9 +70,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class Staleness:
     """Answers for one project. Without `as_of` it is fresh: folded up to the ledger's head."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, sweep: bool = True) -> None:
         self._project = project
-        self._sweep = Sweep(project)
+        self._sweep = Sweep(project) if sweep else None  # whether to look for one, which changes no answer
         self._known: Catalog | None = None
 
     def find(
@@ -82,11 +80,15 @@ class Staleness:
         asset_keys: Sequence[str] | None = None,
         *,
         as_of: datetime | str | None = None,
+        moment: Moment | None = None,
         transitive: bool = False,
-        now: datetime | None = None,
+        only: Mapping[str, Sequence[str]] | None = None,
     ) -> Found:
-        """The stale partitions of some assets or of all, with their reasons."""
-        with self._judged(asset_keys, as_of, now, transitive=transitive) as judged:
+        """The stale partitions of some assets or of all, with their reasons.
+
+        `only`: these partitions of each asset, by their keys, for who wants to know of few and not transitively.
+        """
+        with self._judged(asset_keys, moment or self._look(as_of), transitive=transitive, only=only) as judged:
             rows = judged.bench.rows(_TRANSITIVE if transitive else _DIRECT)
         keys = judged.asset_keys
         found = [_stale(row, keys[row[0]]) for row in rows if row[0] in keys]
@@ -98,11 +100,11 @@ class Staleness:
         asset_keys: Sequence[str] | None = None,
         *,
         as_of: datetime | str | None = None,
+        moment: Moment | None = None,
         transitive: bool = False,
-        now: datetime | None = None,
     ) -> dict[str, int]:
         """How many partitions of each asset are stale; assets without any are left out."""
-        with self._judged(asset_keys, as_of, now, transitive=transitive) as judged:
+        with self._judged(asset_keys, moment or self._look(as_of), transitive=transitive) as judged:
             rows = judged.bench.rows(_COUNTS)
         keys = judged.asset_keys
         return dict(sorted((keys[asset_id], int(number)) for asset_id, number in rows if asset_id in keys))
@@ -112,72 +114,64 @@ class Staleness:
         asset_keys: Sequence[str] | None = None,
         *,
         as_of: datetime | str | None = None,
+        moment: Moment | None = None,
         transitive: bool = False,
-        now: datetime | None = None,
     ) -> dict[str, PartitionSet]:
         """The stale partitions of each asset; assets without any are left out."""
-        with self._judged(asset_keys, as_of, now, transitive=transitive) as judged:
-            rows = judged.bench.rows(_KEYS)
-        by_asset: dict[str, list[PartitionKey]] = {}
-        for asset_id, key in rows:
-            if asset_id in judged.asset_keys:
-                by_asset.setdefault(judged.asset_keys[asset_id], []).append(PartitionKey.parse(key))
-        specs = judged.catalog.graph.specs
-        return {key: specs[key].partitions.set_of(found) for key, found in sorted(by_asset.items())}
+        with self._judged(asset_keys, moment or self._look(as_of), transitive=transitive) as judged:
+            specs = judged.catalog.graph.specs
+            definitions = {asset_id: specs[key].partitions for asset_id, key in judged.asset_keys.items()}
+            rows = stored(judged.bench, definitions, [], table=ANSWER)
+        found = {judged.asset_keys[asset_id]: some.of(definitions[asset_id]) for asset_id, some in rows.items()}
+        return {key: some for key, some in sorted(found.items()) if some}
 
     def sweep(self) -> Watermark:
         """Keep the answer of now, so that later ones are found sooner; up to where it knows the ledger."""
-        return self._sweep.refresh()
+        return Sweep(self._project).refresh()
 
     def inputs(self, asset_key: str, partition_key: str, *, as_of: datetime | str | None = None) -> list[InputState]:
         """Every upstream partition of one partition, by asset key and partition key."""
-        snapshot = self._project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
-        catalog = self._catalog(snapshot, past=as_of is not None)
-        now = self._moment(as_of, None, snapshot)
-        return input_states(snapshot, catalog, asset_key, PartitionKey.parse(partition_key), now)
+        moment = self._look(as_of)
+        return input_states(moment.snapshot, moment.known, asset_key, PartitionKey.parse(partition_key), moment.now)
 
     @contextmanager
     def _judged(
-        self, asset_keys: Sequence[str] | None, as_of: datetime | str | None, now: datetime | None, *, transitive: bool
+        self,
+        asset_keys: Sequence[str] | None,
+        moment: Moment,
+        *,
+        transitive: bool,
+        only: Mapping[str, Sequence[str]] | None = None,
     ) -> Iterator[_Judged]:
         """A bench with the answer on it."""
         # DuckDB comes with this import.
         from servo.projections.workbench import Workbench  # noqa: PLC0415
 
-        snapshot = self._project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
-        catalog = self._catalog(snapshot, past=as_of is not None)
+        assert only is None or not transitive
+        catalog = moment.known
         for key in asset_keys or ():
             catalog.spec(key)  # raises where there is none
         wanted = list(catalog.graph.specs) if asset_keys is None else list(dict.fromkeys(asset_keys))
-        moment = self._moment(as_of, now, snapshot)
-        with Workbench(snapshot) as bench:
-            current = as_of is None and now is None and not transitive
-            if not (current and self._sweep.answer(bench, snapshot, catalog, wanted, moment)):
+        with Workbench(moment.source) as bench:
+            sweepable = moment.as_of is None and not transitive and only is None
+            if not (sweepable and self._sweep and self._sweep.answer(bench, moment, wanted)):
                 judged = ancestors(catalog, wanted) if transitive else wanted
-                Judgement(bench, catalog, judged, moment).answer(transitive=transitive)
+                Judgement(bench, catalog, judged, moment.now, only).answer(transitive=transitive)
             yield _Judged(
                 bench=bench,
                 catalog=catalog,
                 asset_keys={catalog.asset_id(key): key for key in wanted},
-                watermark=snapshot.watermark,
+                watermark=moment.source.watermark,
             )
 
-    def _catalog(self, snapshot: Snapshot, *, past: bool) -> Catalog:
-        """The definitions of a snapshot; those of the last answer, while nothing else was deployed."""
-        if past:
-            return state_of(snapshot, assets_only=True).catalog(self._project.settings)
-        if self._known is None or not in_force(self._project, self._known):
-            self._known = state_of(snapshot, assets_only=True).catalog(self._project.settings)
-        return self._known
-
-    def _moment(self, as_of: datetime | str | None, now: datetime | None, snapshot: Snapshot) -> datetime:
-        """The time that counts as now: as of an event, the moment of that event."""
-        if now is not None:
-            return now
-        if isinstance(as_of, datetime):
-            return as_of
-        then = snapshot.watermark.occurred_at if as_of is not None else None
-        return then or self._project.clock()
+    def _look(self, as_of: datetime | str | None) -> Moment:
+        """Now, by the definitions of the last answer while nothing else was deployed; or as of then."""
+        if as_of is not None:
+            return look_at(self._project, as_of)
+        known = self._known if self._known is not None and in_force(self._project, self._known) else None
+        moment = look_at(self._project, known=known)
+        self._known = moment.known
+        return moment
 
 
 class _Judged(NamedTuple):

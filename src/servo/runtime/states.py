@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import msgspec
 
-from servo.errors import InvalidInput, NotFound
+from servo.errors import InvalidInput
 from servo.fold.display import FAILED, MATERIALIZED, Overlay, Status
 from servo.partitions import Partitions, PartitionSet
-from servo.planning.catalog import Catalog
-from servo.runtime.deployed_state import catalog_of
 from servo.runtime.keysets import Stored, stored
-from servo.runtime.overlays import going_on, is_busy
+from servo.runtime.moments import Moment
+from servo.runtime.overlays import going_on
 from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
 
-if TYPE_CHECKING:
-    from servo.projections.snapshot import Answers
+__all__ = ["FILTERS", "AssetStates", "require_filters", "states_of"]
 
-__all__ = ["FILTERS", "AssetStates", "Moment", "look_at", "states_of"]
-
-_PATIENCE = 60.0  # seconds for the tail to be folded
 _MADE, _FAILED, _FROZEN, _SINCE = 1, 2, 4, 8
 _CHANGED_AT = "greatest(last_attempt_at, last_materialization_at, invalidated_at)"
 
@@ -40,16 +34,6 @@ FILTERS = (
     "undefined",
 )
 """What lists can be narrowed to."""
-
-
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
-    """A state to answer from, with the definitions and the time that go with it."""
-
-    snapshot: Answers
-    known: Catalog
-    now: datetime
-    as_of: datetime | str | None = None
-    busy: bool = True  # whether any run goes on
 
 
 class AssetStates(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,24 +79,6 @@ class AssetStates(msgspec.Struct, frozen=True, kw_only=True):
         return {status.value: self.statuses[status].count for status in Status}
 
 
-def look_at(project: Project, as_of: datetime | str | None = None) -> Moment:
-    """Now, or as of then: with the definitions of then, and then for the time it is."""
-    # DuckDB comes with this import.
-    from servo.projections.asking import Asking  # noqa: PLC0415
-
-    snapshot = Asking(project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
-    known = catalog_of(snapshot, project.settings)
-    if as_of is None:
-        return Moment(snapshot=snapshot, known=known, now=project.clock(), busy=is_busy(snapshot))
-    mark = snapshot.watermark
-    if mark.occurred_at is None:
-        first = next(iter(project.history.read(0, 1)), None)
-        begins = "it is empty" if first is None else f"it begins at {first.occurred_at.isoformat()}"
-        raise NotFound(f"nothing was recorded by {as_of}", hint=f"ask for a later time: {begins}")
-    now = as_of if isinstance(as_of, datetime) else mark.occurred_at
-    return Moment(snapshot=snapshot, known=known, now=now, as_of=as_of, busy=is_busy(snapshot))
-
-
 def states_of(
     project: Project,
     moment: Moment,
@@ -138,7 +104,7 @@ def states_of(
     rows = stored(moment.snapshot, definitions, flags, parameters=parameters)
     busy = going_on(moment.snapshot, definitions, moment.known.asset_ids) if moment.busy else {}
     if stale is None:
-        stale = Staleness(project).sets(keys, as_of=moment.as_of, now=moment.now)
+        stale = Staleness(project).sets(keys, moment=moment)
     return {
         key: _states(
             key,

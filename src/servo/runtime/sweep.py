@@ -23,21 +23,19 @@ from servo.fold.staleness import deadlines_sql, stale_sql
 from servo.planning.catalog import Catalog
 from servo.planning.unread import looks_at_the_time, touched_by
 from servo.projections.manifest import FOLD, FileRef, Watermark
-from servo.runtime.deployed_state import state_of
 from servo.runtime.judging import ANSWER, Judgement
+from servo.runtime.moments import Moment, look_at
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from servo.projections import Snapshot
     from servo.projections.workbench import Workbench
 
 __all__ = ["Sweep"]
 
 # More changes than these are looked at no faster one by one than all together.
 _FEW = 20_000
-_PATIENCE = 60.0  # seconds for the tail to be folded
 
 _CHANGED = "SELECT asset_id, partition_key FROM partition_status WHERE row_version > ?"
 # Since when each asset has which code: the moment at which a partition became stale by it follows from all of them.
@@ -96,14 +94,13 @@ class Sweep:
         from servo.projections.store import replace_file, storage_explained, sync_file  # noqa: PLC0415
         from servo.projections.workbench import Workbench  # noqa: PLC0415
 
-        snapshot = self._project.reader.snapshot(fresh=True, timeout=_PATIENCE)
-        catalog = state_of(snapshot, assets_only=True).catalog(self._project.settings)
-        now = self._project.clock()
+        moment = look_at(self._project)
+        catalog, everything = moment.known, list(moment.known.graph.specs)
         folder = self._folder
-        with Workbench(snapshot) as bench:
-            swept_now = self._newer(bench, snapshot, catalog, list(catalog.graph.specs), now)
+        with Workbench(moment.source) as bench:
+            swept_now = self._newer(bench, moment, everything)
             if swept_now is None:
-                self._judge(bench, catalog, list(catalog.graph.specs), now, only=None, name="judged_whole")
+                self._judge(bench, catalog, everything, moment.now, only=None, name="judged_whole")
                 swept_now = "SELECT * FROM judged_whole"
             rows = bench.table(f"SELECT * FROM ({swept_now}) AS swept_now ORDER BY asset_id, partition_key")
             fingerprints = _fingerprints(bench, catalog)
@@ -113,8 +110,8 @@ class Sweep:
             write(rows, path)
             sync_file(path)
             swept = _Swept(
-                watermark=snapshot.watermark,
-                now=now,
+                watermark=moment.source.watermark,
+                now=moment.now,
                 fold=FOLD,
                 fingerprints=fingerprints,
                 file=file_ref(path, row_count(path)),
@@ -124,22 +121,19 @@ class Sweep:
                 # Whoever has just read the pointer finds the file gone, and does without.
                 if other != path:
                     other.unlink(missing_ok=True)
-        return snapshot.watermark
+        return moment.source.watermark
 
-    def answer(
-        self, bench: Workbench, snapshot: Snapshot, catalog: Catalog, asset_keys: Sequence[str], now: datetime
-    ) -> bool:
+    def answer(self, bench: Workbench, moment: Moment, asset_keys: Sequence[str]) -> bool:
         """Leaves the stale partitions of some assets on the bench, as ANSWER; False if there is no sweep that fits."""
-        swept_now = self._newer(bench, snapshot, catalog, asset_keys, now)
+        swept_now = self._newer(bench, moment, asset_keys)
         if swept_now is not None:
             bench.keep(ANSWER, _ANSWER.format(swept=swept_now))
         return swept_now is not None
 
-    def _newer(
-        self, bench: Workbench, snapshot: Snapshot, catalog: Catalog, asset_keys: Sequence[str], now: datetime
-    ) -> str | None:
+    def _newer(self, bench: Workbench, moment: Moment, asset_keys: Sequence[str]) -> str | None:
         """What a sweep of now would hold for some assets, as a query; None if there is none to begin with."""
-        swept = self._current(snapshot, now)
+        catalog, now = moment.known, moment.now
+        swept = self._current(moment)
         table = None if swept is None else self._rows(swept)
         if swept is None or table is None:
             return None
@@ -222,14 +216,14 @@ class Sweep:
     def _folder(self) -> Path:
         return self._project.store.root / "staleness"
 
-    def _current(self, snapshot: Snapshot, now: datetime) -> _Swept | None:
+    def _current(self, moment: Moment) -> _Swept | None:
         """The sweep that is there, if it is of this ledger and of before this snapshot and moment."""
         try:
             swept = msgspec.json.decode((self._folder / "CURRENT").read_bytes(), type=_Swept)
         except (OSError, msgspec.MsgspecError):
             return None
         reached = swept.watermark.position
-        if swept.fold != FOLD or reached > snapshot.watermark.position or swept.now > now:
+        if swept.fold != FOLD or reached > moment.source.watermark.position or swept.now > moment.now:
             return None
         events = self._project.history.read(reached - 1, 1) if reached else []
         # By what it is chained to: the ledger may be another one than it was.

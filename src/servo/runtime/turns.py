@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from servo.controllers.dispatch import POOL, Limits, ready, unplanned
 from servo.controllers.states import RunState, TaskState
-from servo.runtime.states import Moment
+from servo.runtime.moments import Moment
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
 

@@ -12,9 +12,10 @@ from servo.fold.display import Status
 from servo.partitions import UNPARTITIONED, PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.activity import Activity, Obstacle, error_of, missing_inputs
+from servo.runtime.moments import Moment, look_at
 from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView, summary_of
 from servo.runtime.staleness import InputState, Reason, Staleness, StalePartition
-from servo.runtime.states import Moment, look_at, states_of
+from servo.runtime.states import states_of
 from servo.runtime.wiring import Project
 
 __all__ = ["AssetWhy", "Cause", "Grounds", "Made", "PartitionWhy", "Why"]
@@ -133,7 +134,7 @@ class Why:
     def _by_upstream(self, moment: Moment, view: PartitionView) -> StalePartition | None:
         if view.undefined or not moment.known.graph.upstream(view.asset_key):
             return None
-        rows = self._staleness.find([view.asset_key], as_of=moment.as_of, now=moment.now, transitive=True).rows
+        rows = self._staleness.find([view.asset_key], moment=moment, transitive=True).rows
         return next((one for one in rows if one.partition_key == view.partition_key), None)
 
     def _made(self, moment: Moment, materialization_id: str | None) -> Made | None:
@@ -212,7 +213,7 @@ class Why:
         moment = look_at(self._project, as_of)
         asset_key = moment.known.graph.resolve(asset)
         (states,) = states_of(self._project, moment, [asset_key]).values()
-        rows = self._staleness.find([asset_key], as_of=as_of, transitive=True, now=moment.now).rows
+        rows = self._staleness.find([asset_key], moment=moment, transitive=True).rows
         definition = states.definition
         by_code: dict[str, list[StalePartition]] = {}
         roots: Counter[tuple[str, str]] = Counter()
