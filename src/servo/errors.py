@@ -18,10 +18,12 @@
     │   ├── AssetNotFound
     │   ├── RunNotFound
     │   ├── CheckpointNotFound
+    │   ├── BackfillNotFound
     │   └── DataNotFound
     ├── Conflict                   exit 4: somebody else was first; look again, decide again
     │   ├── AppendConflict
     │   ├── IdempotencyMismatch
+    │   ├── BackfillConflict
     │   └── FencedOut
     ├── NotAllowed                 exit 1, like all below: it is for others to do
     ├── LedgerError
@@ -182,6 +184,12 @@ class CheckpointNotFound(NotFound):
     code = "checkpoint-not-found"
 
 
+class BackfillNotFound(NotFound):
+    """No backfill has that id or name."""
+
+    code = "backfill-not-found"
+
+
 class DataNotFound(NotFound):
     """A partition has no such materialization, or its files are gone."""
 
@@ -214,6 +222,12 @@ class IdempotencyMismatch(Conflict):
     def __init__(self, message: str, *, idempotency_key: str, hint: str | None = None) -> None:
         super().__init__(message, hint=hint)
         self.idempotency_key = idempotency_key
+
+
+class BackfillConflict(Conflict):
+    """A backfill is not in a state, or not at the version, in which this can be done to it."""
+
+    code = "backfill-conflict"
 
 
 class FencedOut(Conflict):

@@ -198,6 +198,14 @@ class BackfillCreated(Fact, frozen=True, kw_only=True):
     newest_first: bool = False
     state: str = "PENDING"
     warnings: list[str] = []
+    # What it was decided on, so that it goes on the same whatever is deployed meanwhile.
+    asset_id: str | None = None
+    definition: Selector | None = None  # of the asset's partitions
+    deployment_id: str | None = None
+    role: str | None = None  # target, upstream or downstream
+    level: Int64 = 0  # in its tree: the longest path to a job that waits for nobody
+    distance: Int64 = 0  # steps to the nearest asset that was asked for
+    request_fingerprint: str | None = None  # of what was asked for, so that the same request is known again
 
     def require_foldable(self) -> None:
         if self.retry_request_id is None and self.client_request_id is None:

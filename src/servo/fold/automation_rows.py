@@ -169,8 +169,8 @@ class BackfillRow(Row, frozen=True, kw_only=True):
         first(
             "created_version",
             "name asset_selection selector total_partitions chunk_size max_concurrent_runs priority "
-            "newest_first client_request_id parent_backfill_id root_backfill_id upstreams warnings "
-            "created_at created_by",
+            "newest_first client_request_id retry_request_id parent_backfill_id root_backfill_id upstreams warnings "
+            "asset_id definition deployment_id role level distance request_fingerprint created_at created_by",
         ),
     )
 
@@ -188,10 +188,18 @@ class BackfillRow(Row, frozen=True, kw_only=True):
     priority: int | None = None
     newest_first: bool | None = None
     client_request_id: str | None = None
+    retry_request_id: str | None = None
     parent_backfill_id: str | None = None
     root_backfill_id: str | None = None
     upstreams: str | None = None
     warnings: list[str] | None = None
+    asset_id: str | None = None
+    definition: str | None = None
+    deployment_id: str | None = None
+    role: str | None = None
+    level: int | None = None
+    distance: int | None = None
+    request_fingerprint: str | None = None
     created_at: datetime | None = None
     created_by: str | None = None
     row_version: str

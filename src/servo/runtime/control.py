@@ -7,6 +7,7 @@ from threading import Event
 
 import msgspec
 
+from servo.controllers import backfilling
 from servo.controllers.anti_entropy import sweep
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unplanned
@@ -16,6 +17,7 @@ from servo.errors import AppendOutcomeUnknown, Conflict, LedgerUnavailable, Proj
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunPlanned
+from servo.ids import run_id
 from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.planning import plan_fact, require_inputs
@@ -32,11 +34,11 @@ _PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionEr
 
 
 class Control:
-    """Plans runs, skips and cancels tasks, ends runs, and gives the tasks of lost workers to others."""
+    """Plans runs and chunks of backfills, ends what is over, and gives the tasks of lost workers to others."""
 
     def __init__(self, project: Project) -> None:
         self._project = project
-        self._watch = Watch(project)
+        self._watch = Watch(project, backfills=True)
         self._limits = Limits.of(project.settings.limits)
         self._service = Service(project)
 
@@ -62,6 +64,7 @@ class Control:
         """One pass: everything that can be decided now."""
         watch = self._watch
         watch.refresh()
+        self._backfill()
         for run in unplanned(watch.board, self._limits):
             self._append(self._planned(run))
         watch.refresh()
@@ -73,6 +76,21 @@ class Control:
             for decision in sweep(watch.board, live, now, watch.catalog):
                 self._append(decision)
         self._service.bound_the_tail()
+
+    def _backfill(self) -> None:
+        """Ask for the runs of chunks whose turn has come, and end backfills that are over."""
+        backfills = self._watch.backfills
+        assert backfills is not None
+        if not backfills.jobs:
+            return
+        now, catalog = self._project.clock(), self._watch.catalog
+        for decision in backfilling.decide(backfills, catalog, now, self._run_id):
+            self._append(decision)
+        self._watch.refresh()
+
+    def _run_id(self, run_key: str) -> str:
+        scope = self._project.workspace
+        return run_id(scope.tenant, scope.name, run_key, self._project.secret.value)
 
     def _planned(self, run: RunState) -> Decision:
         """The plan of a run; a request that cannot be planned ends as a failed run that says why."""

@@ -59,6 +59,14 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_seconds: _Pulse = 3.0
 
 
+class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How far backfills may reach upstream by themselves."""
+
+    upstream_propagation_enabled: bool = True
+    default_max_upstream_depth: Annotated[int, msgspec.Meta(ge=-1)] = 1
+    max_allowed_upstream_depth: _Count = 20
+
+
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which materializations keep their data: the newest `versions`, those of the last `days`; None is all of them.
 
@@ -100,6 +108,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: LimitSettings = LimitSettings()
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
+    backfill: BackfillSettings = BackfillSettings()
     approvals: dict[str, list[str]] = {}  # who has which role, by the names that they are known by
     source: Path | None = None
     origins: dict[str, str] = {}
@@ -136,6 +145,7 @@ class _Raw(msgspec.Struct, kw_only=True):
     limits: LimitSettings | None = None
     worker: WorkerSettings | None = None
     retention: RetentionSettings | None = None
+    backfill: BackfillSettings | None = None
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
@@ -144,6 +154,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "limits": LimitSettings,
     "worker": WorkerSettings,
     "retention": RetentionSettings,
+    "backfill": BackfillSettings,
 }
 _PLAIN = tuple(name for name in _Raw.__struct_fields__ if name not in _TABLES)
 _TYPES: dict[str, Any] = {
@@ -355,6 +366,7 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         limits=table("limits"),
         worker=worker,
         retention=table("retention"),
+        backfill=table("backfill"),
         approvals=said["approvals"].value if "approvals" in said else {},
         source=file,
         origins={key: one.origin for key, one in said.items()},

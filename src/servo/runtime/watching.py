@@ -1,7 +1,8 @@
-"""What is going on, kept up to date by following the ledger: unfinished runs, and the definitions in force."""
+"""What is going on, kept up to date by following the ledger: unfinished runs and backfills, and the definitions."""
 
 from __future__ import annotations
 
+from servo.controllers.backfill_board import Backfills
 from servo.controllers.board import Board
 from servo.events import RecordedEvent
 from servo.events.model import (
@@ -14,6 +15,7 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.planning.catalog import Catalog
+from servo.runtime.backfill_loading import going_on
 from servo.runtime.deploying import catalog
 from servo.runtime.wiring import Project
 
@@ -30,12 +32,16 @@ _CHANGES_OF_DEFINITIONS = frozenset({DefinitionsDeployed.event_type, DynamicPart
 
 
 class Watch:
-    """Follows the ledger. Belongs to one thread."""
+    """Follows the ledger. Belongs to one thread. Who only computes has no use for backfills."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, backfills: bool = False) -> None:
         self._project = project
         self._catalog: Catalog | None = None
         self.board = Board(position=self._oldest_unfinished() - 1)
+        self.backfills: Backfills | None = None
+        if backfills:
+            # Begun after the runs were looked at, so that it never lags behind them: what it has seen is passed over.
+            self.backfills = going_on(project)
 
     @property
     def catalog(self) -> Catalog:
@@ -50,6 +56,8 @@ class Watch:
         while events := self._project.history.read(self.board.position, _STEP):
             self.board.rule_out(self._asked_too_late(events))
             self.board.take(events)
+            if self.backfills is not None:
+                self.backfills.take(events)
             if any(event.event_type in _CHANGES_OF_DEFINITIONS for event in events):
                 self._catalog = None
             publishers.update(event.actor for event in events if event.event_type in _PUBLISHING)

@@ -1,0 +1,190 @@
+"""The board of backfills: those that have not ended, with their trees, as the ledger's events tell it.
+
+A fold like that of runs: each event is taken once, and a repetition that arrives late changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from servo.controllers.backfill_states import Backfill, BackfillState, Chunk, Shown
+from servo.events import RecordedEvent, decode
+from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
+from servo.events.columns import Outcome
+from servo.events.model import RunCancelRequested, RunFinished, RunStarted, TaskFinished
+
+__all__ = ["Backfills"]
+
+
+class Backfills:
+    """What is going on, up to `position`. Belongs to one thread; nobody else changes what it holds."""
+
+    def __init__(self, *, position: int = 0, keep_ended: bool = False) -> None:
+        self.position = position
+        self.jobs: dict[str, Backfill] = {}
+        self._keep_ended = keep_ended
+        self._of_runs: dict[str, str] = {}  # backfills by the runs of their active chunks
+        self._retries: dict[str, list[str]] = {}
+        self._trees: dict[str, list[str]] = {}
+
+    def begin_with(self, jobs: Iterable[Backfill]) -> Backfills:
+        """Go on from what is known already of some backfills, as of this position. Gives itself."""
+        for job in jobs:
+            self._add(job)
+            self._of_runs.update(dict.fromkeys(job.active, job.id))
+        return self
+
+    def take(self, events: Iterable[RecordedEvent]) -> Backfills:
+        """Take in what is new; what was seen before is passed over. Gives itself."""
+        for event in events:
+            if event.position > self.position:
+                self.position = event.position
+                if event.event_type in _TAKES:
+                    _TAKES[event.event_type](self, event, decode(event))
+        return self
+
+    # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def open(self) -> Iterator[Backfill]:
+        """Those that have not ended, most urgent first."""
+        going_on = (job for job in self.jobs.values() if not job.over)
+        return iter(sorted(going_on, key=lambda job: (-job.fact.priority, job.position)))
+
+    def tree(self, root: str) -> list[Backfill]:
+        """The whole tree of a root, retries among them; itself first."""
+        return [self.jobs[one] for one in self._trees.get(root, ()) if one in self.jobs]
+
+    def has_succeeded(self, backfill_id: str) -> bool:
+        """Whether a job gave all that it was to give: by itself, or with a retry of what had failed."""
+        job = self.jobs.get(backfill_id)
+        if job is None:
+            return False
+        if job.state is BackfillState.FAILED:
+            return any(self.has_succeeded(retry) for retry in self._retries.get(backfill_id, ()))
+        return job.state is BackfillState.SUCCEEDED
+
+    def may_start(self, job: Backfill) -> bool:
+        """Whether everything that a job waits for has succeeded."""
+        return all(self.has_succeeded(upstream.backfill_id) for upstream in job.fact.upstreams)
+
+    def blockers(self, job: Backfill) -> list[Backfill]:
+        """The jobs upstream, however far, that have failed or were cancelled and that nobody tries again."""
+        found: dict[str, Backfill] = {}
+        for upstream in job.fact.upstreams:
+            other = self.jobs.get(upstream.backfill_id)
+            if other is not None and not self.has_succeeded(other.id):
+                for one in self._lost(other) if other.over else self.blockers(other):
+                    found[one.id] = one
+        return list(found.values())
+
+    def shown(self, job: Backfill) -> str:
+        """The state as people see it."""
+        match job.state:
+            case BackfillState.PAUSED if job.failed:
+                return Shown.PAUSED_WITH_FAILURES
+            case BackfillState.WAITING_UPSTREAM if self.blockers(job):
+                return Shown.BLOCKED_UPSTREAM_FAILED
+            case BackfillState.RUNNING | BackfillState.PENDING if job.resumed and job.next_chunk < job.chunks:
+                return Shown.RESUMING
+        return job.state
+
+    def _lost(self, job: Backfill) -> list[Backfill]:
+        """A job that has ended without success, unless a retry of it goes on; of retries that failed, the last."""
+        retries = [self.jobs[one] for one in self._retries.get(job.id, ()) if one in self.jobs]
+        if not retries:
+            return [job]
+        lost = [self._lost(retry) if retry.over else self.blockers(retry) for retry in retries]
+        return [] if any(not one for one in lost) else lost[-1]
+
+    # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _created(self, event: RecordedEvent, fact: BackfillCreated) -> None:
+        if fact.backfill_id in self.jobs:
+            return
+        job = Backfill(
+            fact=fact,
+            created_at=event.occurred_at,
+            created_by=event.actor,
+            position=event.position,
+            state=BackfillState(fact.state),
+            state_at=event.occurred_at,
+        )
+        self._add(job)
+
+    def _add(self, job: Backfill) -> None:
+        self.jobs[job.id] = job
+        self._trees.setdefault(job.root, []).append(job.id)
+        if job.is_retry and job.fact.parent_backfill_id is not None:
+            self._retries.setdefault(job.fact.parent_backfill_id, []).append(job.id)
+
+    def _changed(self, event: RecordedEvent, fact: BackfillStateChanged) -> None:
+        job = self.jobs.get(fact.backfill_id)
+        if job is None or fact.state_version != job.state_version + 1:
+            return
+        job.resumed = job.state is BackfillState.PAUSED
+        job.state, job.state_version = BackfillState(fact.state), fact.state_version
+        job.state_at, job.reason = event.occurred_at, fact.reason
+        self._forget(job)
+
+    def _planned(self, _: RecordedEvent, fact: BackfillChunkPlanned) -> None:
+        job = self.jobs.get(fact.backfill_id)
+        if job is None or fact.chunk_index < job.next_chunk:
+            return
+        job.next_chunk, job.resumed = fact.chunk_index + 1, False
+        job.active[fact.run_id] = Chunk(index=fact.chunk_index, run_id=fact.run_id, count=fact.partition_count)
+        self._of_runs[fact.run_id] = job.id
+
+    def _forget(self, job: Backfill) -> None:
+        """A tree of which nothing goes on concerns nobody any more."""
+        tree = self._trees.get(job.root, [])
+        if self._keep_ended or not job.over:
+            return
+        if any(not self.jobs[one].over or self.jobs[one].active for one in tree if one in self.jobs):
+            return
+        for one in self._trees.pop(job.root, []):
+            self.jobs.pop(one, None)
+            self._retries.pop(one, None)
+
+    # ── their runs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _chunk(self, run_id: str | None) -> tuple[Backfill, Chunk] | None:
+        job = self.jobs.get(self._of_runs.get(run_id or "", ""))
+        return None if job is None or run_id is None else (job, job.active[run_id])
+
+    def _run_started(self, _: RecordedEvent, fact: RunStarted) -> None:
+        if found := self._chunk(fact.run_id):
+            found[1].begun = True
+
+    def _cancel_requested(self, _: RecordedEvent, fact: RunCancelRequested) -> None:
+        if found := self._chunk(fact.run_id):
+            found[1].cancel_requested = True
+
+    def _task_finished(self, _: RecordedEvent, fact: TaskFinished) -> None:
+        if found := self._chunk(fact.run_id):
+            found[1].begun = True
+            # A total of the task, not of the attempt; the newest word counts, since what was staged may be refused.
+            found[1].made[fact.task_key] = fact.succeeded_so_far or 0
+
+    def _run_finished(self, _: RecordedEvent, fact: RunFinished) -> None:
+        if found := self._chunk(fact.run_id):
+            job, chunk = found
+            del job.active[chunk.run_id], self._of_runs[chunk.run_id]
+            made = chunk.count if fact.outcome is Outcome.SUCCEEDED else sum(chunk.made.values())
+            job.succeeded += made
+            job.failed += chunk.count - made
+            job.chunks_failed += fact.outcome is not Outcome.SUCCEEDED
+            self._forget(job)
+
+
+_TAKES: dict[str, Callable[[Backfills, RecordedEvent, Any], None]] = {
+    BackfillCreated.event_type: Backfills._created,
+    BackfillChunkPlanned.event_type: Backfills._planned,
+    BackfillStateChanged.event_type: Backfills._changed,
+    RunStarted.event_type: Backfills._run_started,
+    RunCancelRequested.event_type: Backfills._cancel_requested,
+    TaskFinished.event_type: Backfills._task_finished,
+    RunFinished.event_type: Backfills._run_finished,
+}
+"""What each fact means here; facts of other kinds are not even decoded."""

@@ -1,0 +1,202 @@
+"""From the partitions that are asked for to all that must be computed with them, asset by asset. Pure.
+
+Upstream propagation goes from the readers to what they read, each asset once with everything that any of its readers
+needs; downstream propagation the other way. Every job waits for the jobs of the assets that it reads, so the order is
+that of the longest path, and what does not depend on each other may run at the same time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime
+from typing import Literal
+
+import msgspec
+
+from servo.errors import InvalidInput
+from servo.partitions import Partitions, PartitionSet
+from servo.partitions.mappings import All, Last
+from servo.planning.catalog import Catalog
+
+__all__ = ["Job", "Read", "propagate"]
+
+Role = Literal["target", "upstream", "downstream"]
+
+
+class Read(msgspec.Struct, frozen=True, kw_only=True):
+    """How one job came by partitions: the mapping between it and a neighbour."""
+
+    asset_key: str  # the neighbour's
+    mapping: str
+    partitions: int  # how many the mapping gives
+    fallback: bool = False  # it could not be resolved: all partitions are taken
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be computed of one asset, and for which jobs that has to wait."""
+
+    asset_key: str
+    partitions: PartitionSet
+    role: Role
+    distance: int = 0  # steps to the nearest asset that was asked for
+    level: int = 0  # the longest path to a job that waits for nobody
+    waits_for: tuple[str, ...] = ()  # asset keys
+    reads: tuple[Read, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def propagate(
+    catalog: Catalog,
+    targets: Mapping[str, PartitionSet],
+    now: datetime,
+    *,
+    upstream_depth: int = 0,
+    downstream: bool = False,
+    current: Callable[[str], PartitionSet] | None = None,
+) -> list[Job]:
+    """All jobs in an order in which they can run; of `targets` alone where nothing is to be propagated.
+
+    `upstream_depth`: how many steps to go up; 0 is none. `current`: what need not be computed of assets that nobody
+    asked for by name, where that is left out.
+    """
+    spread = _Spread(catalog, targets, now, current)
+    if upstream_depth:
+        spread.up(upstream_depth)
+    if downstream:
+        spread.down()
+    return spread.jobs()
+
+
+class _Spread:
+    def __init__(
+        self,
+        catalog: Catalog,
+        targets: Mapping[str, PartitionSet],
+        now: datetime,
+        current: Callable[[str], PartitionSet] | None,
+    ) -> None:
+        self._catalog, self._now, self._current = catalog, now, current
+        self._wanted: dict[str, PartitionSet] = {key: some for key, some in targets.items() if some}
+        self._roles: dict[str, Role] = dict.fromkeys(self._wanted, "target")
+        self._distances = dict.fromkeys(self._wanted, 0)
+        self._reads: dict[str, list[Read]] = {}
+        self._warnings: dict[str, list[str]] = {}
+
+    def up(self, depth: int) -> None:
+        near = self._near(depth)
+        for asset_key in reversed(self._catalog.graph.specs):  # readers first
+            if asset_key not in near:
+                continue
+            needed = self._catalog.spec(asset_key).partitions.empty()
+            for reader in dict.fromkeys(self._catalog.graph.downstream(asset_key)):
+                if reader in self._wanted and self._roles[reader] != "downstream":
+                    needed = needed | self._given(asset_key, reader)
+            self._want(asset_key, needed, "upstream", near[asset_key])
+
+    def down(self) -> None:
+        for asset_key in self._catalog.graph.specs:  # upstreams first
+            definition = self._catalog.spec(asset_key).partitions
+            affected, distance = definition.empty(), 0
+            for upstream in dict.fromkeys(self._catalog.graph.upstream(asset_key)):
+                if upstream in self._wanted and self._roles[upstream] != "upstream":
+                    affected = affected | self._affected(upstream, asset_key)
+                    distance = min(distance or self._distances[upstream] + 1, self._distances[upstream] + 1)
+            if affected:
+                self._want(asset_key, affected, "downstream", distance)
+
+    def jobs(self) -> list[Job]:
+        levels: dict[str, int] = {}
+        found = []
+        for asset_key in self._catalog.graph.specs:  # upstreams first
+            if asset_key not in self._wanted:
+                continue
+            waits_for = tuple(key for key in dict.fromkeys(self._catalog.graph.upstream(asset_key)) if key in levels)
+            levels[asset_key] = max((levels[key] + 1 for key in waits_for), default=0)
+            found.append(
+                Job(
+                    asset_key=asset_key,
+                    partitions=self._wanted[asset_key],
+                    role=self._roles[asset_key],
+                    distance=self._distances[asset_key],
+                    level=levels[asset_key],
+                    waits_for=waits_for,
+                    reads=tuple(self._reads.get(asset_key, ())),
+                    warnings=tuple(self._warnings.get(asset_key, ())),
+                )
+            )
+        return sorted(found, key=lambda job: job.level)
+
+    def _near(self, depth: int) -> dict[str, int]:
+        """Everything upstream within so many steps, by the shortest way there."""
+        found: dict[str, int] = {}
+        level = list(self._wanted)
+        for distance in range(1, depth + 1):
+            level = [
+                key
+                for key in dict.fromkeys(up for reader in level for up in self._catalog.graph.upstream(reader))
+                if key not in found
+            ]
+            found.update(dict.fromkeys(level, distance))
+        return found
+
+    def _want(self, asset_key: str, some: PartitionSet, role: Role, distance: int) -> None:
+        mine = self._wanted.get(asset_key)
+        if mine is None and self._current is not None and some:
+            some = some - self._current(asset_key)
+        if not some:
+            return
+        self._wanted[asset_key] = some if mine is None else mine | some
+        self._roles.setdefault(asset_key, role)
+        self._distances.setdefault(asset_key, distance)
+
+    def _given(self, upstream: str, reader: str) -> PartitionSet:
+        """What a job reads of an upstream asset; all of it where the mapping cannot say."""
+        mapping = self._catalog.graph.mapping(upstream, reader)
+        definition, asked = self._catalog.spec(upstream).partitions, self._wanted[reader]
+        try:
+            found, why = mapping.upstream(asked, definition, self._now), _why_all(mapping, definition, asked, self._now)
+        except InvalidInput as problem:
+            found, why = definition.everything(self._now), problem.message
+        except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code)
+            found, why = definition.everything(self._now), f"{type(problem).__name__}: {problem}"
+        return self._noted(upstream, reader, mapping.kind, found, why)
+
+    def _affected(self, upstream: str, reader: str) -> PartitionSet:
+        """What reads something of a job, as far as it has ended; all of it where the mapping cannot say."""
+        mapping = self._catalog.graph.mapping(upstream, reader)
+        definition, changed = self._catalog.spec(reader).partitions, self._wanted[upstream]
+        ended = definition.everything(self._now)
+        try:
+            found, why = mapping.downstream(changed, definition, self._now) & ended, None
+        except InvalidInput as problem:
+            found, why = ended, problem.message
+        except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code)
+            found, why = ended, f"{type(problem).__name__}: {problem}"
+        return self._noted(reader, upstream, mapping.kind, found, why)
+
+    def _noted(
+        self,
+        asset_key: str,
+        neighbour: str,
+        kind: str,
+        given: PartitionSet,
+        why: str | None,
+    ) -> PartitionSet:
+        if why is not None and given:
+            warning = f"{asset_key} and {neighbour}: {why}; all {given.count:,} partitions of {asset_key} are taken"
+            self._warnings.setdefault(asset_key, []).append(warning)
+        self._reads.setdefault(asset_key, []).append(
+            Read(asset_key=neighbour, mapping=kind, partitions=given.count, fallback=why is not None)
+        )
+        return given
+
+
+def _why_all(mapping: object, upstream: Partitions, asked: PartitionSet, now: datetime) -> str | None:
+    """Why a mapping that nobody wrote down takes everything: the two definitions have nothing to go by."""
+    product = getattr(mapping, "product", None)
+    if product is None or isinstance(mapping, All | Last) or not asked.partitions.dimensions:
+        return None
+    links = product(upstream, asked.partitions, now).links
+    if links and all(link.source is None for link in links):
+        return "their definitions have no dimension in common"
+    return None

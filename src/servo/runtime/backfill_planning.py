@@ -1,0 +1,280 @@
+"""From what somebody asks to backfill to the jobs that it takes, their chunks, and about how long that will be."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+
+import msgspec
+
+from servo.errors import InvalidInput, InvalidSelection, LedgerNotFound
+from servo.fold.display import Status
+from servo.partitions import Partitions, PartitionSet
+from servo.planning.catalog import Catalog
+from servo.planning.chunking import chunk, chunk_count, learned_size, require_chunk_size
+from servo.planning.propagation import Job, Read, propagate
+from servo.runtime.cataloguing import local_catalog
+from servo.runtime.durations import partition_seconds
+from servo.runtime.moments import Moment, look_at
+from servo.runtime.planned import plan_for
+from servo.runtime.settings import BackfillSettings
+from servo.runtime.states import states_of
+from servo.runtime.wiring import Project
+
+__all__ = ["BackfillJob", "BackfillPlan", "BackfillRequest", "plan_backfill", "preview"]
+
+log = logging.getLogger(__name__)
+
+FILTERS = ("missing", "failed", "stale")
+
+
+class BackfillRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What somebody asks for. Partitions are named by a range, by a list or by a filter, which may be combined."""
+
+    assets: tuple[str, ...]
+    start: str | None = None
+    end: str | None = None
+    partitions: str | None = None
+    filter: str | None = None
+    chunk_size: int = 10
+    target_chunk_seconds: float | None = None  # instead of a number: as many as take about so long
+    concurrency: int = 2
+    include_upstream: bool = False
+    max_upstream_depth: int | None = None
+    include_downstream: bool = False
+    only_missing: bool = False
+    priority: int = 0
+    newest_first: bool = False
+    name: str | None = None
+
+
+class BackfillJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What one asset has to compute, in chunks."""
+
+    asset_key: str
+    role: str  # target, upstream or downstream
+    level: int
+    distance: int
+    waits_for: tuple[str, ...]
+    partitions: PartitionSet
+    chunk_size: int
+    chunks: int
+    first_chunk: PartitionSet
+    reads: tuple[Read, ...] = ()
+    warnings: tuple[str, ...] = ()
+    estimated_seconds: float | None = None
+
+
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All jobs in an order in which they can run, and what they come to."""
+
+    jobs: tuple[BackfillJob, ...]
+    targets: tuple[str, ...]
+    partitions: int  # of all jobs together
+    chunks: int  # each of them becomes a run
+    warnings: tuple[str, ...] = ()
+    estimated_seconds: float | None = None  # None: nothing like it has run yet
+
+
+def preview(project: Project, asked: BackfillRequest) -> BackfillPlan:
+    """What would be created, by the definitions of the folder; nothing is written."""
+    return plan_backfill(project, local_catalog(project), asked)
+
+
+def plan_backfill(project: Project, known: Catalog, asked: BackfillRequest) -> BackfillPlan:
+    """The jobs that a request comes to, by these definitions."""
+    require_chunk_size(asked.chunk_size, asked.concurrency)
+    depth = _depth(project.settings.backfill, asked)
+    if asked.target_chunk_seconds is not None and asked.target_chunk_seconds <= 0:
+        raise InvalidInput("a chunk that takes no time", hint="write --target-chunk 2m, or 90s")
+    now = project.clock()
+    there = _States(project, known)
+    targets = _targets(known, asked, there, now)
+    found = propagate(
+        known,
+        targets,
+        now,
+        upstream_depth=depth,
+        downstream=asked.include_downstream,
+        current=there.current if asked.only_missing else None,
+    )
+    seconds = partition_seconds(project, [known.asset_ids[job.asset_key] for job in found])
+    jobs = tuple(_job(job, asked, seconds.get(known.asset_ids[job.asset_key])) for job in found)
+    warnings = [warning for job in jobs for warning in job.warnings]
+    warnings += _missing_inputs(project, known, {job.asset_key: job.partitions for job in found}, asked)
+    return BackfillPlan(
+        jobs=jobs,
+        targets=tuple(key for key in known.graph.specs if key in targets),
+        partitions=sum(job.partitions.count for job in jobs),
+        chunks=sum(job.chunks for job in jobs),
+        warnings=tuple(dict.fromkeys(warnings)),
+        estimated_seconds=_estimated(jobs),
+    )
+
+
+# ── which partitions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _States:
+    """What the partitions of assets are now, looked at once and only if somebody asks."""
+
+    def __init__(self, project: Project, known: Catalog) -> None:
+        self._project, self._known = project, known
+        self.moment = cache(self._moment)
+        self.of = cache(self._of)
+
+    def _moment(self) -> Moment | None:
+        try:
+            self._project.ledger.head()
+        except LedgerNotFound:  # a backfill can be looked at before there is any ledger
+            return None
+        return look_at(self._project, known=self._known)
+
+    def _of(self, asset_key: str) -> dict[str, PartitionSet]:
+        """The partitions of an asset by the words of FILTERS, and those that are as they should be."""
+        definition, moment = self._known.spec(asset_key).partitions, self.moment()
+        if moment is None:
+            nothing = definition.empty()
+            everything = definition.everything(self._project.clock())
+            return {"missing": everything, "failed": nothing, "stale": nothing, "current": nothing}
+        (states,) = states_of(self._project, moment, [asset_key]).values()
+        return {
+            **{word: states.having(word) for word in FILTERS},
+            "current": states.statuses[Status.MATERIALIZED],
+        }
+
+    def current(self, asset_key: str) -> PartitionSet:
+        return self.of(asset_key)["current"]
+
+
+def _targets(known: Catalog, asked: BackfillRequest, there: _States, now: datetime) -> dict[str, PartitionSet]:
+    if not asked.assets:
+        raise InvalidSelection("no asset is named", hint="name one: `servo asset list` names them all")
+    if asked.filter is not None and asked.filter not in FILTERS:
+        raise InvalidInput(f"there is no filter {asked.filter!r:.40}", hint=f"use {', '.join(FILTERS)}")
+    found: dict[str, PartitionSet] = {}
+    for name in asked.assets:
+        key = known.graph.resolve(name)
+        chosen = _named(key, known.spec(key).partitions, asked, now)
+        if asked.filter is not None:
+            some = there.of(key)[asked.filter]
+            chosen = some if chosen is None else chosen & some
+        if chosen is None:
+            raise InvalidSelection(
+                f"no partitions of {key} are named",
+                hint="name them: --start and --end, --partitions a,b, or --filter missing",
+            )
+        found[key] = chosen
+    if not any(found.values()):
+        what = f"no partition of {', '.join(found)}" + ("" if asked.filter is None else f" is {asked.filter}")
+        raise InvalidSelection(f"nothing to backfill: {what}", hint="`servo partition list` shows what there is")
+    return {key: some for key, some in found.items() if some}
+
+
+def _named(key: str, definition: Partitions, asked: BackfillRequest, now: datetime) -> PartitionSet | None:
+    """The partitions that a range or a list names; None where neither is given."""
+    found: PartitionSet | None = None
+    if not definition.dimensions and asked.start is None and asked.end is None and asked.partitions is None:
+        return definition.everything(now)
+    if asked.start is not None or asked.end is not None:
+        found = _between(key, definition, asked.start or "", asked.end or "", now)
+    if asked.partitions is not None:
+        some = _listed(definition, asked.partitions, now)
+        found = some if found is None else found & some
+    return found
+
+
+def _between(key: str, definition: Partitions, start: str, end: str, now: datetime) -> PartitionSet:
+    times = [dimension for dimension in definition.dimensions if dimension.timed]
+    if len(times) != 1:
+        what = "is not partitioned by time" if not times else "has several dimensions of time"
+        raise InvalidInput(f"{key} {what}, so --start and --end say nothing", hint="use --partitions or --filter")
+    return definition.parse_set(f"{times[0].name}={start}..{end}", now)
+
+
+def _listed(definition: Partitions, text: str, now: datetime) -> PartitionSet:
+    """`a,b` where there is one dimension; of several, what `servo materialize` takes, with `;` between keys."""
+    parts = text.split("," if len(definition.dimensions) == 1 else ";")
+    found = definition.empty()
+    for part in filter(None, (part.strip() for part in parts)):
+        found = found | definition.parse_set(part, now)
+    return found
+
+
+# ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _depth(settings: BackfillSettings, asked: BackfillRequest) -> int:
+    """How many levels to go up: 1 is what is read directly, which 0 means too; -1 is as far as is allowed."""
+    if not asked.include_upstream:
+        if asked.max_upstream_depth is not None:
+            raise InvalidInput("a depth without --include-upstream", hint="give both, or neither")
+        return 0
+    if not settings.upstream_propagation_enabled:
+        raise InvalidInput(
+            "upstream propagation is switched off here",
+            hint="set backfill.upstream_propagation_enabled = true in servo.toml",
+        )
+    depth = settings.default_max_upstream_depth if asked.max_upstream_depth is None else asked.max_upstream_depth
+    most = settings.max_allowed_upstream_depth
+    if depth < -1 or depth > most:
+        raise InvalidInput(f"an upstream depth of {depth}", hint=f"use 1 to {most}, or -1 for as far as it goes")
+    return most if depth == -1 else max(depth, 1)
+
+
+def _job(job: Job, asked: BackfillRequest, seconds: float | None) -> BackfillJob:
+    size, warnings = asked.chunk_size, list(job.warnings)
+    if asked.target_chunk_seconds is not None:
+        if seconds is None:
+            warnings.append(f"{job.asset_key} has not run yet: its chunks are of {size} partitions")
+        else:
+            size = learned_size(asked.target_chunk_seconds, seconds)
+    count = job.partitions.count
+    chunks = chunk_count(count, size)
+    rounds = chunk_count(chunks, asked.concurrency)
+    return BackfillJob(
+        asset_key=job.asset_key,
+        role=job.role,
+        level=job.level,
+        distance=job.distance,
+        waits_for=job.waits_for,
+        partitions=job.partitions,
+        chunk_size=size,
+        chunks=chunks,
+        first_chunk=chunk(job.partitions, size, 0, newest_first=asked.newest_first),
+        reads=job.reads,
+        warnings=tuple(warnings),
+        estimated_seconds=None if seconds is None else seconds * min(count, rounds * size),
+    )
+
+
+def _estimated(jobs: Sequence[BackfillJob]) -> float | None:
+    """Level after level, each as long as its longest job."""
+    levels: dict[int, float] = {}
+    for job in jobs:
+        if job.estimated_seconds is None:
+            return None
+        levels[job.level] = max(levels.get(job.level, 0.0), job.estimated_seconds)
+    return sum(levels.values())
+
+
+def _missing_inputs(
+    project: Project, known: Catalog, wanted: Mapping[str, PartitionSet], asked: BackfillRequest
+) -> list[str]:
+    """What the jobs read that is neither there nor computed by any of them: those chunks would fail."""
+    try:
+        plan = plan_for(project, known, dict(wanted))
+    except LedgerNotFound:
+        return []
+    except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
+        log.debug("no plan of a backfill's jobs", exc_info=True, extra={"action": "backfill.unplanned"})
+        return []
+    help_ = "" if asked.include_upstream else "; --include-upstream computes it first"
+    return [
+        f"{missing.needed_by} reads {missing.asset_key} {missing.partitions.describe()}".rstrip()
+        + f", which is not there{help_}"
+        for missing in plan.missing
+        if missing.partitions
+    ]
