@@ -164,7 +164,8 @@ class BackfillBook:
         board = backfills_of(self._project, roots)
         trees = {root: board.tree(root) for root in roots}
         views = self._views(board, [job for tree in trees.values() for job in tree], known)
-        return [self._tree(root, [views[job.id] for job in tree], []) for root, tree in trees.items() if tree]
+        ordered = {root: sorted(tree, key=lambda job: job.fact.level) for root, tree in trees.items() if tree}
+        return [self._tree(root, [views[job.id] for job in tree], []) for root, tree in ordered.items()]
 
     def tree(self, backfill_id: str, root: str, *, failures: int = 20) -> BackfillTree:
         """A backfill with its tree, or, of one that is not the root, with itself and its retries."""
@@ -237,9 +238,11 @@ class BackfillBook:
 
     def _tree(self, root: str, jobs: list[BackfillView], failures: list[BackfillFailure]) -> BackfillTree:
         (first,) = (job for job in jobs if job.backfill_id == root)
-        asked = [job for job in jobs if job.retry_of is None]
+        # What a retry repairs is counted with what it repairs, where that is among these.
+        listed = {job.backfill_id for job in jobs}
+        asked = [job for job in jobs if job.retry_of not in listed]
         total = sum(job.partitions for job in asked)
-        repaired = sum(job.succeeded for job in jobs if job.retry_of is not None)
+        repaired = sum(job.succeeded for job in jobs if job.retry_of in listed)
         made = sum(job.succeeded for job in asked) + repaired
         failed = max(sum(job.failed for job in asked) - repaired, 0)
         left = [job for job in jobs if job.display_state not in _AT_REST]

@@ -129,7 +129,7 @@ class Backfills:
 
     def retry_failed(self, backfill: str, *, request_id: str | None = None, actor: str) -> Backfilled:
         """A new backfill of just the partitions that failed in one that has ended."""
-        backfill_id, root = self._find(backfill)
+        backfill_id, root = self.find(backfill)
         board = self._board(root)
         job = board.jobs[backfill_id]
         fingerprint = canonical.sha256_hex({"retry": backfill_id})
@@ -182,7 +182,7 @@ class Backfills:
         expected_version: int | None,
         actor: str,
     ) -> Steered:
-        backfill_id, root = self._find(backfill)
+        backfill_id, root = self.find(backfill)
         for attempt in range(_TRIES):
             board = self._board(root)
             job = board.jobs[backfill_id]
@@ -196,9 +196,10 @@ class Backfills:
             condition = Condition(position=board.position, subjects=frozenset(one.id for one in tree))
             try:
                 receipts = self._project.ledger.append([self._proposal(fact, actor) for fact in facts], condition)
-            except AppendConflict:
+            except (AppendConflict, IdempotencyMismatch):
+                # A chunk was planned just now, or a job of the tree has moved on by itself.
                 if attempt + 1 < _TRIES:
-                    continue  # a chunk was planned just now
+                    continue
                 raise
             return self._steered(job, root, facts, receipts[0].event_id)
         raise AssertionError
@@ -366,7 +367,7 @@ class Backfills:
     def _board(self, root: str) -> Board:
         return backfills_of(self._project, [root])
 
-    def _find(self, backfill: str) -> tuple[str, str]:
+    def find(self, backfill: str) -> tuple[str, str]:
         """The id of a backfill and of its root, given its name, its id or how that begins."""
         text = backfill.strip()
         rows = []
