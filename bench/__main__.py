@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 
 from bench.figure import Figure
 from bench.measure_append import append_postgres, append_sqlite
+from bench.measure_backfills import idle_chunks, idle_sizes, on_spark, preview_many, steer_many
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
 from bench.measure_lineage import walk_a_million
@@ -36,6 +37,11 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "status.count": count_statuses,
     "status.why": explain_one,
     "lineage": walk_a_million,
+    "backfill.preview": preview_many,
+    "backfill.steer": steer_many,
+    "backfill.idle": idle_chunks,
+    "backfill.sizes": idle_sizes,
+    "backfill.on_spark": on_spark,
     "runs.on_spark": runs_on_spark,
     "runs.first_job": first_job,
 }

@@ -37,8 +37,8 @@ def runs_on_spark() -> Iterator[Figure]:
     with workshop() as shop:
         shop.materialize(f"events@{SPAN}")
         sources = shop.places("events")
-        batch, job = _side_by_side(lambda: shop.materialize(f"together@{SPAN}"), lambda: _bare_job(shop, sources))
-        apart, loop = _side_by_side(lambda: shop.materialize(f"apart@{SPAN}"), lambda: _bare_loop(shop, sources))
+        batch, job = side_by_side(lambda: shop.materialize(f"together@{SPAN}"), lambda: bare_job(shop, sources))
+        apart, loop = side_by_side(lambda: shop.materialize(f"apart@{SPAN}"), lambda: _bare_loop(shop, sources))
         size = DAYS * ROWS
         yield Figure(
             id="runs.batch",
@@ -70,7 +70,7 @@ def runs_on_spark() -> Iterator[Figure]:
         yield from _control_plane(shop)
 
 
-def _side_by_side(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
+def side_by_side(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
     """Median seconds of both. They take turns at being first: what a job leaves behind warms the one after it."""
     for warm in (theirs, ours, theirs, ours):  # Spark compiles what it meets for the first time
         warm()
@@ -81,7 +81,7 @@ def _side_by_side(ours: Callable[[], object], theirs: Callable[[], object]) -> t
     return statistics.median(times[ours]), statistics.median(times[theirs])
 
 
-def _bare_job(shop: Workshop, sources: list[str]) -> None:
+def bare_job(shop: Workshop, sources: list[str]) -> None:
     events = shop.spark.read.parquet(*sources)
     _aggregated(events, "date", "sku").write.partitionBy("date").parquet(scratch(shop, "together"))
 

@@ -154,6 +154,39 @@ def test_what_there_is_no_report_of(
         Audits(project).report("doubled", partition, as_of=as_of)
 
 
+def test_a_partition_that_the_definition_no_longer_has(shop: Folder, tmp_path: Path) -> None:
+    """Its data and events are there: an auditor gets a report, by the canonical key; computed it cannot be."""
+    shutil.copytree(shop.path, tmp_path, dirs_exist_ok=True)
+    folder, definitions = Folder(tmp_path), tmp_path / "definitions.py"
+    before = definitions.read_text()
+    with folder.project() as project:
+        then = project.ledger.head().event_id
+        definitions.write_text(before.replace('start="2025-01-01"', 'start="2025-01-02"'))
+        deploy(project, load(project.settings), actor="tester")
+    report = json.loads(folder.ok("audit", "report", "doubled", DAYS[0]))
+    assert (report["partition"], report["materialization"]) == (DAYS[0], DOUBLED)
+    assert [(one["partition"], one["materialization"]) for one in report["inputs"]] == [(DAYS[0], NUMBERS)]
+    (tmp_path / "report.json").write_text(json.dumps(report))
+    assert "the ledger agrees" in folder.ok("audit", "verify", "report.json", "--ledger")
+    assert folder.ok("audit", "report", "doubled", DAYS[0], "--output", "report.pdf")
+    # As of then it was one like any other, and people type it as ever; now that means nothing.
+    old = json.loads(folder.ok("audit", "report", "doubled", "2025-01-01", "--as-of", str(then)))
+    assert old["materialization"] == DOUBLED
+    for unknown in ("2025-01-01", "date=d:1999-01-01", "date=nonsense"):
+        refused = folder.fails(2, "audit", "report", "doubled", unknown)
+        assert "shop/doubled: " in refused, refused
+
+    for options in ((), ("--any-code",)):
+        refused = folder.fails(2, "reproduce", "doubled", DAYS[0], *options)
+        assert (
+            "shop/doubled 2025-01-01 cannot be computed: it is not among the partitions that the definition" in refused
+        )
+        assert "Traceback" not in refused
+    # With the definitions that made it checked out again, it is its inputs that are looked for.
+    definitions.write_text(before)
+    assert f"shop/numbers 2025-01-01 ({NUMBERS})" in folder.fails(3, "reproduce", "doubled", DAYS[0], "--any-code")
+
+
 def test_reproduces_only_what_can_be(shop: Folder) -> None:
     """What stands against it is said before Spark is started."""
     assert "code version then" in shop.fails(2, "reproduce", "doubled", "2025-01-01")

@@ -93,6 +93,45 @@ def test_publishing_again_changes_nothing(home: Home) -> None:
     home.storage.publish([])
 
 
+def test_a_seal_finds_every_byte_that_changed_and_names_the_file(home: Home) -> None:
+    staging = home.storage.stage(ASSET, run_id="run_a", attempt=1)
+    staged = [home.write(staging, f"all/p={number}", rows=5) for number in (1, 2)]
+    home.storage.seal(staged)
+    places = [Place(asset_id=ASSET, key=f"n=i:{number}", materialization_id=NEW.next()) for number in (1, 2)]
+    home.storage.publish(list(zip(staged, places, strict=True)))
+    home.storage.require_seals(places)
+    assert len(home.rows(*places)) == 10, "a seal is no data"
+    assert [home.storage.measure(place) for place in places] == [(one.files, one.bytes) for one in staged]
+    assert not list(home.folder.rglob("_staging/*"))
+
+    [file] = home.folder.rglob(f"{places[1].materialization_id}/*.parquet")
+    whole = file.read_bytes()
+    # Every part of it: the magic number, pages and their headers, the footer and its length.
+    for place in (0, 4, len(whole) // 3, len(whole) // 2, len(whole) - 40, len(whole) - 6, len(whole) - 1):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :])
+        with pytest.raises(DataNotFound, match=rf"{file} is not as it was staged"):
+            home.storage.require_seals(places)
+    file.write_bytes(whole)
+    home.storage.require_seals(places)
+
+    more = file.with_name("part-1.parquet")
+    more.write_bytes(whole)
+    with pytest.raises(DataNotFound, match=r"part-1.parquet is not among the files that were staged"):
+        home.storage.require_seals(places)
+    file.rename(more)
+    with pytest.raises(DataNotFound, match=r"part-0.parquet was staged, and is gone"):
+        home.storage.require_seals(places)
+    more.rename(file)
+    seal = file.with_name("_staged.json")
+    for damage, said in ((seal.read_bytes()[:-1], "cannot be read"), (b"\xff", "cannot be read"), (None, "not there")):
+        if damage is None:
+            seal.unlink()
+        else:
+            seal.write_bytes(damage)
+        with pytest.raises(DataNotFound, match=rf"_staged.json, which says what was staged,.*{said}"):
+            home.storage.require_seals(places)
+
+
 def test_two_writers_never_share_a_staging_folder(home: Home) -> None:
     def stage(_: int) -> str:
         return home.storage.stage(ASSET, run_id="run_a", attempt=1).address("data")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from servo.controllers import Decision, decide, sweep, unplanned
+from servo.controllers import Decision, backfilling, decide, sweep, unplanned
+from servo.controllers.backfill_board import Backfills
 from servo.controllers.dispatch import DISPATCH
 from servo.controllers.requests import requested
 from servo.controllers.states import RunState
@@ -13,16 +14,26 @@ from servo.events.model import (
     RunFinished,
     RunPlanned,
 )
+from servo.ids import run_id
 from servo.ledger import Condition
 from servo.planning import boundary, make_plan, plan_fact, require_inputs
-from tests.simulation.ground import Actor
+from tests.simulation.ground import Actor, Ground
+
+
+def run_id_of(run_key: str) -> str:
+    return run_id("acme", "main", run_key, "secret")
 
 
 class Controller(Actor):
     """The control loop: plans, decides and sweeps; two of them compete."""
 
+    def __init__(self, world: Ground, name: str) -> None:
+        super().__init__(world, name)
+        self.backfills = Backfills()
+
     def step(self) -> None:
         self.look()
+        self._backfill()
         world = self.world
         for run in unplanned(self.board, world.limits):
             self._record(self._planned(run))
@@ -30,6 +41,17 @@ class Controller(Actor):
         if self.random.random() < 0.5:
             decisions += sweep(self.board, world.live(), world.now, world.catalog)
         for decision in decisions:
+            self._record(decision)
+
+    def _backfill(self) -> None:
+        """Chunks whose turn has come; sometimes by somebody who has begun to look only now, in the middle."""
+        world = self.world
+        if self.random.random() < 0.01:
+            known = Backfills().take(world.history()[: self.random.randint(0, world.ledger.head().position)])
+            self.backfills = Backfills(position=known.position).begin_with(known.jobs.values())
+            world.seen["begun in the middle"] += bool(known.jobs)
+        self.backfills.take(self.news(self.backfills.position))
+        for decision in list(backfilling.decide(self.backfills, world.catalog, world.now, run_id_of)):
             self._record(decision)
 
     def _planned(self, run: RunState) -> Decision:

@@ -63,6 +63,9 @@ class Ground:
     def live(self) -> set[str]:
         return {worker for worker, last in self.heartbeats.items() if self.now - last <= LEASE}
 
+    def interrupt(self) -> None:
+        """Somebody else acts in between, where there is anybody."""
+
     def append(self, facts: list[Fact], actor: str, condition: Condition | None = None) -> int:
         proposals = [Proposal(fact=fact, occurred_at=self.now, actor=actor) for fact in facts]
         return max(receipt.position for receipt in self.ledger.append(proposals, condition))
@@ -78,8 +81,11 @@ class Actor:
         self.board = Board()
 
     def look(self, *, surely: bool = False) -> None:
-        """Take in what is new, or only some of it, or nothing: everybody may be behind."""
+        self.board.take(self.news(self.board.position, surely=surely))
+
+    def news(self, position: int, *, surely: bool = False) -> list[RecordedEvent]:
+        """What is new since then, or only some of it, or nothing: everybody may be behind."""
         luck = 1.0 if surely else self.random.random()
-        if luck > 0.15:
-            limit = 1_000_000 if luck > 0.3 else self.random.randint(1, 3)
-            self.board.take(self.world.ledger.read(self.board.position, limit))
+        if luck <= 0.15:
+            return []
+        return self.world.ledger.read(position, 1_000_000 if luck > 0.3 else self.random.randint(1, 3))

@@ -24,6 +24,7 @@ from servo.events.model import (
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from tests.simulation.approval_laws import Approvals
+from tests.simulation.backfill_laws import BackfillLaws
 
 Task = tuple[str, str]
 
@@ -46,9 +47,11 @@ class History:
         self.settled: dict[Task, set[str]] = defaultdict(set)
         self.outcomes: dict[Task, dict[str, Outcome]] = defaultdict(dict)
         self.approvals = Approvals()
+        self.backfills = BackfillLaws()
         for event in events:
             self._take(event)
             self.approvals.take(event)
+            self.backfills.take(event)
 
     def _take(self, event: RecordedEvent) -> None:
         fact = decode(event)
@@ -116,11 +119,16 @@ class History:
             elif fact.outcome is Outcome.CANCELLED:
                 self.ends[task] = fact
 
+    @property
+    def seen(self) -> Counter[str]:
+        return self.approvals.seen + self.backfills.seen
+
     # ── at the end ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_the_end(self) -> None:
         assert self.requested.keys() == self.finished.keys(), "a run that was accepted did not end"
         assert not self.running
+        self.backfills.check_the_end()
         assert not self.approvals.waiting, "its run has ended, and it still waits"
         assert not any(self.approvals.approved.values()), "it was approved, and not published"
         for run_id, plan in self.plans.items():

@@ -74,7 +74,10 @@ class People(Actor):
         self.world.seen["asked again"] += 1
 
     def _cancel(self) -> None:
-        run = self.random.choice(list(self.board.runs.values()))
+        going_on = [run for run in self.board.runs.values() if not run.cancel_requested]
+        if not going_on:
+            return
+        run = self.random.choice(going_on)
         self.to_cancel -= 1
         self.world.append([RunCancelRequested(run_id=run.run_id)], "alice")
         self.world.seen["cancel"] += 1
@@ -82,7 +85,7 @@ class People(Actor):
     def _decide(self) -> None:
         """Approve or reject something; mostly one looks first, and sometimes what one saw is over by then."""
         waiting = list(self.board.checkpoints)
-        if not waiting or self.random.random() < 0.6:
+        if not waiting or self.random.random() < 0.7:
             return
         checkpoint = self.random.choice(waiting)
         try:

@@ -56,14 +56,27 @@ def _mapping(random: Random, upstream: Partitions, downstream: Partitions) -> Ma
     return random.choice(special) if random.random() < 0.35 else None
 
 
+def random_targets(random: Random, known: Catalog, now: datetime) -> dict[str, PartitionSet]:
+    """Some or all partitions of an asset or two, without what they read."""
+    assets = list(known.graph.specs)
+    targets = {}
+    for key in random.sample(assets, k=random.choice([1, 1, 1, 2])):
+        everything = known.spec(key).partitions.everything(now)
+        targets[key] = everything if random.random() < 0.5 else _some(random, everything)
+    return targets
+
+
+def _some(random: Random, everything: PartitionSet) -> PartitionSet:
+    low = random.randrange(everything.count)
+    return everything.slice(low, random.randint(low + 1, everything.count))
+
+
 def random_wanted(random: Random, known: Catalog, now: datetime) -> dict[str, PartitionSet]:
     """Some partitions of some assets, mostly with all that they read."""
     assets = list(known.graph.specs)
     wanted = {}
     for key in random.sample(assets, k=random.randint(1, len(assets))):
-        everything = known.spec(key).partitions.everything(now)
-        low = random.randrange(everything.count)
-        wanted[key] = everything.slice(low, random.randint(low + 1, everything.count))
+        wanted[key] = _some(random, known.spec(key).partitions.everything(now))
     if random.random() < 0.8:
         for key in reversed(assets):
             for upstream in known.graph.upstream(key) if key in wanted else ():

@@ -11,6 +11,7 @@ from datetime import timedelta
 from servo.controllers import next_wake
 from tests.simulation.control import Controller
 from tests.simulation.ground import Ground
+from tests.simulation.operators import Operators
 from tests.simulation.people import People
 from tests.simulation.workers import Worker
 
@@ -23,18 +24,22 @@ class World(Ground):
     def __init__(self, seed: int) -> None:
         super().__init__(seed)
         self.people = People(self)
+        self.operators = Operators(self)
         self.controllers = [Controller(self, f"c{number}") for number in range(2)]
         self.workers = [Worker(self, f"w{number}") for number in range(self.random.randint(1, 3))]
 
     def run(self) -> World:
         """Let everybody act until all that was asked for has ended."""
         for _ in range(MOST_STEPS):
-            actor = self.random.choice([self.people, *self.controllers, *self.workers, *self.workers])
+            actor = self.random.choice([self.people, self.operators, *self.controllers, *self.workers, *self.workers])
             actor.step()
             self._pass_time()
-            if self.people.is_satisfied():
+            if self.people.is_satisfied() and self.operators.is_satisfied():
                 return self
-        raise AssertionError(f"something never ends: {self.people.board.runs}")
+        raise AssertionError(f"something never ends: {self.people.board.runs}, {list(self.operators.backfills.open)}")
+
+    def interrupt(self) -> None:
+        self.random.choice(self.controllers).step()
 
     def _pass_time(self) -> None:
         self.now += timedelta(milliseconds=self.random.choice([0, 10, 300, 2_000]))

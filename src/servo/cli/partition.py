@@ -64,6 +64,9 @@ def rollback(asset: str, partitions: tuple[str, ...], to: str | None, reason: st
         if as_json:
             echo_json(plain(done))
             return
+        if not done["partitions"]:
+            click.echo(f"nothing was rolled back: that is what is current of {done['asset']}")
+            return
         label = Labels(opened)
         for one in done["partitions"]:
             note(f"  {label(done['asset'], one['partition_key'])} → {one['materialization_id']}")

@@ -25,6 +25,7 @@ class Backfills:
         self.jobs: dict[str, Backfill] = {}
         self._keep_ended = keep_ended
         self._of_runs: dict[str, str] = {}  # backfills by the runs of their active chunks
+        self._over: set[str] = set()  # those that are not kept any more: whoever tells of one again tells nothing new
         self._retries: dict[str, list[str]] = {}
         self._trees: dict[str, list[str]] = {}
 
@@ -40,8 +41,11 @@ class Backfills:
         for event in events:
             if event.position > self.position:
                 self.position = event.position
-                if event.event_type in _TAKES:
-                    _TAKES[event.event_type](self, event, decode(event))
+                taken = _TAKES.get(event.event_type)
+                if taken is None and event.correlation_id in self._of_runs:
+                    taken = _TAKES_OF_RUNS.get(event.event_type)
+                if taken is not None:
+                    taken(self, event, decode(event))
         return self
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -61,9 +65,7 @@ class Backfills:
         job = self.jobs.get(backfill_id)
         if job is None:
             return False
-        if job.state is BackfillState.FAILED:
-            return any(self.has_succeeded(retry) for retry in self._retries.get(backfill_id, ()))
-        return job.state is BackfillState.SUCCEEDED
+        return job.state is BackfillState.SUCCEEDED or any(self.has_succeeded(one.id) for one in self._repairs(job))
 
     def may_start(self, job: Backfill) -> bool:
         """Whether everything that a job waits for has succeeded."""
@@ -72,11 +74,17 @@ class Backfills:
     def blockers(self, job: Backfill) -> list[Backfill]:
         """The jobs upstream, however far, that have failed or were cancelled and that nobody tries again."""
         found: dict[str, Backfill] = {}
-        for upstream in job.fact.upstreams:
-            other = self.jobs.get(upstream.backfill_id)
-            if other is not None and not self.has_succeeded(other.id):
-                for one in self._lost(other) if other.over else self.blockers(other):
-                    found[one.id] = one
+        seen, waiting = {job.id}, [job]
+        for one in waiting:  # grows while it is walked through
+            for upstream in one.fact.upstreams:
+                other = self.jobs.get(upstream.backfill_id)
+                if other is None or other.id in seen or self.has_succeeded(other.id):
+                    continue
+                seen.add(other.id)
+                if other.over:
+                    found.update((lost.id, lost) for lost in self._lost(other))
+                else:
+                    waiting.append(other)
         return list(found.values())
 
     def shown(self, job: Backfill) -> str:
@@ -92,16 +100,23 @@ class Backfills:
 
     def _lost(self, job: Backfill) -> list[Backfill]:
         """A job that has ended without success, unless a retry of it goes on; of retries that failed, the last."""
-        retries = [self.jobs[one] for one in self._retries.get(job.id, ()) if one in self.jobs]
-        if not retries:
+        lost = [self._lost(retry) if retry.over else [] for retry in self._repairs(job)]
+        if not lost:
             return [job]
-        lost = [self._lost(retry) if retry.over else self.blockers(retry) for retry in retries]
         return [] if any(not one for one in lost) else lost[-1]
+
+    def _repairs(self, job: Backfill) -> list[Backfill]:
+        """Retries that would give all that is missing: of a job that was cancelled or given up, more is than failed."""
+        if job.state is not BackfillState.FAILED:
+            return []
+        retries = [self.jobs[one] for one in self._retries.get(job.id, ()) if one in self.jobs]
+        missing = job.fact.total_partitions - job.succeeded
+        return [retry for retry in retries if retry.fact.total_partitions >= missing]
 
     # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _created(self, event: RecordedEvent, fact: BackfillCreated) -> None:
-        if fact.backfill_id in self.jobs:
+        if fact.backfill_id in self.jobs or fact.backfill_id in self._over:
             return
         job = Backfill(
             fact=fact,
@@ -146,6 +161,7 @@ class Backfills:
         for one in self._trees.pop(job.root, []):
             self.jobs.pop(one, None)
             self._retries.pop(one, None)
+            self._over.add(one)
 
     # ── their runs ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -163,9 +179,12 @@ class Backfills:
 
     def _task_finished(self, _: RecordedEvent, fact: TaskFinished) -> None:
         if found := self._chunk(fact.run_id):
-            found[1].begun = True
-            # A total of the task, not of the attempt; the newest word counts, since what was staged may be refused.
-            found[1].made[fact.task_key] = fact.succeeded_so_far or 0
+            chunk, order = found[1], (fact.attempt, _step(fact), fact.part or 0)
+            chunk.begun = True
+            if order > chunk.words.get(fact.task_key, (-1, 0, 0)):
+                # A total of the task, not of the attempt; the newest word counts, since what was staged may be refused.
+                chunk.words[fact.task_key] = order
+                chunk.made[fact.task_key] = fact.succeeded_so_far or 0
 
     def _run_finished(self, _: RecordedEvent, fact: RunFinished) -> None:
         if found := self._chunk(fact.run_id):
@@ -178,13 +197,22 @@ class Backfills:
             self._forget(job)
 
 
+def _step(fact: TaskFinished) -> int:
+    """How far an attempt has come: at work, waiting for an approval, ended."""
+    return (1 if fact.outcome is Outcome.STAGED else 2) if fact.final else 0
+
+
 _TAKES: dict[str, Callable[[Backfills, RecordedEvent, Any], None]] = {
     BackfillCreated.event_type: Backfills._created,
     BackfillChunkPlanned.event_type: Backfills._planned,
     BackfillStateChanged.event_type: Backfills._changed,
+}
+"""What each fact means here; facts of other kinds are not even decoded."""
+
+_TAKES_OF_RUNS: dict[str, Callable[[Backfills, RecordedEvent, Any], None]] = {
     RunStarted.event_type: Backfills._run_started,
     RunCancelRequested.event_type: Backfills._cancel_requested,
     TaskFinished.event_type: Backfills._task_finished,
     RunFinished.event_type: Backfills._run_finished,
 }
-"""What each fact means here; facts of other kinds are not even decoded."""
+"""The same of facts about runs; those of runs that are nobody's chunk are not even decoded."""

@@ -48,6 +48,7 @@ class Chunk:
     begun: bool = False
     cancel_requested: bool = False
     made: dict[str, int] = field(default_factory=dict)  # partitions that are there, by task
+    words: dict[str, tuple[int, int, int]] = field(default_factory=dict, compare=False)  # how new that is
 
 
 @dataclass(kw_only=True)
@@ -97,6 +98,13 @@ class Backfill:
         if self.fact.definition is None:
             return UNPARTITIONED.empty()
         return selected(self.fact.definition, self.fact.selector)
+
+    @property
+    def unplanned(self) -> PartitionSet:
+        """What no chunk was planned for yet."""
+        total, planned = self.partitions.count, self.next_chunk * self.fact.chunk_size
+        left = max(total - planned, 0)
+        return self.partitions.slice(0, left) if self.fact.newest_first else self.partitions.slice(total - left, total)
 
     def chunk(self, index: int) -> PartitionSet:
         return chunk(self.partitions, self.fact.chunk_size, index, newest_first=self.fact.newest_first)

@@ -14,7 +14,7 @@ from servo.controllers.backfill_board import Backfills
 from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.controllers.decisions import Decision
 from servo.controllers.requests import request
-from servo.errors import BackfillConflict
+from servo.errors import BackfillConflict, ServoError
 from servo.events.automation import BackfillChunkPlanned, BackfillStateChanged
 from servo.events.definitions import Source
 from servo.events.fact import Fact
@@ -53,14 +53,22 @@ def _onward(job: Backfill, catalog: Catalog, run_id_of: Callable[[str], str]) ->
         return
     asset_key = catalog.asset_key(job.fact.asset_id or "")
     if asset_key is None:
-        # What runs already goes on; nothing new can be asked for.
-        if not job.active:
-            yield _changed(job, BackfillState.FAILED, f"{job.fact.name}: its asset is no longer deployed")
+        yield from _given_up(job, "its asset is no longer deployed")
+        return
+    try:
+        planned = [fact for index in upcoming for fact in _planned(job, index, asset_key, catalog, run_id_of)]
+    except ServoError as problem:  # one that cannot be read must not stop all others
+        yield from _given_up(job, problem.message)
         return
     if job.state is not BackfillState.RUNNING:
         yield _changed(job, BackfillState.RUNNING)
-    for index in upcoming:
-        yield from _planned(job, index, asset_key, catalog, run_id_of)
+    yield from planned
+
+
+def _given_up(job: Backfill, why: str) -> Iterator[Fact]:
+    """What runs already goes on; nothing new can be asked for."""
+    if not job.active:
+        yield _changed(job, BackfillState.FAILED, f"{job.fact.name}: {why}")
 
 
 def _planned(

@@ -210,6 +210,8 @@ class BackfillCreated(Fact, frozen=True, kw_only=True):
     def require_foldable(self) -> None:
         if self.retry_request_id is None and self.client_request_id is None:
             raise InvalidInput(f"backfill {self.name} has no request id", hint="give client_request_id")
+        if self.chunk_size < 1 or self.max_concurrent_runs < 1:
+            raise InvalidInput(f"backfill {self.name} would never run anything", hint="give sizes of 1 and more")
 
     @property
     def idempotency_key(self) -> str:

@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql.types import DataType, MapType, StructType, VariantType
+from pyspark.sql.types import DataType, StructType
 
-from servo.errors import DataNotFound, ServoError
+from servo.errors import ServoError
 from servo.execution.again import Again, RowsApart
+from servo.execution.comparable import comparable
 from servo.execution.executor import Executor
-from servo.execution.hashing import named
 from servo.execution.keeping import KeptSession, frame_of
 from servo.execution.protocol import Log, Order, PartitionResult, Place, Staged
 from servo.execution.reading import spark_schema, stored
@@ -70,44 +71,33 @@ def _compared(spark: SparkSession, storage: ScratchStorage, staged: Staged, then
     now = stored(spark, spark_schema(schema)).parquet(address)
     try:
         before = frame_of(spark, storage, [then])
-    except DataNotFound as gone:
+    except ServoError as gone:
         return msgspec.structs.replace(found, not_compared=gone.message)
+    kinds = {field.name: field.dataType for field in before.schema}
+    # As the content hash tells types apart: whether there could be nulls in them is no difference.
     old, new = _types(before.schema), _types(now.schema)
     shared = [name for name in old if new.get(name) == old[name]]
     found = msgspec.structs.replace(
         found,
-        columns_gone=[f"{name} {old[name].simpleString()}" for name in old if name not in new],
-        columns_new=[f"{name} {new[name].simpleString()}" for name in new if name not in old],
-        columns_changed=[
-            f"{name} {old[name].simpleString()} → {new[name].simpleString()}"
-            for name in old
-            if name in new and new[name] != old[name]
-        ],
+        columns_gone=[f"{name} {old[name]}" for name in old if name not in new],
+        columns_new=[f"{name} {new[name]}" for name in new if name not in old],
+        columns_changed=[f"{name} {old[name]} → {new[name]}" for name in old if name in new and new[name] != old[name]],
     )
     if not shared:
         return msgspec.structs.replace(found, not_compared="the two have no column in common")
     try:
         return msgspec.structs.replace(
-            found, only_then=_apart(before, now, shared, old), only_now=_apart(now, before, shared, old)
+            found, only_then=_apart(before, now, shared, kinds), only_now=_apart(now, before, shared, kinds)
         )
-    except ServoError as problem:
-        return msgspec.structs.replace(found, not_compared=problem.message)
+    except (ServoError, PySparkException, Py4JError) as problem:
+        # That the content differs is known; which rows do is more than Spark can tell.
+        return msgspec.structs.replace(found, not_compared=_first_line(problem))
 
 
-def _apart(one: DataFrame, other: DataFrame, names: list[str], types: dict[str, DataType]) -> RowsApart:
+def _apart(one: DataFrame, other: DataFrame, names: list[str], kinds: dict[str, DataType]) -> RowsApart:
     """The rows that one has more often than the other: rows have no keys, so that is all there is to tell."""
-
-    def comparable(frame: DataFrame) -> DataFrame:
-        return frame.select(
-            *(
-                F.to_json(named(name)).alias(name)  # Spark does not compare these
-                if isinstance(types[name], MapType | VariantType)
-                else named(name)
-                for name in names
-            )
-        )
-
-    apart = comparable(one).exceptAll(comparable(other)).cache()
+    columns = [comparable(name, kinds[name]) for name in names]
+    apart = one.select(*columns).exceptAll(other.select(*columns)).cache()
     try:
         count = apart.count()
         shown: list[Any] = apart.limit(_MOST_SHOWN).collect() if count else []
@@ -116,8 +106,17 @@ def _apart(one: DataFrame, other: DataFrame, names: list[str], types: dict[str, 
     return RowsApart(count=count, examples=[{name: _text(row[name]) for name in names} for row in shown])
 
 
-def _types(schema: StructType) -> dict[str, DataType]:
-    return {field.name: field.dataType for field in schema}
+def _types(schema: StructType) -> dict[str, str]:
+    return {field.name: field.dataType.simpleString() for field in schema}
+
+
+def _first_line(problem: Exception) -> str:
+    """What it is about; a Java exception that nobody translated has that in its second line."""
+    if isinstance(problem, ServoError):
+        return problem.message
+    lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
+    told = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling")]
+    return (told or lines or [type(problem).__name__])[0]
 
 
 def _text(value: Any) -> str | None:

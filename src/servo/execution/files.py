@@ -48,6 +48,10 @@ class Files(Protocol):
         """The file, for Arrow to read."""
         ...
 
+    def write(self, path: str, data: bytes) -> None:
+        """Make a small file with this in it, in a folder that is there."""
+        ...
+
     def create(self, path: str) -> None:
         """Make a folder, and those above it; it must not be there yet."""
         ...
@@ -99,6 +103,10 @@ class LocalFiles:
     def open(self, path: str) -> Any:
         with _speaking_of(self._path(path)) as where:
             return pa.memory_map(where) if Path(where).stat().st_size else pa.OSFile(where)
+
+    def write(self, path: str, data: bytes) -> None:
+        with _speaking_of(self._path(path)) as where:
+            Path(where).write_bytes(data)
 
     def create(self, path: str) -> None:
         with _speaking_of(self._path(path)) as where:
@@ -161,6 +169,10 @@ class ArrowFiles:
     def open(self, path: str) -> Any:
         with _speaking_of(self.address(path)):
             return self._system.open_input_file(self._at(path))
+
+    def write(self, path: str, data: bytes) -> None:
+        with _speaking_of(self.address(path)), self._system.open_output_stream(self._at(path)) as opened:
+            opened.write(data)
 
     def create(self, path: str) -> None:
         with _speaking_of(self.address(path)):

@@ -19,7 +19,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from servo.canonical import sha256_hex
 
-__all__ = ["content_hash", "hash_sums", "named", "with_hashes"]
+__all__ = ["content_hash", "field_of", "hash_sums", "named", "quoted", "with_hashes"]
 
 VERSION = 1
 _SEEDS = (1, 2)
@@ -29,10 +29,11 @@ _PIECES = ((0, 22), (22, 21), (43, 21))
 
 def named(name: str) -> Column:
     """The column of exactly this name, dots and all."""
-    return F.col(_quoted(name))
+    return F.col(quoted(name))
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """The name of a column as SQL takes it, whatever is in it."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -45,7 +46,7 @@ def with_hashes(frame: DataFrame, schema: StructType, dimensions: Collection[str
     values = "".join(
         f", {_plain(name, field.dataType)}, {name} IS NULL"
         for field in _hashed(schema, dimensions)
-        for name in [_quoted(field.name)]
+        for name in [quoted(field.name)]
     )
     return frame.withColumns({_name(seed): F.expr(f"xxhash64({seed}{values})") for seed in _SEEDS})
 
@@ -90,20 +91,20 @@ def _plain(value: str, kind: DataType, depth: int = 0) -> str:
             element = _told(one, kind.elementType, depth + 1)
             return f"struct(array_size({value}), transform({value}, {one} -> {element}))"
         case MapType():
-            key = _told(_field(one, "key"), kind.keyType, depth + 1)
-            held = _told(_field(one, "value"), kind.valueType, depth + 1)
+            key = _told(field_of(one, "key"), kind.keyType, depth + 1)
+            held = _told(field_of(one, "value"), kind.valueType, depth + 1)
             entries = f"transform(map_entries({value}), {one} -> struct({key}, {held}))"
             # A map has no order, and the same one may come in any.
             return f"struct(array_size(map_keys({value})), array_sort({entries}))"
         case StructType():
-            told = [_told(_field(value, field.name), field.dataType, depth) for field in kind]
+            told = [_told(field_of(value, field.name), field.dataType, depth) for field in kind]
             return f"struct({', '.join(told)})" if told else "0"
         case VariantType():
             return f"to_json({value})"
     return value
 
 
-def _field(value: str, name: str) -> str:
+def field_of(value: str, name: str) -> str:
     """A field of a struct. Written with a dot, it might be taken for the column of a frame with an alias."""
     escaped = name.replace("\\", "\\\\").replace("'", "\\'")
     return f"{value}['{escaped}']"

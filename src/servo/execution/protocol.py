@@ -169,6 +169,10 @@ class Storage(Protocol):
         """A new folder to write to, which nobody else is given."""
         ...
 
+    def seal(self, staged: Sequence[Staged]) -> None:
+        """Write down, with the staged data, what its files are: whoever approves it later must find the same."""
+        ...
+
     def publish(self, moves: Sequence[tuple[Staged, Place]]) -> None:
         """Move staged data to where it stays. Durable when it returns; what is there already is left as it is.
 

@@ -15,6 +15,7 @@ from servo.errors import DataNotFound, StorageFailed
 from servo.execution.files import Files, files_at
 from servo.execution.places import found, is_data_file, materialization_folder, staging_folder
 from servo.execution.protocol import Found, Place, Staged
+from servo.execution.sealing import require_seals, seal
 from servo.ids import check_name
 from servo.ledger.protocol import Workspace
 
@@ -66,6 +67,13 @@ class ParquetStorage:
         folder = staging_folder(asset_id, run_id, attempt, self._mint())
         self._files.create(f"{self._base}/{folder}")
         return ParquetStaging(self._files, self._base, folder)
+
+    def seal(self, staged: Sequence[Staged]) -> None:
+        seal(self._files, [f"{self._base}/{one.place}" for one in staged])
+
+    def require_seals(self, places: Sequence[Place]) -> None:
+        """Refuse what is not, byte by byte, what was sealed before it was put there."""
+        require_seals(self._files, [self._folder(place) for place in places])
 
     def publish(self, moves: Sequence[tuple[Staged, Place]]) -> None:
         self._files.move([(f"{self._base}/{staged.place}", self._folder(place)) for staged, place in moves])

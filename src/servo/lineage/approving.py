@@ -12,7 +12,7 @@ from servo.events.model import (
     PartitionsMarked,
     TaskFinished,
 )
-from servo.lineage.report import Approval, Check, Decision, Escalation, Request
+from servo.lineage.statements import Approval, Check, Decision, Escalation, Request
 from servo.lineage.story import Making, Story, tells_of_task
 
 __all__ = ["approvals_of", "checks_of"]

@@ -21,21 +21,8 @@ from servo.lineage.approving import approvals_of, checks_of
 from servo.lineage.executing import execution_of
 from servo.lineage.key_text import values_of
 from servo.lineage.proof import Fault, broken_links, cite, recorded
-from servo.lineage.report import (
-    FORMAT,
-    Current,
-    Execution,
-    Head,
-    Input,
-    Node,
-    Output,
-    Proof,
-    Report,
-    Statements,
-    WorkspaceName,
-    hash_of,
-    plain,
-)
+from servo.lineage.report import FORMAT, Head, Proof, Report, hash_of, plain
+from servo.lineage.statements import Current, Execution, Input, Node, Output, Statements, WorkspaceName
 from servo.lineage.story import Mention, Source, Story
 
 __all__ = ["assemble", "derive", "differences", "verify"]

@@ -19,7 +19,7 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
-from servo.lineage.report import Attempt, End, Execution, Finish, Request, Step, Trigger
+from servo.lineage.statements import Attempt, End, Execution, Finish, Request, Step, Trigger
 from servo.lineage.story import Making, Story, tells_of_task
 
 __all__ = ["execution_of"]

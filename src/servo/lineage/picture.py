@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from servo.lineage.key_text import key_text
-from servo.lineage.report import Node, Report
+from servo.lineage.report import Report
+from servo.lineage.statements import Node
 
 __all__ = ["picture"]
 

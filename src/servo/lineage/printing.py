@@ -16,7 +16,8 @@ from typing import Any, Literal, TypeVar
 from servo.errors import MissingExtra, ServoError
 from servo.lineage.key_text import key_text
 from servo.lineage.picture import picture
-from servo.lineage.report import Approval, Attempt, Current, Execution, Node, Report
+from servo.lineage.report import Report
+from servo.lineage.statements import Approval, Attempt, Current, Execution, Node
 
 __all__ = ["typeset", "view"]
 

@@ -48,6 +48,11 @@ def boundary(catalog: Catalog, wanted: Wanted, now: datetime) -> dict[str, Parti
     return outside
 
 
+def unmet(catalog: Catalog, wanted: Wanted, have: Wanted, now: datetime) -> tuple[MissingInput, ...]:
+    """What would be read that is neither computed nor there. `have`: of the `boundary`, what is there."""
+    return tuple(missing for read in _reads(catalog, wanted, now) for missing in _missing(read, wanted, have, now))
+
+
 def make_plan(
     catalog: Catalog, wanted: Wanted, have: Wanted, now: datetime, limits: PlanLimits = DEFAULT_LIMITS
 ) -> Plan:

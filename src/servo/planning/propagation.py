@@ -15,7 +15,7 @@ import msgspec
 
 from servo.errors import InvalidInput
 from servo.partitions import Partitions, PartitionSet
-from servo.partitions.mappings import All, Last
+from servo.partitions.mappings import ByDimension
 from servo.planning.catalog import Catalog
 
 __all__ = ["Job", "Read", "propagate"]
@@ -56,8 +56,8 @@ def propagate(
 ) -> list[Job]:
     """All jobs in an order in which they can run; of `targets` alone where nothing is to be propagated.
 
-    `upstream_depth`: how many steps to go up; 0 is none. `current`: what need not be computed of assets that nobody
-    asked for by name, where that is left out.
+    `upstream_depth`: how many steps to go up; 0 is none. `current`: what need not be computed of an asset beyond what
+    was asked for, where that is left out.
     """
     spread = _Spread(catalog, targets, now, current)
     if upstream_depth:
@@ -141,7 +141,8 @@ class _Spread:
 
     def _want(self, asset_key: str, some: PartitionSet, role: Role, distance: int) -> None:
         mine = self._wanted.get(asset_key)
-        if mine is None and self._current is not None and some:
+        # What reads something that is made anew is not as it should be any more, whatever it is now.
+        if self._current is not None and some and role != "downstream":
             some = some - self._current(asset_key)
         if not some:
             return
@@ -150,11 +151,13 @@ class _Spread:
         self._distances.setdefault(asset_key, distance)
 
     def _given(self, upstream: str, reader: str) -> PartitionSet:
-        """What a job reads of an upstream asset; all of it where the mapping cannot say."""
+        """What a job reads of an upstream asset, as far as it has begun; all of it where the mapping cannot say."""
         mapping = self._catalog.graph.mapping(upstream, reader)
         definition, asked = self._catalog.spec(upstream).partitions, self._wanted[reader]
         try:
-            found, why = mapping.upstream(asked, definition, self._now), _why_all(mapping, definition, asked, self._now)
+            # A month that goes on reads days that are still to come: nobody can compute those.
+            found = mapping.upstream(asked, definition, self._now) & definition.begun(self._now)
+            why = _why_all(mapping, definition, asked.partitions, self._now)
         except InvalidInput as problem:
             found, why = definition.everything(self._now), problem.message
         except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code)
@@ -167,7 +170,8 @@ class _Spread:
         definition, changed = self._catalog.spec(reader).partitions, self._wanted[upstream]
         ended = definition.everything(self._now)
         try:
-            found, why = mapping.downstream(changed, definition, self._now) & ended, None
+            found = mapping.downstream(changed, definition, self._now) & ended
+            why = _why_all(mapping, changed.partitions, definition, self._now)
         except InvalidInput as problem:
             found, why = ended, problem.message
         except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code)
@@ -191,12 +195,11 @@ class _Spread:
         return given
 
 
-def _why_all(mapping: object, upstream: Partitions, asked: PartitionSet, now: datetime) -> str | None:
+def _why_all(mapping: object, upstream: Partitions, downstream: Partitions, now: datetime) -> str | None:
     """Why a mapping that nobody wrote down takes everything: the two definitions have nothing to go by."""
-    product = getattr(mapping, "product", None)
-    if product is None or isinstance(mapping, All | Last) or not asked.partitions.dimensions:
+    if not isinstance(mapping, ByDimension) or mapping.items or not downstream.dimensions:
         return None
-    links = product(upstream, asked.partitions, now).links
+    links = mapping.product(upstream, downstream, now).links
     if links and all(link.source is None for link in links):
         return "their definitions have no dimension in common"
     return None

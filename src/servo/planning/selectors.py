@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from servo.errors import InvalidPartition
 from servo.partitions import Partitions, PartitionSet
 
 __all__ = ["described", "selected"]
@@ -40,7 +41,9 @@ def _is_range(partitions: PartitionSet) -> bool:
 
 def selected(definition: Mapping[str, Any], selector: Mapping[str, Any]) -> PartitionSet:
     """The partitions that a selector means, by the definition of its day."""
-    partitions, data = Partitions.from_json(definition), selector["partitions"]
+    partitions, data = Partitions.from_json(definition), selector.get("partitions")
+    if data is None:
+        raise InvalidPartition("a selector that does not say which partitions", hint="it may be of a newer Servo")
     dynamic = {one.name for one in partitions.dimensions if one.kind == "dynamic"}
     if dynamic:
         values = dict(_values(data["parts"], list(data["dimensions"]), dynamic))

@@ -62,6 +62,9 @@ class Attempt:
 
         What needs an approval is held until the end: people are asked once about all of it, not about every part.
         """
+        waiting = [one.staged for one in results if one.outcome is Outcome.STAGED and one.staged is not None]
+        if waiting:
+            self._storage.seal(waiting)
         with self._lock:
             if self._held and self._spec.approval is None:
                 self._record(final=False)

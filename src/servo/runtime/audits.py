@@ -21,6 +21,7 @@ from servo.lineage.report import CitedEvent, Head, Report
 from servo.lineage.story import tells_of_task
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.citations import Citations
+from servo.runtime.typed_keys import typed_key
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
@@ -75,9 +76,8 @@ class Audits:
         """
         known = recorded_catalog(self._project, as_of=as_of)
         key = known.graph.resolve(asset)
-        definition = known.spec(key).partitions
-        one = definition.parse_key(partition)
-        what = f"{key} {definition.label(one)}".strip()
+        one = typed_key(self._project, known, key, partition, as_of)
+        what = f"{key} {known.spec(key).partitions.label(one)}".strip()
         made = self._made(known.asset_id(key), str(one), as_of, what)
         if keep:
             self._citations.keep(made)

@@ -21,14 +21,15 @@ _MAKES = (TaskFinished.event_type, MaterializationPublished.event_type)
 
 
 def failed_partitions(project: Project, job: Backfill) -> PartitionSet:
-    """What its runs were to make and did not.
+    """What it was to make and did not.
 
-    Where it was cancelled, that is not a failure of what was never tried or was stopped in the middle.
+    Where it was cancelled, that is not a failure of what was never tried or was stopped in the middle; where it was
+    given up, what was never tried is missing too.
     """
     states = ["FAILED"] if job.state is BackfillState.CANCELLED else ["FAILED", "CANCELLED"]
     rows = project.reader.query(_CHUNKS, {"id": job.id, "states": states}, fresh=True, timeout=60.0).rows
     definition = job.partitions.partitions
-    wanted = definition.empty()
+    wanted = definition.empty() if job.state is BackfillState.CANCELLED else job.unplanned
     for _, partitions, _ in rows:
         wanted = wanted | PartitionSet.from_json(definition, canonical.loads(partitions.encode()))
     if not rows:

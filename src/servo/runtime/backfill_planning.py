@@ -14,11 +14,12 @@ from servo.fold.display import Status
 from servo.partitions import Partitions, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.planning.chunking import chunk, chunk_count, learned_size, require_chunk_size
+from servo.planning.planner import boundary, unmet
 from servo.planning.propagation import Job, Read, propagate
 from servo.runtime.cataloguing import local_catalog
 from servo.runtime.durations import partition_seconds
+from servo.runtime.inputs import present
 from servo.runtime.moments import Moment, look_at
-from servo.runtime.planned import plan_for
 from servo.runtime.settings import BackfillSettings
 from servo.runtime.states import states_of
 from servo.runtime.wiring import Project
@@ -265,7 +266,9 @@ def _missing_inputs(
 ) -> list[str]:
     """What the jobs read that is neither there nor computed by any of them: those chunks would fail."""
     try:
-        plan = plan_for(project, known, dict(wanted))
+        now = project.clock()
+        needed = boundary(known, wanted, now)
+        absent = unmet(known, wanted, present(project, needed, known) if needed else {}, now)
     except LedgerNotFound:
         return []
     except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
@@ -275,6 +278,6 @@ def _missing_inputs(
     return [
         f"{missing.needed_by} reads {missing.asset_key} {missing.partitions.describe()}".rstrip()
         + f", which is not there{help_}"
-        for missing in plan.missing
+        for missing in absent
         if missing.partitions
     ]

@@ -245,7 +245,8 @@ class BackfillBook:
         repaired = sum(job.succeeded for job in jobs if job.retry_of in listed)
         made = sum(job.succeeded for job in asked) + repaired
         failed = max(sum(job.failed for job in asked) - repaired, 0)
-        left = [job for job in jobs if job.display_state not in _AT_REST]
+        # A job above several assets computes nothing itself.
+        left = [job for job in jobs if job.display_state not in _AT_REST and job.partitions]
         levels: dict[int, float] = {}
         for job in left:
             levels[job.level] = max(levels.get(job.level, 0.0), job.eta_seconds or 0.0)

@@ -257,6 +257,7 @@ class Backfills:
                     chunk_size=asked.chunk_size,
                     max_concurrent_runs=asked.concurrency,
                     priority=asked.priority,
+                    level=1 + max(job.level for job in plan.jobs),
                     state=BackfillState.WAITING_UPSTREAM.value,
                     request_fingerprint=fingerprint,
                     deployment_id=known.deployment_id,

@@ -58,7 +58,7 @@ _LIST = (
     _ROW
     + """
     WHERE c.requested_version IS NOT NULL AND ($status IS NULL OR coalesce(c.decision, 'REQUESTED') = $status)
-      AND ($asset IS NULL OR c.asset_key = $asset) AND ($run_id IS NULL OR c.run_id = $run_id)
+      AND ($asset_id IS NULL OR c.asset_id = $asset_id) AND ($run_id IS NULL OR c.run_id = $run_id)
     ORDER BY c.decision IS NOT NULL, c.requested_version DESC LIMIT $limit
 """
 )
@@ -110,8 +110,8 @@ class Checkpoints:
         self, *, status: str | None = None, asset: str | None = None, run_id: str | None = None, limit: int = 50
     ) -> list[dict[str, Any]]:
         """Checkpoints: those that wait first, then the newest."""
-        key = None if asset is None else recorded_catalog(self._project).graph.resolve(asset)
-        parameters = {"status": status, "asset": key, "run_id": run_id, "limit": limit}
+        asset_id = None if asset is None else self._asset_id(asset)
+        parameters = {"status": status, "asset_id": asset_id, "run_id": run_id, "limit": limit}
         rows = self._project.reader.query(_LIST, parameters, fresh=True, timeout=_PATIENCE).dicts()
         return [_listed(row) for row in rows]
 
@@ -258,6 +258,11 @@ class Checkpoints:
         )
 
     # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _asset_id(self, asset: str) -> str:
+        """By its id: a checkpoint has the name that the asset had when it was asked about."""
+        known = recorded_catalog(self._project)
+        return known.asset_id(known.graph.resolve(asset))
 
     def _find(self, checkpoint_id: str) -> dict[str, Any]:
         """The row of a checkpoint, given its id or how that begins."""

@@ -123,21 +123,23 @@ class Data:
     def rollback(
         self, asset: str, partitions: Sequence[str], *, to: str | None = None, reason: str, actor: str
     ) -> dict[str, Any]:
-        """Make earlier materializations current again: of a moment, a given one, or the one before each."""
+        """Make earlier materializations current again: of a moment, a given one, or the one before each.
+
+        What is current already stays as it is, stale or not; without any event where that is all of them.
+        """
         for _ in range(_TRIES):
             # Decided on what is there now: if anything happens meanwhile, it is looked at again.
             position = self._project.ledger.head().position
             fact = self._going_back(asset, partitions, to, reason)
+            back = zip(fact.partitions.keys, fact.partitions.materialization_ids, strict=True)
+            done = [{"partition_key": key, "materialization_id": name} for key, name in back]
+            answer = {"event_id": None, "rollback_id": None, "asset": fact.asset_key, "partitions": done}
+            if not done:
+                return answer
             proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
             with suppress(AppendConflict):
                 (receipt,) = self._project.ledger.append([proposal], Condition(position=position))
-                back = zip(fact.partitions.keys, fact.partitions.materialization_ids, strict=True)
-                return {
-                    "event_id": receipt.event_id,
-                    "rollback_id": fact.rollback_id,
-                    "asset": fact.asset_key,
-                    "partitions": [{"partition_key": key, "materialization_id": name} for key, name in back],
-                }
+                return answer | {"event_id": receipt.event_id, "rollback_id": fact.rollback_id}
         raise Conflict(f"{asset} changes faster than it can be looked at", hint="try again")
 
     def _going_back(self, asset: str, partitions: Sequence[str], to: str | None, reason: str) -> RolledBack:
@@ -150,10 +152,9 @@ class Data:
         for row in self._history(asset_id, keys):
             history[row["partition_key"]].append(row)
         then = self._then(asset_id, keys, to)
-        back = [
-            _earlier(rows, then.get(one), to, f"{key} {definition.label(PartitionKey.parse(one))}".strip())
-            for one, rows in history.items()
-        ]
+        names = {one: f"{key} {definition.label(PartitionKey.parse(one))}".strip() for one in keys}
+        earlier = [_earlier(rows, then.get(one), to, names[one]) for one, rows in history.items()]
+        back = [row for row in earlier if not row["current"]]
         self._require_files(asset_id, back)
         return RolledBack(
             rollback_id=self._project.mint(),

@@ -9,16 +9,17 @@ from hashlib import sha256
 import msgspec
 
 from servo import canonical
-from servo.errors import AppendConflict, Conflict, InvalidInput, InvalidPartition
+from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, InvalidPartition
 from servo.events import Proposal, decode
 from servo.events.columns import PartitionSet as KeySet
 from servo.events.model import PartitionsInvalidated
-from servo.ledger.protocol import Condition
+from servo.ledger.protocol import Condition, Receipt
 from servo.lineage.walking import Node
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
+from servo.runtime.bearing import Bearing
 from servo.runtime.cataloguing import recorded_catalog
-from servo.runtime.lineages import Lineage, Lineages
+from servo.runtime.lineages import Lineage, Lineages, wanted_partitions
 from servo.runtime.runs import Requested, Runs
 from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
@@ -26,7 +27,8 @@ from servo.runtime.wiring import Project
 __all__ = ["Invalidated", "Invalidation"]
 
 REMATERIALIZES = "servo.rematerializes"
-_TRIES = 50
+_LOOKS = 20  # at the lineage, each after something of it had changed
+_APPENDS = 200  # for each of them, each after something else had happened
 _RUN_BEFORE = """
     SELECT run_id, run_key, tags, partitions, requested_version, requested_at FROM runs WHERE run_key = $run_key
 """
@@ -71,21 +73,27 @@ class Invalidation:
         """
         if not reason.strip():
             raise InvalidInput("an invalidation needs a reason", hint="say why, for those who find it stale")
-        self._require_named(asset, partitions)
-        for _ in range(_TRIES):
-            # Decided on what is there now: if anything happens meanwhile, it is looked at again.
-            position = self._project.ledger.head().position
+        wanted = self._named(asset, partitions)
+        first = None if request_id is None else self._first_use(request_id)
+        for _ in range(_LOOKS):
             found = Lineages(self._project).downstream(asset, partitions)
             fact = self._fact(found, reason, request_id, itself=itself)
-            if request_id is not None and (first := self._first_use(request_id)) is not None:
+            if first is not None:
                 return _again(first, fact, itself=itself)
             if not fact.sets:
                 return _answer(fact, None)
-            proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-            with suppress(AppendConflict):
-                (receipt,) = self._project.ledger.append([proposal], Condition(position=position))
+            try:
+                receipt = self._append(fact, actor, found.watermark.position, Bearing(found, wanted))
+            except IdempotencyMismatch:
+                receipt = None  # somebody else was first with this request id
+            if receipt is not None and not receipt.duplicate:
                 return _answer(fact, receipt.event_id)
-        raise Conflict(f"{asset} changes faster than it can be looked at", hint="try again")
+            if request_id is not None:
+                first = self._first_use(request_id)
+        raise Conflict(
+            f"nothing was declared stale: what is made from {found.asset_key} changed again and again meanwhile",
+            hint="wait for the runs that are at work, or cancel them, and try again: servo run list --status RUNNING",
+        )
 
     def rematerialize(
         self,
@@ -102,7 +110,7 @@ class Invalidation:
 
         What is stale for no other reason than that its upstream is stale is part of it.
         """
-        self._require_named(asset, partitions)
+        self._named(asset, partitions)
         found = Lineages(self._project).downstream(asset, partitions)
         cause = _cause(found, itself=itself)
         if request_id is not None and (before_this := self._run_before(request_id, cause)) is not None:
@@ -121,13 +129,31 @@ class Invalidation:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _require_named(self, asset: str, partitions: Sequence[str]) -> None:
+    def _named(self, asset: str, partitions: Sequence[str]) -> PartitionSet:
         """Whoever changes something says what: nobody means a whole asset by saying nothing."""
         known = recorded_catalog(self._project)
         definition = known.spec(known.graph.resolve(asset)).partitions
-        if not partitions and definition.dimensions:
+        wanted = wanted_partitions(definition, partitions, self._project.clock())
+        if wanted is None:
             names = ", ".join(definition.names)
             raise InvalidPartition(f"{asset} has partitions by {names}: name some", hint="or say `all`")
+        return wanted
+
+    def _append(self, fact: PartitionsInvalidated, actor: str, position: int, bearing: Bearing) -> Receipt | None:
+        """Record what was decided at a position, unless anything happened since that bears on it: then look again.
+
+        Publications have other subjects than this, so the condition is on the whole ledger. What others write is read,
+        and most often has nothing to do with it: that is soon done, also where somebody writes all the time.
+        """
+        for _ in range(_APPENDS):
+            proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
+            with suppress(AppendConflict):
+                return self._project.ledger.append([proposal], Condition(position=position))[0]
+            while events := self._project.history.read(position):
+                if any(map(bearing.of, events)):
+                    return None
+                position = events[-1].position
+        return None
 
     def _fact(self, found: Lineage, reason: str, request_id: str | None, *, itself: bool) -> PartitionsInvalidated:
         return PartitionsInvalidated(

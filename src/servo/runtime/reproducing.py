@@ -10,13 +10,14 @@ import msgspec
 
 from servo.assets import Asset
 from servo.assets.loading import load
-from servo.errors import AssetNotFound, DataNotFound, InvalidInput
+from servo.errors import AssetNotFound, DataNotFound, InvalidInput, InvalidPartition
 from servo.execution.again import Again, RowsApart
 from servo.execution.protocol import Input, Order, Place
-from servo.partitions import PartitionKey
+from servo.partitions import Dynamic, PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.code import settle
+from servo.runtime.typed_keys import typed_key
 from servo.runtime.wiring import Project
 
 __all__ = ["Reproduction", "reproduce"]
@@ -78,15 +79,16 @@ def reproduce(
     """Compute the current materialization of a partition again, or a given one, and compare.
 
     Writes to staging alone, which is gone afterwards. Refused where the code here is not the code that made it, unless
-    `any_code`; and where the files of an input are gone.
+    `any_code`; where the definition here does not have the partition; and where the files of an input are gone.
     """
     known = recorded_catalog(project)
     key = known.graph.resolve(asset)
-    definition = known.spec(key).partitions
-    one = definition.parse_key(partition)
-    what = f"{key} {definition.label(one)}".strip()
+    one = typed_key(project, known, key, partition)
+    what = f"{key} {known.spec(key).partitions.label(one)}".strip()
     made = _made(project, known.asset_id(key), str(one), materialization_id, what)
-    mine = _code(project, key, made["code_version"], what, any_code=any_code)
+    mine = _code(project, key, what)
+    _require_defined(mine, one, what)
+    _require_code(mine, made["code_version"], what, any_code=any_code)
     inputs = _inputs(project, known, mine, made)
     _require_files(project, known, inputs)
     order = Order(
@@ -137,17 +139,35 @@ def _made(project: Project, asset_id: str, key: str, materialization_id: str | N
     return rows[0]
 
 
-def _code(project: Project, key: str, recorded: str | None, what: str, *, any_code: bool) -> Asset:
+def _code(project: Project, key: str, what: str) -> Asset:
     """The function as it is in the project's folder."""
     asset = load(project.settings).assets.get(key)
     if asset is None:
-        raise AssetNotFound(f"{key} is not defined in {project.settings.root}", hint="check out the code that made it")
+        raise AssetNotFound(
+            f"{what} cannot be computed: {key} is not defined in {project.settings.root}",
+            hint="check out the code that made it",
+        )
+    return asset
+
+
+def _require_defined(asset: Asset, key: PartitionKey, what: str) -> None:
+    """A function can be asked for the partitions of its definition alone; a dynamic value need not be there still."""
+    definition, values = asset.spec.partitions, key.values
+    dynamic = [one.name for one in definition.dimensions if isinstance(one, Dynamic) and one.name in values]
+    given = {name: [str(values[name])] for name in dynamic}
+    if key not in (definition.resolved(given) if given else definition):
+        raise InvalidPartition(
+            f"{what} cannot be computed: it is not among the partitions that the definition has",
+            hint="check out the definitions that made it; `servo audit report` tells how it came about",
+        )
+
+
+def _require_code(asset: Asset, recorded: str | None, what: str, *, any_code: bool) -> None:
     if asset.spec.code_version != recorded and not any_code:
         raise InvalidInput(
             f"{what} was made by code version {recorded}, and here is {asset.spec.code_version}",
             hint="check out the code that made it, or give --any-code to see what this code makes of the same inputs",
         )
-    return asset
 
 
 def _inputs(project: Project, known: Catalog, asset: Asset, made: dict[str, Any]) -> tuple[Input, ...]:

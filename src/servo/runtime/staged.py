@@ -14,7 +14,7 @@ _NEARBY = 8  # events before a checkpoint among which is what staged it: they ar
 
 
 def require_files(project: Project, checkpoint: Checkpoint) -> None:
-    """Nothing becomes current of which a file is gone or not as long as it was."""
+    """Nothing becomes current of which a file is gone, or not, byte by byte, what was staged."""
     asked, partitions = checkpoint.asked, checkpoint.asked.partitions
     count = len(partitions)
     columns = zip(
@@ -24,6 +24,7 @@ def require_files(project: Project, checkpoint: Checkpoint) -> None:
         spread(partitions.bytes, count),
         strict=True,
     )
+    places = []
     for key, name, files, size in columns:
         if key in checkpoint.overtaken or name is None:
             continue
@@ -33,6 +34,9 @@ def require_files(project: Project, checkpoint: Checkpoint) -> None:
                 f"the files of materialization {name} are not those that were staged ({files}, {size} bytes)",
                 hint="reject it, and run it again",
             )
+        places.append(place)
+    # Last, since it reads them all.
+    project.storage.require_seals(places)
 
 
 def staging_of(project: Project, checkpoint: Checkpoint) -> TaskFinished:

@@ -1,0 +1,115 @@
+"""A backfill with all that it is made from, while every process of it is killed again and again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from servo.events import decode
+from servo.events.automation import BackfillChunkPlanned
+from servo.events.columns import Outcome
+from servo.events.model import RunFinished, TaskFinished, TaskRetryScheduled, TaskStarted
+from tests.support.idle import Plant, plant
+
+ROOT = Path(__file__).parents[2]
+ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "10"))
+ASSETS = """
+from servo import Daily, Monthly, asset
+
+days = Daily("date", start="2025-01-01", end="2025-05-01")
+
+@asset(partitions=days)
+def raw(context): ...
+
+@asset(partitions=days)
+def orders(raw): ...
+
+@asset(partitions=Monthly("month", start="2025-01-01", end="2025-05-01"))
+def report(orders): ...
+"""
+# Whoever is killed is missed soon.
+IMPATIENT = "[worker]\nlease_seconds = 1.5\nheartbeat_seconds = 0.3\n"
+CHILD = """
+import sys, time
+from pathlib import Path
+from threading import Event
+from servo.runtime import load_settings, open_workspace
+from tests.support.idle import IdleExecutor, Plant, at_work
+
+with open_workspace(load_settings(Path(sys.argv[1]), {})) as project:
+    executor = IdleExecutor(works=lambda order: time.sleep(0.05 * len(order.keys)))
+    with at_work(Plant(project), executor):
+        Event().wait()
+"""
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Plant]:
+    with plant(tmp_path, ASSETS, toml=IMPATIENT) as found:
+        yield found
+
+
+def begin(shop: Plant) -> subprocess.Popen[bytes]:
+    """A control loop and a worker, in a process of their own."""
+    command = [sys.executable, "-c", CHILD, str(shop.project.settings.root)]
+    with (shop.project.settings.root / "children.log").open("ab") as log:
+        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+
+
+def test_it_completes_though_everybody_is_killed(shop: Plant) -> None:
+    random = Random(os.environ.get("SERVO_TEST_SEED", "backfills"))
+    made = shop.create(
+        "report", start="2025-01", end="2025-04", include_upstream=True, max_upstream_depth=-1, chunk_size=5
+    )
+    assert made.total_partitions == 120 * 2 + 4
+    children = [begin(shop), begin(shop)]
+    try:
+        killed_at: list[int] = []
+        for _ in range(ROUNDS):
+            # Not before they got somewhere: what loses its worker again and again is given up, as it should be.
+            done = len(shop.facts(RunFinished)) + 1
+            shop.until(lambda least=done: len(shop.facts(RunFinished)) >= least, "they work")  # type: ignore[misc]
+            time.sleep(random.uniform(0.0, 0.4))
+            killed_at.append(shop.project.ledger.head().position)
+            for child in children:
+                child.send_signal(signal.SIGKILL)
+                child.wait()
+            children = [begin(shop), begin(shop)]
+        tree = shop.ended(made.name, seconds=120)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+    assert {job.state for job in tree.jobs} == {"SUCCEEDED"}
+    assert tree.succeeded == made.total_partitions
+    assert killed_at[-1] > killed_at[0] + ROUNDS, "they were killed in the middle of it"
+    require_once(shop)
+
+
+def require_once(shop: Plant) -> None:
+    """Each chunk was planned once, each partition made once, and nothing was tried again without a word of why."""
+    chunks = Counter((fact.backfill_id, fact.chunk_index) for fact in shop.facts(BackfillChunkPlanned))
+    assert set(chunks.values()) == {1}
+    made: Counter[tuple[str, str]] = Counter()
+    given_up: set[tuple[str, str, int]] = set()
+    for event in shop.events():
+        fact = decode(event)
+        if isinstance(fact, TaskRetryScheduled):
+            assert fact.reason
+            given_up.add((fact.run_id, fact.task_key, fact.attempt))
+        elif isinstance(fact, TaskStarted) and fact.attempt > 1:
+            assert (fact.run_id, fact.task_key, fact.attempt - 1) in given_up
+        elif isinstance(fact, TaskFinished):
+            outcomes = zip(fact.partitions.keys, fact.partitions.outcomes(), strict=True)
+            made.update((fact.asset_key, key) for key, outcome in outcomes if outcome is Outcome.SUCCEEDED)
+    assert len(made) == 120 * 2 + 4
+    assert set(made.values()) == {1}

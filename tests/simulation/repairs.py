@@ -1,0 +1,35 @@
+"""Which partitions of a backfill were not made, told by the events of the runs of its chunks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from servo.controllers.backfill_states import Backfill, BackfillState
+from servo.events import RecordedEvent, decode
+from servo.events.automation import BackfillChunkPlanned
+from servo.events.columns import Outcome
+from servo.events.model import MaterializationPublished, RunFinished, TaskFinished
+from servo.partitions import PartitionSet
+
+
+def failed_partitions(events: Iterable[RecordedEvent], job: Backfill) -> PartitionSet:
+    """What its runs were to make and did not; where it was cancelled, not what was stopped or never tried."""
+    definition = job.partitions.partitions
+    planned: dict[str, PartitionSet] = {}
+    wanted, made = definition.empty(), definition.empty()
+    bad = {Outcome.FAILED} if job.state is BackfillState.CANCELLED else {Outcome.FAILED, Outcome.CANCELLED}
+    for event in events:
+        fact = decode(event)
+        match fact:
+            case BackfillChunkPlanned() if fact.backfill_id == job.id:
+                planned[fact.run_id] = PartitionSet.from_json(definition, fact.partitions)
+            case RunFinished() if fact.run_id in planned and fact.outcome in bad:
+                wanted = wanted | planned[fact.run_id]
+            case TaskFinished() if fact.run_id in planned:
+                outcomes = zip(fact.partitions.keys, fact.partitions.outcomes(), strict=True)
+                made = made | definition.set_of(key for key, outcome in outcomes if outcome is Outcome.SUCCEEDED)
+            case MaterializationPublished() if fact.run_id in planned:
+                made = made | definition.set_of(fact.partitions.keys)
+            case _:
+                pass
+    return wanted - made

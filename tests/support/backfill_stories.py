@@ -1,0 +1,244 @@
+"""Backfills told to a board: trees of jobs as facts, and a ledger in which their chunks run and end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from servo.controllers.backfill_board import Backfills
+from servo.controllers.backfill_states import Backfill, BackfillState
+from servo.controllers.backfilling import cancelled, decide, paused, resumed
+from servo.events import Proposal, RecordedEvent
+from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
+from servo.events.columns import Outcome, PartitionOutcomes
+from servo.events.definitions import Source, Upstream
+from servo.events.fact import Fact
+from servo.events.model import RunFinished, RunStarted, TaskFinished
+from servo.ledger import Condition, MemoryLedger
+from servo.partitions import PartitionSet
+from servo.planning.catalog import Catalog
+from servo.planning.propagation import Job
+from servo.planning.selectors import described
+from tests.support.recording import WORKSPACE, at, mint
+
+COUNTED = [
+    "position",
+    "state",
+    "state_version",
+    "state_at",
+    "reason",
+    "next_chunk",
+    "resumed",
+    "active",
+    "succeeded",
+    "failed",
+    "chunks_failed",
+]
+
+
+def run_id_of(run_key: str) -> str:
+    return f"run:{run_key}"
+
+
+def tree_facts(
+    known: Catalog, jobs: Sequence[Job], targets: Iterable[str], identify: Callable[[str], str], **more: Any
+) -> list[BackfillCreated]:
+    """The facts of one request: the root first, then the others, as the runtime writes them."""
+    asked = [key for key in known.graph.specs if key in set(targets)]
+    alone = asked[0] if len(asked) == 1 else None
+    root = identify(alone or "several")
+    ids = {job.asset_key: root if job.asset_key == alone else identify(job.asset_key) for job in jobs}
+    facts = [
+        BackfillCreated(
+            backfill_id=ids[job.asset_key],
+            name=ids[job.asset_key],
+            asset_selection=[job.asset_key],
+            asset_id=known.asset_id(job.asset_key),
+            selector=described(job.partitions),
+            definition=job.partitions.partitions.to_json(),
+            total_partitions=job.partitions.count,
+            client_request_id=ids[job.asset_key],
+            parent_backfill_id=None if job.asset_key == alone else root,
+            root_backfill_id=None if job.asset_key == alone else root,
+            upstreams=[Upstream(backfill_id=ids[key], asset_key=key) for key in job.waits_for],
+            role=job.role,
+            level=job.level,
+            distance=job.distance,
+            state=(BackfillState.WAITING_UPSTREAM if job.waits_for else BackfillState.PENDING).value,
+            warnings=list(job.warnings),
+            **more,
+        )
+        for job in jobs
+    ]
+    if alone is None:
+        facts.append(
+            BackfillCreated(
+                backfill_id=root,
+                name=root,
+                asset_selection=asked,
+                selector={},
+                total_partitions=0,
+                client_request_id=root,
+                upstreams=[Upstream(backfill_id=ids[job.asset_key], asset_key=job.asset_key) for job in jobs],
+                state=BackfillState.WAITING_UPSTREAM.value,
+                **more,
+            )
+        )
+    return sorted(facts, key=lambda fact: fact.backfill_id != root)
+
+
+def retry_fact(job: Backfill, failed: PartitionSet, backfill_id: str, *, waited_for: bool) -> BackfillCreated:
+    """A new backfill of what failed in another, as the runtime writes it."""
+    return msgspec.structs.replace(
+        job.fact,
+        backfill_id=backfill_id,
+        name=backfill_id,
+        selector=described(failed),
+        total_partitions=failed.count,
+        client_request_id=None,
+        retry_request_id=backfill_id,
+        parent_backfill_id=job.id,
+        root_backfill_id=job.fact.root_backfill_id or (job.id if waited_for else None),
+        upstreams=[],
+        state=BackfillState.PENDING.value,
+        warnings=[],
+    )
+
+
+def numbers(job: Backfill) -> dict[str, Any]:
+    """All that a board keeps of a backfill."""
+    return {"fact": job.fact} | {name: getattr(job, name) for name in COUNTED}
+
+
+class BackfillStory:
+    """A ledger, the board of its backfills, and short ways to make things happen."""
+
+    def __init__(self, known: Catalog, *, keep_ended: bool = True) -> None:
+        self.known = known
+        self.ledger = MemoryLedger(WORKSPACE, mint())
+        self.board = Backfills(keep_ended=keep_ended)
+        self.minute = 0.0
+
+    @property
+    def now(self) -> datetime:
+        return at(self.minute)
+
+    def happens(self, *facts: Fact, actor: str = "tester", condition: Condition | None = None) -> Backfills:
+        """Record facts, one minute later, and let the board see them."""
+        self.minute += 1
+        proposals = [Proposal(fact=fact, occurred_at=self.now, actor=actor) for fact in facts]
+        self.ledger.append(proposals, condition)
+        return self.board.take(self.ledger.read(self.board.position))
+
+    def history(self) -> list[RecordedEvent]:
+        return self.ledger.read(0, 1_000_000)
+
+    def job(self, name: str) -> Backfill:
+        return self.board.jobs[name]
+
+    def shown(self, name: str) -> str:
+        return str(self.board.shown(self.job(name)))
+
+    # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def created(self, name: str, asset: str, partitions: str, *, after: Iterable[str] = (), **more: Any) -> Backfill:
+        """One backfill of an asset of the shop; `after` names those that it waits for."""
+        definition = self.known.spec(f"shop/{asset}").partitions
+        some = definition.parse_set(partitions, self.now)
+        upstreams = [
+            Upstream(backfill_id=other, asset_key=self.board.jobs[other].fact.asset_selection[0]) for other in after
+        ]
+        fact = BackfillCreated(
+            backfill_id=name,
+            name=name,
+            asset_selection=[f"shop/{asset}"],
+            asset_id=self.known.asset_id(f"shop/{asset}"),
+            selector=described(some),
+            definition=definition.to_json(),
+            total_partitions=some.count,
+            client_request_id=name,
+            upstreams=upstreams,
+            state=("WAITING_UPSTREAM" if upstreams else "PENDING"),
+            **more,
+        )
+        self.happens(fact, actor="alice")
+        return self.board.jobs[name]
+
+    def retried(self, name: str, of: str, failed: str) -> Backfill:
+        job = self.job(of)
+        some = job.partitions.partitions.parse_set(failed, self.now)
+        self.happens(retry_fact(job, some, name, waited_for=True), actor="alice")
+        return self.job(name)
+
+    def decides(self, known: Catalog | None = None) -> list[Fact]:
+        """What there is to decide, recorded."""
+        decisions = list(decide(self.board, known or self.known, self.now, run_id_of))
+        for decision in decisions:
+            condition = Condition(position=decision.position, subjects=decision.subjects)
+            self.ledger.append(decision.proposals, condition)
+        self.board.take(self.ledger.read(self.board.position))
+        return [fact for decision in decisions for fact in decision.facts]
+
+    def pauses(self, *names: str) -> None:
+        self.happens(*paused([self.job(name) for name in names]), actor="alice")
+
+    def resumes(self, *names: str) -> None:
+        self.happens(*resumed(self.board, [self.job(name) for name in names]), actor="alice")
+
+    def cancels(self, *names: str, reason: str | None = None) -> list[Fact]:
+        facts = cancelled([self.job(name) for name in names], reason)
+        self.happens(*facts, actor="alice")
+        return facts
+
+    # ── their runs ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def starts(self, name: str, chunk: int) -> None:
+        self.happens(RunStarted(run_id=self._run(name, chunk), source=_source(name, chunk)), actor="worker:w1")
+
+    def ends(self, name: str, chunk: int, *, lost: int = 0, outcome: Outcome | None = None) -> None:
+        """The run of a chunk ends: of its partitions, so many were not made."""
+        run_id, job = self._run(name, chunk), self.job(name)
+        outcome = outcome or (Outcome.FAILED if lost else Outcome.SUCCEEDED)
+        finished = RunFinished(run_id=run_id, outcome=outcome, source=_source(name, chunk))
+        self.happens(self.says(name, chunk, job.active[run_id].count - lost, outcome), finished, actor="worker:w1")
+
+    def says(self, name: str, chunk: int, made: int, outcome: Outcome, **more: Any) -> TaskFinished:
+        """What a worker says of the task of a chunk's run."""
+        asset = self.job(name).fact.asset_selection[0]
+        return TaskFinished(
+            run_id=self._run(name, chunk),
+            task_key=asset,
+            attempt=more.pop("attempt", 1),
+            asset_id=self.job(name).fact.asset_id or "",
+            asset_key=asset,
+            outcome=outcome,
+            partitions=PartitionOutcomes(keys=[], outcome=outcome),
+            succeeded_so_far=made,
+            **more,
+        )
+
+    def goes_well(self, *names: str) -> None:
+        """Everything of these backfills is planned, runs and ends well."""
+        while any(not self.job(name).over for name in names):
+            self.decides()
+            for name in names:
+                for chunk in list(self.job(name).active.values()):
+                    self.ends(name, chunk.index)
+
+    def _run(self, name: str, chunk: int) -> str:
+        return run_id_of(f"backfill:{name}:chunk:{chunk}")
+
+
+def _source(name: str, chunk: int) -> Source:
+    return Source(kind="backfill", id=name, detail=str(chunk))
+
+
+def chunks_of(facts: Iterable[Fact]) -> list[tuple[str, int]]:
+    return [(fact.backfill_id, fact.chunk_index) for fact in facts if isinstance(fact, BackfillChunkPlanned)]
+
+
+def states_of(facts: Iterable[Fact]) -> list[tuple[str, str]]:
+    return [(fact.backfill_id, fact.state) for fact in facts if isinstance(fact, BackfillStateChanged)]
