@@ -118,9 +118,7 @@ def plant(folder: Path, definitions: str, *, toml: str = "") -> Iterator[Plant]:
 
 
 @contextmanager
-def at_work(
-    place: Plant, executor: IdleExecutor | None = None, *, controls: int = 1, workers: int = 1
-) -> Iterator[None]:
+def at_work(place: Plant, executor: Executor | None = None, *, controls: int = 1, workers: int = 1) -> Iterator[None]:
     """Control loops and workers, each with the project to itself as in a process of its own."""
     settings, stop = place.project.settings, Event()
     definitions = load(settings)
