@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from servo.errors import InvalidPartition
+from servo.errors import InvalidPartition, ServoError
 from servo.partitions.definitions import Partitions
 from servo.partitions.links import misfit
 from servo.partitions.mapping import Mapping, Resolve
@@ -102,7 +102,14 @@ class Custom(Mapping):
         return self.resolve(reference, code)
 
     def _call(self, reference: str, code: str | None, given: PartitionSet, target: Partitions) -> PartitionSet:
-        answer = self._found(reference, code)(given, target)
+        function = self._found(reference, code)
+        try:
+            answer = function(given, target)
+        except ServoError:
+            raise
+        except Exception as problem:
+            said = f"{reference} raised {type(problem).__name__}: {problem}"
+            raise misfit(self.kind, said, "mend it; it must bear an empty set, too") from problem
         if not isinstance(answer, PartitionSet) or answer.partitions != target:
             raise misfit(
                 self.kind, f"{reference} returned {answer!r:.60}", "return a set of the definition that it was given"
