@@ -12,16 +12,21 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from servo.assets.loading import load
 from servo.clock import system_clock
 from servo.controllers.approvals import Members
-from servo.errors import CheckpointNotFound, Conflict, NotAllowed
+from servo.errors import AssetNotFound, CheckpointNotFound, Conflict, DataNotFound, NotAllowed, TaskError
 from servo.events.columns import Outcome
+from servo.ledger.leases import Holder
 from servo.runtime.checkpoints import Checkpoints
 from servo.runtime.control import Control
+from servo.runtime.deploying import deploy
 from tests.chaos.workplace import PATIENCE, Site, site
-from tests.integration.test_runs_attempts import Begun, begin
+from tests.integration.test_runs_attempts import Begun, begin, claimed
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -44,6 +49,10 @@ def urgent(context): ...
     approval=Approval("finance", deadline=timedelta(hours=8), on_deadline="escalate", escalate_to="board"),
 )
 def grave(context): ...
+
+
+@asset(partitions=Daily("date", start="2024-01-01", end="2025-01-01"), approval=Approval("finance"))
+def vast(context): ...
 """
 ANNA = "person:anna"
 
@@ -172,6 +181,95 @@ def test_cancelling_the_run_ends_it(shop: Site) -> None:
     # Nobody can publish it any more: what was staged goes once its grace is over.
     ahead(shop, days=30)
     assert len(shop.data.vacuum(dry_run=False)) == len(begun.keys)
+
+
+def _flipped(path: Path, place: int) -> bytes:
+    whole = path.read_bytes()
+    return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+
+
+def test_one_byte_that_changed_since_it_was_staged_is_not_approved(shop: Site) -> None:
+    """In a page of the data, or in the footer, which no checksum of Parquet's covers; the length is as it was."""
+    begun, name = stage(shop, "solemn")
+    found = Checkpoints(shop.project)
+    [_, (file,), _] = [shop.files_of(one["materialization_id"]) for one in found.show(name)["partitions"]]
+    whole, column = file.read_bytes(), pq.read_metadata(file).row_group(0).column(0)
+    footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    page = column.dictionary_page_offset or column.data_page_offset
+    for place in (page + column.total_compressed_size - 1, footer + 5, len(whole) - 20):
+        file.write_bytes(_flipped(file, place))
+        assert len(file.read_bytes()) == len(whole)
+        with pytest.raises(DataNotFound, match=rf"{file} is not as it was staged: its bytes have changed") as refused:
+            found.approve(name, actor=ANNA)
+        assert (refused.value.hint, refused.value.exit_code) == ("reject it, and run it again", 3)
+        file.write_bytes(whole)
+    assert (standing(shop, name)[0], begun.current()) == ("REQUESTED", [])
+    # Another file of the same length, and of the same rows, is not what was staged either.
+    other = pa.table({"text": ["date=d:2025-01-09"]})
+    pq.write_table(other, file)
+    with pytest.raises(DataNotFound, match=file.parent.name):
+        found.approve(name, actor=ANNA)
+    file.write_bytes(whole)
+    found.approve(name, actor=ANNA)
+    assert begun.current() == list(begun.keys)
+
+
+def test_what_was_overtaken_need_not_be_there_for_the_rest_to_be_approved(shop: Site) -> None:
+    begun, name = stage(shop, "solemn")
+    found = Checkpoints(shop.project)
+    newer = begin(shop, "solemn", "w2")
+    newer.attempt.commit(newer.made(newer.keys[0], outcome=Outcome.STAGED))
+    newer.attempt.end(TaskError("the others failed"))
+    [first, *rest] = found.show(name)["partitions"]
+    assert (first["superseded_by"], [one["superseded_by"] for one in rest]) == (newer.run_id, [None, None])
+    [file] = shop.files_of(first["materialization_id"])
+    file.write_bytes(_flipped(file, 8))
+    decided = found.approve(name, actor=ANNA)
+    assert [one["partition_key"] for one in decided.published] == list(begun.keys[1:])
+
+
+def test_checkpoints_of_an_asset_are_found_by_what_it_is_called_now(shop: Site) -> None:
+    _, name = stage(shop, "solemn")
+    _, other = stage(shop, "urgent")
+    found = Checkpoints(shop.project)
+    renamed = DEFINITIONS.replace(
+        '@asset(partitions=days, approval=Approval("finance"))\ndef solemn',
+        '@asset(partitions=days, approval=Approval("finance"), renamed_from="solemn")\ndef merry',
+    )
+    assert renamed != DEFINITIONS
+    (shop.path / "definitions.py").write_text(renamed)
+    deploy(shop.project, load(shop.project.settings))
+    assert [row["checkpoint_id"] for row in found.list(asset="merry")] == [name]
+    assert [row["checkpoint_id"] for row in found.list(asset="urgent")] == [other]
+    with pytest.raises(AssetNotFound):
+        found.list(asset="solemn")
+    _, newer = stage(shop, "merry")
+    assert {row["checkpoint_id"]: row["asset_key"] for row in found.list(asset="merry")} == {
+        newer: "shop/merry",
+        name: "shop/solemn",
+    }
+
+
+def test_a_run_of_many_partitions_asks_once_for_each_of_its_tasks(shop: Site) -> None:
+    """A task takes a hundred partitions at most: more than that are several checkpoints, each decided by itself."""
+    shop.project.leases.beat(Holder.here("worker", "w1"), 1000)
+    run_id = shop.request("vast", partitions="2024-01-01..2024-04-19")  # 110 days
+    control = Control(shop.project)
+    control.step()
+    for _ in range(2):
+        begun = claimed(shop, run_id, control, "w1")
+        begun.attempt.commit(begun.made(*begun.keys, outcome=Outcome.STAGED))
+        assert begun.attempt.end(None) is Outcome.STAGED
+        control.step()
+    found = Checkpoints(shop.project)
+    rows = found.list(run_id=run_id)
+    assert {(row["task_key"], len(row["partition_keys"])) for row in rows} == {
+        ("shop/vast#1", 100),
+        ("shop/vast#2", 10),
+    }
+    for row, status in zip(rows, ("RUNNING", "SUCCEEDED"), strict=True):
+        assert len(found.approve(row["checkpoint_id"], actor=ANNA).published) == len(row["partition_keys"])
+        assert settled(shop, begun) == status
 
 
 def test_whoever_is_asked_for_roles_decides_who_may(shop: Site) -> None:

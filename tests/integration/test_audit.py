@@ -20,7 +20,9 @@ import pytest
 from servo.assets.loading import load
 from servo.cli.main import run as servo
 from servo.errors import DataNotFound, InvalidInput, StorageFailed
+from servo.execution import comparing
 from servo.execution.executor import Executor
+from servo.execution.hashing import named
 from servo.execution.settings import SparkSettings
 from servo.execution.spark import session
 from servo.lineage.report import Report, hash_of, parse, plain, schema, to_json
@@ -62,7 +64,10 @@ def total(context, numbers: DataFrame) -> DataFrame:
 
 @asset(approval=Approval("finance", four_eyes=True))
 def shaky(context) -> DataFrame:
-    return context.spark.range(5).select("id", F.rand().alias("r"))
+    r = F.rand()
+    return context.spark.range(5).select(
+        "id", r.alias("r"), F.struct(F.array(F.create_map(F.lit("k"), r)).alias("maps")).alias("deep")
+    )
 """
 
 
@@ -245,9 +250,22 @@ def test_computes_it_again(shop: Shop, now: Report, then: Report, capsys: pytest
     assert random.only_then is not None
     assert random.only_now is not None
     assert (random.only_then.count, random.only_now.count) == (5, 5)
-    assert set(random.only_now.examples[0]) == {"id", "r"}
+    assert set(random.only_now.examples[0]) == {"id", "r", "deep"}
+    assert str(random.only_now.examples[0]["deep"]).startswith('{"maps":[{"k":0.')
+    assert random.not_compared is None
     assert (shop.files(), shop.project.ledger.head()) == (files, head)
     assert not list((shop.root / ".servo" / "storage").rglob("_staging/*"))
+
+
+def test_what_spark_refuses_to_compare_is_said_in_a_line(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    """That it is not the same is the answer all the same."""
+    monkeypatch.setattr(comparing, "comparable", lambda name, _: named(name))
+    found = reproduce(shop.project, "shaky")
+    assert (found.reproducible, found.only_then, found.only_now) == (False, None, None)
+    assert found.reproduced_content_hash not in (None, found.content_hash)
+    assert found.not_compared is not None
+    assert "MAP" in found.not_compared
+    assert "\n" not in found.not_compared
 
 
 def test_other_code_is_refused_unless_it_is_asked_for(shop: Shop) -> None:

@@ -116,7 +116,7 @@ def test_cancelled_in_the_middle_its_jobs_stop_and_what_is_done_stays(shop: Plan
     assert (times[TaskFinished.event_type] - times[RunCancelRequested.event_type]).total_seconds() < 5
     time.sleep(1.0)
     root = shop.tree(made.name).root
-    assert (root.state, root.succeeded, root.failed) == ("CANCELLED", 2, 2)
+    assert (root.state, root.succeeded, root.failed, root.cancelled) == ("CANCELLED", 2, 0, 2)
     statuses = shop.project.reader.query(
         "SELECT partition_key FROM partition_status WHERE materialization_id IS NOT NULL"
     )

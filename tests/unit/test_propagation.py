@@ -32,6 +32,8 @@ UNEQUAL = catalog(
     spec("top", DAYS, ["raw", "middle"]),
 )
 
+FITS_NOT = "the custom mapping does not fit: "
+
 
 def some(known: Catalog, **texts: str) -> dict[str, PartitionSet]:
     return {f"shop/{name}": known.spec(f"shop/{name}").partitions.parse_set(text, NOW) for name, text in texts.items()}
@@ -250,7 +252,7 @@ def of_another(asked: PartitionSet, upstream: Partitions) -> PartitionSet:
 
 @pytest.mark.parametrize(
     ("function", "why"),
-    [(broken, "RuntimeError: the table of holidays is not there"), (of_another, "the custom mapping does not fit: ")],
+    [(broken, f"{FITS_NOT}tests.unit.test_propagation:broken raised RuntimeError: the table"), (of_another, FITS_NOT)],
 )
 def test_a_custom_mapping_that_fails_takes_everything_and_says_so(function: object, why: str) -> None:
     known = catalog(spec("raw", DAYS), spec("months", MONTHS, {"raw": Custom(function)}))  # type: ignore[arg-type]
@@ -355,7 +357,8 @@ def test_downstream_by_a_mapping_that_fails_takes_everything_and_says_so() -> No
     assert jobs["months"].partitions.count == 5
     assert jobs["months"].warnings == (
         (
-            "shop/months and shop/raw: RuntimeError: the table of holidays is not there;"
+            f"shop/months and shop/raw: {FITS_NOT}tests.unit.test_propagation:broken raised RuntimeError: the table of"
+            " holidays is not there;"
             " all 5 partitions of shop/months are taken"
         ),
     )

@@ -17,6 +17,7 @@ from servo.cli.progress import aside
 from servo.cli.states import counted
 
 if TYPE_CHECKING:
+    from servo.controllers.backfill_states import Backfill
     from servo.runtime.progress import RunProgress
     from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
@@ -71,7 +72,9 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
         under_way = [runs.progress(run_id) for run_id in _runs(runs, waiting)]
         # What waits for a person may wait for days, and nothing is left to do for a worker. Neither is where all that
         # is left is to be decided, and nobody is there to decide it.
-        return all(run.parked or not (planning or _computable(run)) for run in under_way)
+        # Between two chunks of a backfill no run may be under way.
+        more = planning and any(job.next_chunk < job.chunks for job in _progressing(opened))
+        return not more and all(run.parked or not (planning or _computable(run)) for run in under_way)
 
     def enough() -> bool:
         nonlocal looked
@@ -82,6 +85,14 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
         return (run_id is not None and runs.progress(run_id).ended) or (until_idle and idle())
 
     return enough
+
+
+def _progressing(opened: Project) -> list[Backfill]:
+    """The backfills that have chunks to come and wait for nothing."""
+    from servo.runtime.backfill_loading import going_on
+
+    board = going_on(opened)
+    return [job for job in board.open if job.state != "PAUSED" and board.may_start(job)]
 
 
 def _undecided(opened: Project) -> int:

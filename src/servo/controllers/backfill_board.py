@@ -193,6 +193,7 @@ class Backfills:
             made = chunk.count if fact.outcome is Outcome.SUCCEEDED else sum(chunk.made.values())
             job.succeeded += made
             job.failed += chunk.count - made
+            job.cancelled += chunk.count - made if fact.outcome is Outcome.CANCELLED else 0
             job.chunks_failed += fact.outcome is not Outcome.SUCCEEDED
             self._forget(job)
 

@@ -67,7 +67,8 @@ class Backfill:
     resumed: bool = False  # since it was resumed no chunk has been planned
     active: dict[str, Chunk] = field(default_factory=dict)  # by run id
     succeeded: int = 0  # partitions, of chunks that have ended
-    failed: int = 0
+    failed: int = 0  # and were not made, for whatever reason
+    cancelled: int = 0  # those of them whose run was cancelled
     chunks_failed: int = 0
 
     @property

@@ -16,6 +16,7 @@ import msgspec
 from servo.errors import InvalidInput
 from servo.partitions import Partitions, PartitionSet
 from servo.partitions.mappings import ByDimension
+from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
 
 __all__ = ["Job", "Read", "propagate"]
@@ -160,9 +161,7 @@ class _Spread:
             why = _why_all(mapping, definition, asked.partitions, self._now)
         except InvalidInput as problem:
             found, why = definition.everything(self._now), problem.message
-        except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code)
-            found, why = definition.everything(self._now), f"{type(problem).__name__}: {problem}"
-        return self._noted(upstream, reader, mapping.kind, found, why)
+        return self._noted(upstream, reader, _called(mapping), found, why)
 
     def _affected(self, upstream: str, reader: str) -> PartitionSet:
         """What reads something of a job, as far as it has ended; all of it where the mapping cannot say."""
@@ -174,9 +173,7 @@ class _Spread:
             why = _why_all(mapping, changed.partitions, definition, self._now)
         except InvalidInput as problem:
             found, why = ended, problem.message
-        except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code)
-            found, why = ended, f"{type(problem).__name__}: {problem}"
-        return self._noted(reader, upstream, mapping.kind, found, why)
+        return self._noted(reader, upstream, _called(mapping), found, why)
 
     def _noted(
         self,
@@ -193,6 +190,11 @@ class _Spread:
             Read(asset_key=neighbour, mapping=kind, partitions=given.count, fallback=why is not None)
         )
         return given
+
+
+def _called(mapping: PartitionMapping) -> str:
+    """What a mapping is called; the one that follows from the definitions alone was not written down by anybody."""
+    return "default" if isinstance(mapping, ByDimension) and not mapping.mappings else mapping.kind
 
 
 def _why_all(mapping: object, upstream: Partitions, downstream: Partitions, now: datetime) -> str | None:

@@ -37,6 +37,7 @@ _ENDED_CHUNKS = """
     SELECT c.backfill_id, max(c.chunk_index) + 1, coalesce(sum(c.partition_count) FILTER (c.state = 'SUCCEEDED'), 0)
              + coalesce(sum(t.made) FILTER (c.state IN ('FAILED', 'CANCELLED')), 0),
            coalesce(sum(c.partition_count) FILTER (c.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')), 0),
+           coalesce(sum(c.partition_count - coalesce(t.made, 0)) FILTER (c.state = 'CANCELLED'), 0),
            count(*) FILTER (c.state IN ('FAILED', 'CANCELLED')), max(c.planned_version)
     FROM backfill_chunks c
     LEFT JOIN (SELECT run_id, sum(partitions_succeeded) AS made FROM tasks GROUP BY run_id) t ON t.run_id = c.run_id
@@ -56,13 +57,13 @@ _MADE = """
 
 def going_on(project: Project) -> Backfills:
     """All trees of which something goes on, up to the ledger's head as of now."""
-    snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+    snapshot: Answers = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
     return _loaded(snapshot, snapshot.query(_GOING_ON).dicts())
 
 
-def backfills_of(project: Project, roots: Iterable[str]) -> Backfills:
-    """Some trees, also of those that have ended, up to the ledger's head as of now."""
-    snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+def backfills_of(project: Project, roots: Iterable[str], snapshot: Answers | None = None) -> Backfills:
+    """Some trees, also of those that have ended: as a snapshot has them, or up to the ledger's head as of now."""
+    snapshot = snapshot or project.reader.snapshot(fresh=True, timeout=_PATIENCE)
     return _loaded(snapshot, snapshot.query(_TREES, {"roots": list(roots)}).dicts(), keep_ended=True)
 
 
@@ -82,10 +83,12 @@ def _loaded(snapshot: Answers, rows: list[dict[str, Any]], *, keep_ended: bool =
     jobs = {row["backfill_id"]: _job(row) for row in rows}
     ids = list(jobs)
     planned: dict[str, str] = {}
-    for backfill_id, following, made, of, failed, version in snapshot.query(_ENDED_CHUNKS, {"ids": ids}).rows:
+    for backfill_id, following, made, of, cancelled, failed, version in snapshot.query(
+        _ENDED_CHUNKS, {"ids": ids}
+    ).rows:
         job = jobs[backfill_id]
         job.next_chunk, job.succeeded, job.failed = int(following), int(made), int(of) - int(made)
-        job.chunks_failed = int(failed)
+        job.cancelled, job.chunks_failed = int(cancelled), int(failed)
         planned[backfill_id] = version
     for backfill_id, index, run_id, count, state, cancelled in snapshot.query(_ACTIVE_CHUNKS, {"ids": ids}).rows:
         chunk = Chunk(index=index, run_id=run_id, count=count, begun=state == "RUNNING", cancel_requested=cancelled)

@@ -49,6 +49,7 @@ class BackfillRequest(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     newest_first: bool = False
     name: str | None = None
+    cause: str | None = None  # of one whose partitions a program chose: what it chose them by
 
 
 class BackfillJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,15 +85,17 @@ def preview(project: Project, asked: BackfillRequest) -> BackfillPlan:
     return plan_backfill(project, local_catalog(project), asked)
 
 
-def plan_backfill(project: Project, known: Catalog, asked: BackfillRequest) -> BackfillPlan:
-    """The jobs that a request comes to, by these definitions."""
+def plan_backfill(
+    project: Project, known: Catalog, asked: BackfillRequest, chosen: Mapping[str, PartitionSet] | None = None
+) -> BackfillPlan:
+    """The jobs that a request comes to, by these definitions; `chosen`: instead of the partitions that it names."""
     require_chunk_size(asked.chunk_size, asked.concurrency)
     depth = _depth(project.settings.backfill, asked)
     if asked.target_chunk_seconds is not None and asked.target_chunk_seconds <= 0:
         raise InvalidInput("a chunk that takes no time", hint="write --target-chunk 2m, or 90s")
     now = project.clock()
     there = _States(project, known)
-    targets = _targets(known, asked, there, now)
+    targets = _targets(known, asked, there, now) if chosen is None else dict(chosen)
     found = propagate(
         known,
         targets,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -12,9 +12,12 @@ from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.planning.catalog import Catalog
 from servo.runtime.backfill_loading import backfills_of
-from servo.runtime.cataloguing import recorded_catalog
-from servo.runtime.durations import SAMPLES, weighted_mean
+from servo.runtime.deployed_state import catalog_of
+from servo.runtime.durations import SAMPLES, partition_seconds, weighted_mean
 from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.projections.snapshot import Answers
 
 __all__ = ["BackfillBook", "BackfillFailure", "BackfillTree", "BackfillView", "ChunkView"]
 
@@ -54,6 +57,11 @@ _FAILURES = """
     WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.state IN ('FAILED', 'CANCELLED')
     ORDER BY c.planned_version LIMIT $limit
 """
+_PARKED = """
+    SELECT c.backfill_id, count(DISTINCT c.run_id) FROM backfill_chunks c JOIN tasks t ON t.run_id = c.run_id
+    WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.state = 'RUNNING' AND t.state = 'WAITING_APPROVAL'
+    GROUP BY c.backfill_id
+"""
 _CHUNKS = """
     SELECT c.chunk_index, c.state, c.partition_count, c.run_id, c.partitions, c.planned_at, r.started_at, r.finished_at,
            r.reason, coalesce(t.made, 0) AS succeeded
@@ -79,6 +87,8 @@ class BackfillView(msgspec.Struct, frozen=True, kw_only=True):
     partitions: int
     succeeded: int
     failed: int
+    cancelled: int = 0  # in chunks whose run was cancelled
+    waiting_approval: int = 0  # runs of its chunks that wait for a person
     running: int  # in chunks that are planned or running
     pending: int
     chunks: dict[str, int]  # by state
@@ -154,27 +164,27 @@ class BackfillBook:
 
     def newest(self, *, state: str | None = None, asset: str | None = None, limit: int = 50) -> list[BackfillTree]:
         """Backfills with their trees, the newest first."""
-        known = recorded_catalog(self._project)
+        ask, known = self._snapshot()
         parameters = {
             "state": state,
             "asset": None if asset is None else known.graph.resolve(asset),
             "limit": limit,
         }
-        roots = [row[0] for row in self._ask(_LIST, parameters)]
-        board = backfills_of(self._project, roots)
+        roots = [row[0] for row in ask.query(_LIST, parameters).rows]
+        board = backfills_of(self._project, roots, ask)
         trees = {root: board.tree(root) for root in roots}
-        views = self._views(board, [job for tree in trees.values() for job in tree], known)
+        views = self._views(ask, board, [job for tree in trees.values() for job in tree], known)
         ordered = {root: sorted(tree, key=lambda job: job.fact.level) for root, tree in trees.items() if tree}
         return [self._tree(root, [views[job.id] for job in tree], []) for root, tree in ordered.items()]
 
     def tree(self, backfill_id: str, root: str, *, failures: int = 20) -> BackfillTree:
         """A backfill with its tree, or, of one that is not the root, with itself and its retries."""
-        known = recorded_catalog(self._project)
-        board = backfills_of(self._project, [root])
+        ask, known = self._snapshot()
+        board = backfills_of(self._project, [root], ask)
         jobs = board.tree(root) if backfill_id == root else _with_retries(board, backfill_id)
-        views = self._views(board, jobs, known)
+        views = self._views(ask, board, jobs, known)
         names = {job.id: job.fact.asset_selection[0] for job in jobs}
-        rows = self._ask(_FAILURES, {"ids": list(views), "limit": failures})
+        rows = ask.query(_FAILURES, {"ids": list(views), "limit": failures}).rows
         found = [
             BackfillFailure(
                 backfill_id=one,
@@ -191,7 +201,7 @@ class BackfillBook:
 
     def chunks(self, job: Backfill, *, after: int = -1, limit: int = 100) -> list[ChunkView]:
         """The chunks that were planned, by their number."""
-        rows = self._ask(_CHUNKS, {"id": job.id, "after": after, "limit": limit})
+        rows = self._snapshot()[0].query(_CHUNKS, {"id": job.id, "after": after, "limit": limit}).rows
         return [
             ChunkView(
                 chunk_index=index,
@@ -210,18 +220,27 @@ class BackfillBook:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _ask(self, sql: str, parameters: dict[str, Any]) -> list[tuple[Any, ...]]:
-        return self._project.reader.query(sql, parameters, fresh=True, timeout=_PATIENCE).rows
+    def _snapshot(self) -> tuple[Answers, Catalog]:
+        """One state for all of an answer, with the definitions that go with it."""
+        # DuckDB comes with this import.
+        from servo.projections.asking import Asking  # noqa: PLC0415
 
-    def _views(self, board: Board, jobs: Sequence[Backfill], known: Catalog) -> dict[str, BackfillView]:
+        ask = Asking(self._project.reader.snapshot(fresh=True, timeout=_PATIENCE))
+        return ask, catalog_of(ask, self._project.settings)
+
+    def _views(self, ask: Answers, board: Board, jobs: Sequence[Backfill], known: Catalog) -> dict[str, BackfillView]:
         ids = {"ids": [job.id for job in jobs]}
         chunks: dict[str, dict[str, int]] = {}
-        for backfill_id, state, count, _ in self._ask(_COUNTS, ids):
+        for backfill_id, state, count, _ in ask.query(_COUNTS, ids).rows:
             chunks.setdefault(backfill_id, {})[state] = count
         samples: dict[str, list[float]] = {}
-        for backfill_id, seconds in self._ask(_SAMPLES, ids):
+        for backfill_id, seconds in ask.query(_SAMPLES, ids).rows:
             samples.setdefault(backfill_id, []).append(seconds)
-        spans = {backfill_id: (started, finished) for backfill_id, started, finished in self._ask(_SPANS, ids)}
+        spans = {backfill_id: (started, finished) for backfill_id, started, finished in ask.query(_SPANS, ids).rows}
+        parked = dict(ask.query(_PARKED, ids).rows)
+        # Where nothing of a job has ended yet, its asset may have run before.
+        unknown = [job.fact.asset_id for job in jobs if not job.over and job.fact.asset_id and job.id not in samples]
+        before = partition_seconds(self._project, unknown, ask) if unknown else {}
         order = {job.id: place for place, job in enumerate(sorted(jobs, key=lambda job: job.fact.level))}
         views = {
             job.id: _view(
@@ -230,6 +249,8 @@ class BackfillBook:
                 known,
                 chunks=chunks.get(job.id, {}),
                 samples=samples.get(job.id, []),
+                seconds_before=before.get(job.fact.asset_id or ""),
+                parked=parked.get(job.id, 0),
                 span=spans.get(job.id, (None, None)),
             )
             for job in jobs
@@ -283,13 +304,15 @@ def _view(
     *,
     chunks: dict[str, int],
     samples: list[float],
+    seconds_before: float | None,
+    parked: int,
     span: tuple[datetime | None, datetime | None],
 ) -> BackfillView:
     fact = job.fact
     running = sum(chunk.count - sum(chunk.made.values()) for chunk in job.active.values())
     succeeded = job.succeeded + sum(sum(chunk.made.values()) for chunk in job.active.values())
     pending = fact.total_partitions - succeeded - job.failed - running
-    seconds = weighted_mean(samples)
+    seconds = weighted_mean(samples) if samples else seconds_before
     at_once = min(fact.max_concurrent_runs, max(job.chunks - job.next_chunk + len(job.active), 1))
     left = 0 if job.over else running + pending
     rate = None if not seconds else 60.0 * at_once / seconds
@@ -307,7 +330,9 @@ def _view(
         state_at=job.state_at,
         partitions=fact.total_partitions,
         succeeded=succeeded,
-        failed=job.failed,
+        failed=job.failed - job.cancelled,
+        cancelled=job.cancelled,
+        waiting_approval=parked,
         running=running,
         pending=pending,
         chunks={**chunks, **({"PENDING": job.chunks - planned} if job.chunks > planned else {})},
@@ -315,7 +340,7 @@ def _view(
         max_concurrent_runs=fact.max_concurrent_runs,
         priority=fact.priority,
         newest_first=fact.newest_first,
-        percent=_percent(succeeded + job.failed, fact.total_partitions, over=job.state in _ENDED),
+        percent=_percent(succeeded + job.failed - job.cancelled, fact.total_partitions, over=job.state in _ENDED),
         rate_per_minute=None if job.over else rate,
         eta_seconds=None if job.over or seconds is None else left * seconds / at_once,
         eta_reliable=len(samples) >= SAMPLES,

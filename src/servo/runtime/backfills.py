@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -99,11 +99,13 @@ class Backfills:
         request_id: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
+        choose: Callable[[Catalog], Mapping[str, PartitionSet]] | None = None,
     ) -> Backfilled:
         """Ask for a backfill with all jobs of its tree, in one append. Definitions that have changed take effect first.
 
         Asked again under the same request id, it is the same backfill. `before` is called when the request is known to
-        be sound and nothing is written yet; what it raises is left to the caller.
+        be sound and nothing is written yet; what it raises is left to the caller. `choose` names the partitions where
+        a program does, given the definitions that will be in force.
         """
         fingerprint = canonical.sha256_hex(_plain(asked))
         if request_id is not None and (first := self._first_use(_BY_REQUEST, request_id, fingerprint)) is not None:
@@ -118,7 +120,7 @@ class Backfills:
 
         def sound(known: Catalog) -> None:
             self._require_name(asked.name)
-            plans.append(plan_backfill(self._project, known, asked))
+            plans.append(plan_backfill(self._project, known, asked, choose and choose(known)))
             before()
 
         known = deployed_catalog(self._project, actor=actor, sound=sound)
@@ -138,8 +140,9 @@ class Backfills:
             if first is not None:
                 return first
         if job.state not in (BackfillState.FAILED, BackfillState.CANCELLED):
-            hint = "it has not ended" if not job.over else "all of its partitions succeeded"
-            raise BackfillConflict(f"{job.fact.name} is {job.state}: there is nothing to retry", hint=hint)
+            raise BackfillConflict(
+                f"{job.fact.name} is {job.state}: there is nothing to retry", hint=_instead(board, job)
+            )
         failed = failed_partitions(self._project, job)
         if not failed:
             raise BackfillConflict(
@@ -324,8 +327,8 @@ class Backfills:
             retry_request_id=request_id,
             request_fingerprint=fingerprint,
             parent_backfill_id=job.id,
-            # Within a tree it stays in it: whoever waits for the parent goes on when the retry has succeeded.
-            root_backfill_id=job.fact.root_backfill_id or (job.id if self._waited_for(job) else None),
+            # It is part of the tree: whoever waits for the parent goes on when the retry has succeeded.
+            root_backfill_id=job.root,
             upstreams=[],
             state=BackfillState.PENDING.value,
             warnings=[],
@@ -333,9 +336,6 @@ class Backfills:
 
     def _tree_of(self, job: Backfill) -> list[Backfill]:
         return self._board(job.root).tree(job.root)
-
-    def _waited_for(self, job: Backfill) -> bool:
-        return any(up.backfill_id == job.id for one in self._tree_of(job) for up in one.fact.upstreams)
 
     def _append(
         self, facts: list[BackfillCreated], plan: BackfillPlan, request_id: str | None, fingerprint: str, actor: str
@@ -419,6 +419,14 @@ class Backfills:
             taken = self._project.reader.query(_NAMED, {"names": [name]}, fresh=True, timeout=60.0).rows
             if taken:
                 raise InvalidInput(f"there is a backfill {name} already", hint="choose another name, or none")
+
+
+def _instead(board: Board, job: Backfill) -> str:
+    """What to do where there is nothing to retry."""
+    if job.over:
+        return "all of its partitions succeeded"
+    blockers = [one.fact.name for one in board.blockers(job)]
+    return f"retry what it waits for: {', '.join(blockers)}" if blockers else "it has not ended"
 
 
 def _plain(asked: BackfillRequest) -> dict[str, object]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from servo.errors import LedgerNotFound
 from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.projections.snapshot import Answers
 
 __all__ = ["ALPHA", "SAMPLES", "partition_seconds", "weighted_mean"]
 
@@ -33,13 +37,13 @@ def weighted_mean(samples: Iterable[float]) -> float | None:
     return mean
 
 
-def partition_seconds(project: Project, asset_ids: Sequence[str]) -> dict[str, float]:
+def partition_seconds(project: Project, asset_ids: Sequence[str], snapshot: Answers | None = None) -> dict[str, float]:
     """Seconds for one partition, by asset id; assets that never ran are left out."""
     try:
-        project.ledger.head()
+        snapshot = snapshot or project.reader.snapshot(fresh=True, timeout=60.0)
     except LedgerNotFound:
         return {}
-    rows = project.reader.query(_TASKS, {"asset_ids": list(asset_ids)}, fresh=True, timeout=60.0).rows
+    rows = snapshot.query(_TASKS, {"asset_ids": list(asset_ids)}).rows
     samples: dict[str, list[float]] = {}
     for asset_id, seconds in rows:
         samples.setdefault(asset_id, []).append(seconds)

@@ -1,0 +1,253 @@
+"""A backfill and its tree in a few lines: what failed comes first, then how far each job is and until when."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView
+from servo.ui.marks import DIM, Line, Span, cells, width
+from servo.ui.tree import Node, drawn
+
+__all__ = ["COLOURS", "bar", "lines", "ordered", "repaired", "rounded", "time_left"]
+
+COLOURS = {
+    "RUNNING": "cyan",
+    "RESUMING": "cyan",
+    "WAITING_UPSTREAM": "blue",
+    "BLOCKED_UPSTREAM_FAILED": "red",
+    "PAUSED": "yellow",
+    "PAUSED_WITH_FAILURES": "red",
+    "SUCCEEDED": "green",
+    "FAILED": "red",
+    "CANCELLED": "yellow",
+}
+_MARKS = {"SUCCEEDED": "✓"} | dict.fromkeys(("FAILED", "CANCELLED", "BLOCKED_UPSTREAM_FAILED"), "✗")
+_BAR = 16
+_ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+def lines(tree: BackfillTree, columns: int, *, failures: int = 10) -> Iterator[Line]:
+    """Everything about it, in lines that fit; at most so many failures."""
+    for node in [_head(tree), *_failures(tree, failures), *_blocked(tree), *_forest(tree.jobs), *_remarks(tree)]:
+        yield from drawn(node, columns)
+
+
+def state(word: str) -> Span:
+    """A state in its colour, with a mark that can be told without colours."""
+    return Span(f"{_MARKS.get(word, '·')} {word}", COLOURS.get(word))
+
+
+def time_left(seconds: float | None, *, reliable: bool) -> str:
+    """`about 3 min left`; with a tilde where that is no more than a guess; nothing where nobody can tell."""
+    if seconds is None:
+        return ""
+    return f"about {rounded(seconds)} left" if reliable else f"~{rounded(seconds)} left, a guess"
+
+
+def rounded(seconds: float) -> str:
+    """A duration in one unit or two, as exact as an estimate deserves."""
+    if seconds < 10:
+        return "10 s" if seconds > 5 else "5 s"
+    if seconds < 95:
+        return f"{round(seconds / 10) * 10} s"
+    minutes = round(seconds / 60)
+    if minutes < 90:
+        return f"{minutes} min"
+    hours = round(minutes / 60)
+    return f"{hours} h" if hours < 48 else f"{round(hours / 24)} days"
+
+
+def bar(succeeded: int, failed: int, running: int, total: int, size: int = _BAR) -> Line:
+    """`████✗░······`: made, failed, at work, to come. What is there at all is seen; it is full only at the end."""
+    if not total:
+        return [Span("·" * size, DIM)]
+    lost = _share(failed, total, size)
+    made = min(_share(succeeded, total, size), size - lost - 1) if succeeded + failed < total else size - lost
+    busy = min(_share(running, total, size), size - lost - made)
+    pieces = [("█" * made, "green"), ("✗" * lost, "red"), ("░" * busy, "cyan")]
+    rest = size - made - lost - busy
+    return [Span(text, colour) for text, colour in [*pieces, ("·" * rest, DIM)] if text]
+
+
+def _share(part: int, total: int, size: int) -> int:
+    return 0 if not part else min(max(part * size // total, 1), size)
+
+
+def ordered(jobs: Sequence[BackfillView]) -> list[tuple[int, BackfillView]]:
+    """The jobs as a tree, each with its depth: below a job what it waits for, and first of all its retries."""
+    seen: set[str] = set()
+    return [place for root in _roots(jobs) for place in _walk(root, jobs, 0, seen)]
+
+
+def repaired(jobs: Sequence[BackfillView]) -> set[str]:
+    """The jobs that failed, and of which a retry, or a retry of that, has made the rest."""
+    found: set[str] = set()
+    # A retry is younger than what it repairs.
+    for job in sorted(jobs, key=lambda job: job.created_at, reverse=True):
+        if job.retry_of is not None and (job.state == "SUCCEEDED" or job.backfill_id in found):
+            found.add(job.retry_of)
+    return found & {job.backfill_id for job in jobs if job.state == "FAILED"}
+
+
+# ── the first lines ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _head(tree: BackfillTree) -> Node:
+    root = tree.root
+    said = [f"{tree.succeeded:,} of {_counted(tree.partitions, 'partition')}", f"{int(tree.percent)} %"]
+    if tree.failed:
+        said.append(f"{tree.failed:,} failed")
+    if not tree.over and (until := time_left(tree.eta_seconds, reliable=tree.eta_reliable)):
+        said.append(until)
+    return Node(line=[state(root.display_state), Span(f" {root.name} ", bold=True), Span(", ".join(said))])
+
+
+def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
+    """What nobody has repaired yet: which chunk of what, in which run, how many, and why."""
+    made_since = repaired(tree.jobs)
+    left = [one for one in tree.failures if one.backfill_id not in made_since]
+    for one in left[:most]:
+        yield _failure(one)
+    if len(left) > most:
+        yield Node(line=[Span(f"  and {len(left) - most:,} more chunks; see --json", DIM)])
+    if gone := len(tree.failures) - len(left):
+        yield Node(line=[Span(f"{_counted(gone, 'chunk')} failed, and a retry has made the rest since", DIM)])
+
+
+def _failure(one: BackfillFailure) -> Node:
+    what = "failed" if one.state == "FAILED" else "not made"
+    partitions = f"{_counted(one.failed, 'partition')} {what}"
+    colour = "red" if one.state == "FAILED" else "yellow"
+    reason = (one.reason or "").partition("\n")[0]
+    return Node(
+        line=[
+            Span("✗ ", colour),
+            Span(f"{one.asset_key} chunk {one.chunk_index}: {partitions} in "),
+            Span(one.run_id, DIM),
+        ],
+        below=[Node(line=[Span(reason)])] if reason else [],
+    )
+
+
+def _blocked(tree: BackfillTree) -> Iterator[Node]:
+    """What keeps it from going on by itself, and what to do about it; each once."""
+    if tree.root.state == "PAUSED":
+        how = Node(line=[Span(f"servo backfill resume {tree.root.name}", DIM)])
+        yield Node(line=[Span("· ", "yellow"), Span("paused: no new chunk starts")], below=[how])
+    for name in dict.fromkeys(name for job in tree.jobs for name in job.blocked_by):
+        how = Node(line=[Span(f"servo backfill retry-failed {name}", DIM)])
+        yield Node(line=[Span("✗ ", "red"), Span(f"blocked by {name}")], below=[how])
+
+
+# ── the tree ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _forest(jobs: Sequence[BackfillView]) -> Iterator[Node]:
+    """As nodes to be drawn, their columns aligned however deep they are."""
+    places = ordered(jobs)
+    label = max(3 * depth + cells(_label(job)) for depth, job in places)
+    count = max(len(_count(job)) for _, job in places)
+    path: list[Node] = []
+    found: list[Node] = []
+    for depth, job in places:
+        node = Node(line=_job(job, label - 3 * depth, count), below=[])
+        del path[depth:]
+        (path[-1].below if path else found).append(node)
+        path.append(node)
+    yield from found
+
+
+def _job(job: BackfillView, label: int, count: int) -> Line:
+    name = _label(job)
+    far = [
+        *bar(job.succeeded, job.failed, job.running, job.partitions),
+        Span(f"  {_count(job):>{count}} {int(job.percent):>4} %  "),
+    ]
+    return [
+        Span(name + " " * (label - cells(name) + 2)),
+        # A job above several assets computes nothing itself.
+        *(far if job.partitions else [Span(" " * width(far))]),
+        Span(job.display_state, COLOURS.get(job.display_state)),
+        Span(_details(job), DIM),
+    ]
+
+
+def _label(job: BackfillView) -> str:
+    if job.retry_of is not None:
+        return f"retry {job.name}"
+    return job.assets[0] if len(job.assets) == 1 else f"{len(job.assets)} assets"
+
+
+def _count(job: BackfillView) -> str:
+    return f"{job.succeeded:,}/{job.partitions:,}"
+
+
+def _details(job: BackfillView) -> str:
+    said = []
+    if job.failed:
+        said.append(f"{job.failed:,} failed")
+    if job.display_state in ("RUNNING", "RESUMING"):
+        if job.rate_per_minute is not None:
+            said.append(f"{_rate(job.rate_per_minute)}/min")
+        said.append(time_left(job.eta_seconds, reliable=job.eta_reliable))
+    elif job.state not in _ENDED or job.state == "CANCELLED":
+        said.append(job.state_reason or "")
+    text = ", ".join(filter(None, said))
+    return f" {text}" if text else ""
+
+
+def _rate(rate: float) -> str:
+    return f"{rate:,.0f}" if rate >= 10 else f"{rate:.1f}"
+
+
+def _roots(jobs: Sequence[BackfillView]) -> list[BackfillView]:
+    """Those that nobody waits for, and that repair nothing that is shown."""
+    shown = {job.backfill_id for job in jobs}
+    waited_for = {key for job in jobs if job.retry_of is None for key in job.waits_for}
+    repairs = [job for job in jobs if job.retry_of is not None and job.retry_of not in shown]
+    # A job of several assets is above those of each of them.
+    return repairs + [
+        job for job in jobs if job.retry_of is None and (len(job.assets) > 1 or job.assets[0] not in waited_for)
+    ]
+
+
+def _walk(
+    job: BackfillView, jobs: Sequence[BackfillView], depth: int, seen: set[str]
+) -> Iterator[tuple[int, BackfillView]]:
+    if job.backfill_id in seen:
+        return
+    seen.add(job.backfill_id)
+    yield depth, job
+    for retry in jobs:
+        if retry.retry_of == job.backfill_id:
+            yield from _walk(retry, jobs, depth + 1, seen)
+    if job.retry_of is not None:
+        return
+    by_asset = {one.assets[0]: one for one in jobs if one.retry_of is None and len(one.assets) == 1}
+    below = [by_asset[key] for key in job.waits_for if key in by_asset]
+    for one in below:
+        # What another of them waits for as well is drawn below that one.
+        if not any(one.assets[0] in _behind(other, by_asset) for other in below):
+            yield from _walk(one, jobs, depth + 1, seen)
+
+
+def _behind(job: BackfillView, by_asset: dict[str, BackfillView]) -> set[str]:
+    """Everything that a job waits for, however far."""
+    found = list(job.waits_for)
+    for key in found:  # grows while it is walked through
+        found += [more for more in (by_asset[key].waits_for if key in by_asset else ()) if more not in found]
+    return set(found)
+
+
+# ── the last lines ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _remarks(tree: BackfillTree) -> Iterator[Node]:
+    edited = [f"{_label(job)}: {job.edited}" for job in tree.jobs if job.edited is not None]
+    warnings = dict.fromkeys(warning for job in tree.jobs for warning in job.warnings)
+    for remark in [*edited, *warnings]:
+        yield Node(line=[Span("! ", "yellow"), Span(remark)])
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}{'s'[: number != 1]}"

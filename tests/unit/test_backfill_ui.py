@@ -1,0 +1,142 @@
+"""The picture of a backfill: bars, times, and a tree in which what failed comes first."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView
+from servo.ui.backfill import bar, lines, repaired, time_left
+
+START = datetime(2025, 1, 1, tzinfo=UTC)
+
+
+def job(name: str, number: int = 0, **more: Any) -> BackfillView:
+    values = {
+        "backfill_id": f"id-{name}",
+        "name": name,
+        "assets": [f"shop/{name}"],
+        "role": "target",
+        "level": 0,
+        "state": "RUNNING",
+        "state_version": 1,
+        "state_reason": None,
+        "state_at": None,
+        "partitions": 10,
+        "succeeded": 0,
+        "failed": 0,
+        "running": 0,
+        "pending": 10,
+        "chunks": {},
+        "chunk_size": 10,
+        "max_concurrent_runs": 2,
+        "priority": 0,
+        "newest_first": False,
+        "percent": 0.0,
+        "created_at": START + timedelta(seconds=number),
+        "created_by": "person:ann",
+    } | more
+    return BackfillView(**{"display_state": values["state"], **values})
+
+
+def tree(*jobs: BackfillView, failures: list[BackfillFailure] | None = None, **more: Any) -> BackfillTree:
+    values = {"partitions": 10, "succeeded": 0, "failed": 0, "percent": 0.0, "over": False} | more
+    return BackfillTree(root=jobs[0], jobs=list(jobs), failures=failures or [], **values)
+
+
+def drawn(one: BackfillTree, columns: int = 200) -> list[str]:
+    return ["".join(span.text for span in line).rstrip() for line in lines(one, columns)]
+
+
+@pytest.mark.parametrize(
+    ("succeeded", "failed", "running", "total", "shown"),
+    [
+        (0, 0, 0, 31, "·" * 16),
+        (0, 0, 0, 0, "·" * 16),
+        (31, 0, 0, 31, "█" * 16),
+        (999_999, 0, 1, 1_000_000, "█" * 15 + "░"),  # it is full only at the end
+        (1, 0, 0, 1_000_000, "█" + "·" * 15),  # and what is there is seen
+        (2, 1, 0, 3, "█" * 11 + "✗" * 5),
+        (999_998, 1, 0, 1_000_000, "█" * 14 + "✗·"),
+        (0, 5, 0, 5, "✗" * 16),
+        (8, 0, 8, 16, "█" * 8 + "░" * 8),
+    ],
+)
+def test_bars(succeeded: int, failed: int, running: int, total: int, shown: str) -> None:
+    assert "".join(span.text for span in bar(succeeded, failed, running, total)) == shown
+
+
+@pytest.mark.parametrize("counts", [(a, b, c) for a in range(9) for b in range(9 - a) for c in range(9 - a - b)])
+def test_a_bar_has_always_the_same_width(counts: tuple[int, int, int]) -> None:
+    assert sum(len(span.text) for span in bar(*counts, 8, size=5)) == 5
+
+
+def test_times() -> None:
+    assert time_left(None, reliable=True) == ""
+    assert time_left(3, reliable=True) == "about 5 s left"
+    assert time_left(44, reliable=True) == "about 40 s left"
+    assert time_left(190, reliable=True) == "about 3 min left"
+    assert time_left(190, reliable=False) == "~3 min left, a guess"
+    assert time_left(3 * 3600, reliable=True) == "about 3 h left"
+    assert time_left(3 * 86400, reliable=True) == "about 3 days left"
+
+
+def test_a_diamond_is_drawn_once_below_the_longest_way() -> None:
+    one = job("d", waits_for=["shop/b", "shop/c", "shop/a"])
+    others = [job("a"), job("b", waits_for=["shop/a"]), job("c", waits_for=["shop/a"])]
+    _, *below = (line.partition("··")[0].rstrip() for line in drawn(tree(one, *others)))
+    assert below == ["shop/d", "├─ shop/b", "│  └─ shop/a", "└─ shop/c"]
+
+
+def test_a_root_of_several_assets_is_above_them_all() -> None:
+    root = job("all", assets=["shop/a", "shop/b"], waits_for=["shop/a", "shop/b"], partitions=0)
+    _, first, *rest = drawn(tree(root, job("a"), job("b", waits_for=["shop/a"])))
+    assert first.split() == ["2", "assets", "RUNNING"]
+    assert [line.split("shop/")[0] for line in rest] == ["└─ ", "   └─ "]
+
+
+def test_what_failed_is_first_until_it_is_repaired() -> None:
+    lost = job("numbers", state="FAILED", succeeded=9, failed=1)
+    reason = "shop/numbers failed: the source\nand more"
+    failure = BackfillFailure(
+        backfill_id=lost.backfill_id,
+        asset_key="shop/numbers",
+        chunk_index=3,
+        run_id="run_x",
+        failed=1,
+        state="FAILED",
+        reason=reason,
+    )
+    waiting = job("total", state="WAITING_UPSTREAM", blocked_by=["numbers"], waits_for=["shop/numbers"])
+    said = drawn(tree(waiting, lost, failures=[failure], failed=1))
+    assert said[1:5] == [
+        "✗ shop/numbers chunk 3: 1 partition failed in run_x",
+        "└─ shop/numbers failed: the source",
+        "✗ blocked by numbers",
+        "└─ servo backfill retry-failed numbers",
+    ]
+    again = job("again", 1, state="FAILED", retry_of=lost.backfill_id, partitions=1)
+    third = job("third", 2, state="SUCCEEDED", retry_of=again.backfill_id, partitions=1)
+    assert repaired([lost, again]) == set()
+    assert repaired([third, lost, again]) == {lost.backfill_id, again.backfill_id}
+    waiting = msgspec.structs.replace(waiting, blocked_by=[])
+    said = drawn(tree(waiting, lost, again, third, failures=[failure]))
+    assert said[1] == "1 chunk failed, and a retry has made the rest since"
+    assert [line.lstrip(" └─├").split("  ")[0] for line in said[2:]] == [
+        "shop/total",
+        "shop/numbers",
+        "retry again",
+        "retry third",
+    ]
+
+
+def test_remarks_come_last_and_all_fits() -> None:
+    long = job("a_rather_long_name", edited="its partitions were defined otherwise since", warnings=["all are taken"])
+    said = drawn(tree(long, job("short", warnings=["all are taken"])), columns=60)
+    assert said[-1] == "! all are taken"
+    assert said.count("! all are taken") == 1
+    assert any(line.startswith("! shop/a_rather_long_name: its partitions were") for line in said)
+    assert max(map(len, said)) <= 60
