@@ -14,6 +14,7 @@ unexport PYTHONPATH
 PY := .venv/bin/python
 PACKAGES := .venv/.packages
 PROJECT := .venv/.project
+CLASSES := .venv/.spark-classes.jsa
 
 # The core tiers need neither Spark nor a child process. The others start both, and wait for them more than they work:
 # three files at a time, each by one worker, since a file shares a session. One after another: make test SLOW_WORKERS=0
@@ -45,6 +46,7 @@ test-core: setup ## Run the quick tiers only: unit, property, contract
 	@$(PY) -m pytest $(CORE_PATHS) -n $(CORE_WORKERS) --dist loadgroup --durations 5 $(PYTEST)
 
 test-slow: setup java ## Run the other tiers only: Spark, PostgreSQL, the command line, simulation, chaos
+	@$(MAKE) $(CLASSES) || echo "servo: Spark's classes are not shared among tests, which take longer" >&2
 	@$(PY) -m pytest tests $(CORE_TIERS:%=--ignore tests/%) -n $(SLOW_WORKERS) --dist loadfile --no-loadscope-reorder \
 	  --durations 15 $(PYTEST)
 
@@ -81,6 +83,9 @@ java:
 $(PACKAGES): requirements-dev.txt scripts/set-up
 	@scripts/set-up
 	@touch $@
+
+$(CLASSES): $(PACKAGES) scripts/share-classes
+	@scripts/share-classes $@
 
 $(PROJECT): $(PACKAGES) pyproject.toml
 	@$(PY) -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
