@@ -13,7 +13,7 @@ from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, 
 from bench.measure_lineage import walk_a_million
 from bench.measure_read import count_million, count_ten_million, find_one
 from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
-from bench.measure_staleness import stale_after_few, stale_long, stale_wide
+from bench.measure_staleness import stale_after_few, stale_deep, stale_long, stale_wide
 from bench.measure_why import count_million as count_statuses
 from bench.measure_why import explain_one
 
@@ -34,6 +34,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "staleness.long": stale_long,
     "staleness.wide": stale_wide,
     "staleness.after": stale_after_few,
+    "staleness.deep": stale_deep,
     "status.count": count_statuses,
     "status.why": explain_one,
     "lineage": walk_a_million,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, date, datetime, timedelta
 from functools import cache
 from pathlib import Path
@@ -182,6 +182,31 @@ def _cold(chain: Chain, name: str) -> Figure:
         ratio=ours / theirs,
         baseline="bare DuckDB join of status and lineage",
         aim="value < 2, ratio <= 3",
+    )
+
+
+def stale_deep() -> Iterator[Figure]:
+    """What is stale by its inputs too, along 200 assets one after another; against as many partitions of 10 assets."""
+    deep, flat = Chain(assets=200, days=500), Chain(assets=10, days=10_000)
+
+    def asking(chain: Chain) -> Callable[[], None]:
+        expected = len(chain.keys[::EVERY]) * (len(chain.names) - 1)
+        staleness = Staleness(chain.project)
+
+        def ask() -> None:
+            assert sum(staleness.counts(transitive=True).values()) == expected
+
+        return ask
+
+    ours, theirs = alternating(asking(deep), asking(flat), times=TIMES)
+    yield Figure(
+        id="stale.deep",
+        value=ours,
+        unit="s",
+        size=deep.size,
+        ratio=ours / theirs,
+        baseline="as many partitions of 10 assets",
+        aim="value < 2",
     )
 
 

@@ -7,9 +7,10 @@ from pyspark.sql import functions as F
 
 from servo import Daily, Monthly, Static, asset, check
 
-days = Daily("date", start="2025-01-01", timezone="Europe/Berlin")
+# They end with what generate.py makes up; a shop that goes on has no end here.
+days = Daily("date", start="2025-01-01", end="2025-02-01", timezone="Europe/Berlin")
 regions = Static("region", ["eu", "us"])
-months = Monthly("month", start="2025-01")
+months = Monthly("month", start="2025-01", end="2025-02")
 
 # Whole, because Spark may look for it from another folder, or from another machine that sees the same files.
 LANDING = Path(__file__).parent / "landing"

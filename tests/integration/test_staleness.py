@@ -219,7 +219,7 @@ def test_projections_of_an_older_fold_are_made_anew(hands: Hands) -> None:
     store.publish(msgspec.structs.replace(old, version=old.version + 1, tables=tables, fold=1))
     (path,) = sorted((store.root / "manifests").glob("*.json"))[-1:]
     assert b'"fold": 1' in path.read_bytes() or b"fold" not in path.read_bytes()
-    assert decode(encode(old).replace(b'"fold": 2', b'"folded": 2'), "older").fold == 1
+    assert decode(encode(old).replace(b'"fold":', b'"folded":'), "older").fold == 1
     assert [row.reason_code for row in _stale(hands).values()] == ["CODE_CHANGED"]
     hands.compact()
     assert store.current().is_complete

@@ -63,6 +63,33 @@ def test_a_sweep_changes_no_answer(random: Random, steps: int) -> None:
                 assert staleness.sweep().position == len(world.events())
 
 
+@settings(worlds, max_examples=3)
+@given(st.randoms(use_true_random=False), st.integers(8, 30))
+def test_few_partitions_are_what_all_of_them_are(random: Random, steps: int) -> None:
+    """By themselves and by what they were made from; now, with and without a newer file, and as of then."""
+    with world_of(random) as world:
+        world.live(steps)
+        staleness = Staleness(world.project)
+        then = random.choice([moment for moment in world.moments if moment >= world.events()[0].occurred_at])
+        for transitive in (False, True):
+            now = Oracle(world.events(), world.now).stale(transitive=transitive)
+            events = [event for event in world.events() if event.occurred_at <= then]
+            before = Oracle(events, then)
+            for expected, as_of, known in (
+                (now, None, world.catalog),
+                (before.stale(transitive=transitive), then, before.catalog),
+            ):
+                places = sorted({*expected, *(place for place in world.made if place[0] in known.graph.specs)})
+                for place in random.sample(places, min(6, len(places))):
+                    only = {place[0]: [place[1]]}
+                    found = staleness.find([place[0]], transitive=transitive, only=only, as_of=as_of)
+                    assert as_told(found) == {place: expected[place]} if place in expected else found.rows == []
+                some = random.sample(places, min(4, len(places)))
+                wanted = {asset: [key for one, key in some if one == asset] for asset, _ in some}
+                found = staleness.find(list(wanted), transitive=transitive, only=wanted, as_of=as_of)
+                assert as_told(found) == {place: expected[place] for place in sorted(some) if place in expected}
+
+
 @settings(worlds, max_examples=2)
 @given(st.randoms(use_true_random=False), st.integers(8, 25))
 def test_the_inputs_of_a_partition_say_why_it_is_stale(random: Random, steps: int) -> None:

@@ -43,12 +43,17 @@ class SparkBench:
         schema = StructType([StructField(column, TYPES[kind]) for column, kind in columns.items()])
         self.spark.createDataFrame(list(zip(*values, strict=True)), schema).createOrReplaceTempView(name)
 
-    def keep(self, name: str, sql: str, parameters: Sequence[Any] = ()) -> None:
-        assert not parameters
+    def keep(self, name: str, sql: str) -> None:
         self.spark.sql(sql).localCheckpoint().createOrReplaceTempView(name)
 
-    def add(self, name: str, sql: str) -> None:
-        self.keep(name, f"SELECT * FROM {name} UNION ALL {sql}")
+    def add(self, name: str, sql: str, steps: Sequence[Sequence[int]]) -> None:
+        for numbers in steps:
+            self.keep(name, f"SELECT * FROM {name} UNION ALL {sql.format(*numbers)}")
+
+    def near(
+        self, table: str, columns: Sequence[str], places: Sequence[tuple[str, str]], ids: Sequence[str] | None = None
+    ) -> None:
+        raise NotImplementedError("few partitions are judged on DuckDB")
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         return [tuple(map(_aware, row)) for row in self.spark.sql(sql).collect()]

@@ -187,8 +187,9 @@ class Oracle:
     def _own(self, asset: AssetSpec, key: str, current: Version) -> dict[str, datetime]:
         asset_id = self.catalog.asset_ids[asset.key]
         found: dict[str, datetime] = {}
-        if (asset_id, key) in self.invalidated and self.invalidated[asset_id, key][0] > current.number:
-            found["INVALIDATED"] = self.invalidated[asset_id, key][1]
+        number, at = self.invalidated.get((asset_id, key), (0, None))
+        if at is not None and (number > current.number or at > current.made_at):
+            found["INVALIDATED"] = at
         if current.code is not None and current.code != asset.code_version:
             deployed = self.codes[asset_id]
             last = max((n for n, (_, code) in enumerate(deployed) if code == current.code), default=None)

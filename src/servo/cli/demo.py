@@ -29,6 +29,7 @@ _STATUS = (
     "SELECT asset_key, last_attempt_outcome AS last_attempt, count(*) AS partitions,"
     " count(materialization_id) AS published FROM partition_status GROUP BY ALL ORDER BY ALL"
 )
+_BACKFILLS = "SELECT state, count(*), sum(total_partitions) FROM backfills GROUP BY ALL"
 _READ_BY_THE_REPORT = """
     SELECT count(*) FROM lineage JOIN partition_status USING (asset_key, partition_key, materialization_id)
     WHERE asset_key = 'shop/month_report'"""
@@ -38,8 +39,8 @@ _READ_BY_THE_REPORT = """
 def demo() -> None:
     """Show what Servo does, from nothing to results.
 
-    A shop's orders: Spark computes a month of them, a broken day is kept out, repaired and taken in, and the month's
-    report is traced back to what it was made from. Everything is in .servo/demo, made anew each time. Fails if anything
+    A shop's orders: Spark computes a month of them, a broken day is kept out, repaired and taken in, the month's report
+    is traced back to what it was made from, late orders are followed through, and a week is backfilled. Everything is in .servo/demo, made anew each time. Fails if anything
     is not as it tells.
     """
     from servo.execution.java import require_java
@@ -69,7 +70,7 @@ def _tell(story: Story) -> None:
         story.expect("of that run", story.counts(failed), {"succeeded": 120, "failed": 1, "skipped": 4})
 
         story.step("What is there? The other thirty days, from raw orders to revenue by region")
-        story.servo("query", _STATUS)
+        story.servo("partition", "status")
         story.expect("of what is there", story.ask(_STATUS), _without_a_day())
 
         story.step("Somebody repairs the delivery. What failed and what was skipped runs again, and no more")
@@ -81,14 +82,20 @@ def _tell(story: Story) -> None:
         story.servo("read", "month_report", "2025-01")
 
         story.step("What was the report made from? Each slice that it read is on record")
-        lineage = (story.folder / "lineage.sql").read_text()
-        story.servo("query", lineage, shown='servo query "$(cat lineage.sql)"')
+        story.servo("lineage", "upstream", "month_report", "2025-01")
         story.expect("of its lineage", story.ask(_READ_BY_THE_REPORT), [(_DAYS * _REGIONS,)])
 
         before, then = story.data(*_REPORT), story.now()
-        story.step("Later two more orders of one day arrive: that day is computed again, and all that follows from it")
+        story.step("Later two more orders of one day arrive, and that day is computed again. What must follow?")
         story.run("cp", "late.json", f"landing/date={_LATE_DAY}/")
-        story.servo("materialize", f"raw_orders@{_LATE_DAY}+")
+        story.servo("materialize", f"raw_orders@{_LATE_DAY}")
+        story.servo("partition", "why", "month_report", "2025-01")
+        story.servo("plan", "--stale", "*")
+
+        story.step("Exactly that runs, and nothing else")
+        story.servo("materialize", "--stale", "*")
+        story.expect("of what is stale", story.stale(), 0)
+        story.servo("read", "month_report", "2025-01")
         story.expect("of the new report", story.data(*_REPORT) == before, False)
 
         story.step("Nothing was overwritten. What did the report say before?")
@@ -96,6 +103,11 @@ def _tell(story: Story) -> None:
         story.servo("read", "month_report", "2025-01", "--as-of", then)
         story.expect("of the report of then", story.data(*_REPORT, as_of=then), before)
         click.secho(f"  ✓ the report of then, to the last bit: content {before[0][:12]}…", fg="green")
+
+        story.step("A week is to be computed anew, with all that it is made from first: a backfill, in chunks")
+        asked = ("revenue", "--start", "2025-01-06", "--end", "2025-01-12", "--name", "week-2")
+        story.servo("backfill", "create", *asked, "--include-upstream", "--max-upstream-depth", "2", "--wait")
+        story.expect("of the backfill", story.ask(_BACKFILLS), [("SUCCEEDED", 3, 4 * 7)])
 
         story.step("Was anything in the ledger changed, removed or inserted?")
         story.servo("ledger", "verify")
@@ -135,7 +147,8 @@ def _what_next() -> None:
     servo = min(os.path.relpath(program, _FOLDER), str(program), key=len)
     commands = [
         ("asset list", "the assets; they are in definitions.py"),
-        ("run list", "the three runs"),
+        ("run list", "the runs, the newest first"),
+        ("backfill status week-2", "how the backfill went"),
         ("read revenue 2025-01-05,eu", "data of one slice"),
         ('partition rollback month_report 2025-01 --reason "not yet"', "back to the report of before"),
         ("query --tables", "every table there is"),

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import gc
 import os
 import sys
 from collections.abc import Callable, Sequence
-from threading import Event, Thread
-from typing import Any
+from threading import Event, Thread, main_thread
+from threading import enumerate as enumerate_threads
+from typing import Any, NoReturn
 
 import click
 from click.exceptions import NoArgsIsHelpError
@@ -19,6 +23,7 @@ from servo.errors import ServoError
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
 CLOSED_PIPE = 141  # 128 + SIGPIPE
 TERMINATED = 143  # 128 + SIGTERM
+_OBJECTS = 50_000  # that may be new before Python looks for garbage among them
 
 cli = LazyGroup(
     "servo",
@@ -28,6 +33,7 @@ cli = LazyGroup(
     places={
         "asset": ("servo.cli.asset:asset", "List and show the project's assets."),
         "audit": ("servo.cli.audit:audit", "Report how a partition came about, and prove the report."),
+        "backfill": ("servo.cli.backfill:backfill", "Recompute slices of history; watch, stop and repair it."),
         "check": ("servo.cli.check:check", "Say what is wrong with the project's definitions."),
         "checkpoint": ("servo.cli.checkpoint:checkpoint", "Approve or reject what waits for a person."),
         "demo": ("servo.cli.demo:demo", "Show what Servo does, from nothing to results."),
@@ -54,6 +60,8 @@ def main() -> None:
     """The entry point of the `servo` command."""
     if sys.stdout is None:  # somebody closed it
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (it lives as long as the program)
+    # Modules are many objects and no garbage: while they are loaded there is little to collect.
+    gc.set_threshold(_OBJECTS)
     interrupts.listen()
     code = run(sys.argv[1:])
     unwritten = False
@@ -71,6 +79,18 @@ def main() -> None:
         if sys.stderr.isatty():
             sys.stderr.write("\x1b[?25h")
         sys.stderr.flush()
+        os._exit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """End the process: after what has to be done at its end, but without taking apart all that was loaded, object by
+    object. That took as long as many a command."""
+    if all(thread.daemon or thread is main_thread() for thread in enumerate_threads()):
+        atexit._run_exitfuncs()  # as Python would
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+            sys.stderr.flush()
         os._exit(code)
     sys.exit(code)
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from threading import Thread
 from typing import TYPE_CHECKING
 
 from servo.cli.options import show_warnings
@@ -12,6 +13,19 @@ if TYPE_CHECKING:
     from servo.runtime.data import Data
     from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
+
+
+def read_ahead() -> None:
+    """Load the database in a thread, for a command that will ask it and has other things to load until then."""
+
+    def load() -> None:
+        with suppress(ImportError):  # the command will meet it too, and say so
+            from servo.projections.engine import open_ahead
+
+            open_ahead()
+
+    # The process waits for it at its end: a database must not be loaded while all else is taken apart.
+    Thread(target=load, name="servo-read-ahead").start()
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, project, read_ahead
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
@@ -78,6 +78,7 @@ def list_partitions(
     servo partition list orders --status missing --status failed
     servo partition list orders --partitions 2025-01 --as-of 2025-02-01
     """
+    read_ahead()
     from servo.runtime.partitions import PartitionBook
 
     with project(as_json=as_json) as opened:
@@ -157,6 +158,7 @@ def _status(view: PartitionView) -> Line:
 @json_option
 def status(asset: str | None, partition_key: str | None, as_of: str | None, as_json: bool) -> None:
     """Show what partitions are: of all assets, counted; of one, as a picture; of one partition, everything."""
+    read_ahead()
     from servo.runtime.partitions import PartitionBook
 
     with project(as_json=as_json) as opened:
@@ -274,6 +276,7 @@ def _one_partition(view: PartitionView, *, as_json: bool) -> None:
 @json_option
 def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str | None, as_json: bool) -> None:
     """List the partitions that are stale, since when, and why: of a selection, or of all assets."""
+    read_ahead()
     from servo.runtime.outdated import Outdated
 
     with project(as_json=as_json) as opened:
@@ -330,6 +333,7 @@ def sweep(as_json: bool) -> None:
 @json_option
 def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> None:
     """Explain a partition: why it is stale, missing or failed, from what it was made, and why it did not run."""
+    read_ahead()
     from servo.runtime.why import Why
 
     with project(as_json=as_json) as opened:

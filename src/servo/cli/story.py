@@ -118,6 +118,13 @@ class Story:
         with self.project() as project:
             return list(Service(project).query(sql).rows)
 
+    def stale(self) -> int:
+        """How many partitions are stale."""
+        from servo.runtime.staleness import Staleness
+
+        with self.project() as project:
+            return sum(Staleness(project).counts(transitive=True).values())
+
     def newest_run(self) -> str:
         return str(self.ask("SELECT run_id FROM runs ORDER BY requested_at DESC LIMIT 1")[0][0])
 

@@ -21,13 +21,15 @@ from servo.fold.rows import Kind
 
 __all__ = [
     "COLUMNS",
+    "NEAR",
+    "ODD_INPUTS",
     "REASONS",
     "RELATIONS",
     "Parts",
     "deadlines_sql",
     "edges_sql",
-    "near_sql",
-    "odd_inputs_sql",
+    "judged_sql",
+    "odd_pairs_sql",
     "stale_sql",
 ]
 
@@ -42,8 +44,6 @@ RELATIONS: dict[str, dict[str, Kind]] = {
     "judged_assets": {"asset_id": Kind.TEXT, "code_version": Kind.TEXT, "freshness_seconds": Kind.INTEGER},
     # The partitions to judge, if not all of these assets.
     "judged_partitions": {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT},
-    # These and all that they are given.
-    "near_partitions": {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT},
     # Partitions that no definition in force has any more.
     "outside_partitions": {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT},
     # Assets whose partitions read the upstream partition of the same key.
@@ -65,6 +65,20 @@ RELATIONS: dict[str, dict[str, Kind]] = {
     "input_groups": {"group_id": Kind.INTEGER, "asset_id": Kind.TEXT, "partition_key": Kind.TEXT},
 }
 
+# What a few partitions are judged by: these columns of the large tables, of the rows of these partitions and their
+# inputs alone. Where `Parts.some` holds they are relations, named `near_` and the table.
+NEAR = {
+    "partition_status": (
+        "asset_id", "partition_key", "materialization_id", "content_hash", "materialization_version",
+        "last_materialization_at", "last_materialization_run_id", "last_materialization_code_version",
+        "invalidation_version", "invalidated_at", "frozen",
+    ),
+    "lineage": ("materialization_id", "upstream_asset_id", "upstream_partition_key", "upstream_materialization_id"),
+    "materializations": (
+        "materialization_id", "asset_id", "partition_key", "content_hash", "published_at", "published_version",
+    ),
+}  # fmt: skip
+
 _DAY, _SECOND = 86_400_000_000, 1_000_000
 _NO_TIME = "CASE WHEN false THEN asked_at.now_at END"  # a null that both engines take for a time
 
@@ -76,8 +90,10 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = True
     grouped: bool = True
     outside: bool = True
-    # Only the partitions of `judged_partitions`, with what `near_sql` gives in place of the tables.
+    # Only the partitions of `judged_partitions`, with the relations of `NEAR` in place of the tables, and with `judged`
+    # and `odd_pairs` as relations of their own: to plan one query of it all takes longer than to run it in steps.
     some: bool = False
+    odd: bool = True
     freshness: bool = True
 
     def table(self, name: str) -> str:
@@ -92,7 +108,7 @@ def stale_sql(parts: Parts) -> str:
     """The stale partitions: asset_id, partition_key and a moment or null for each reason, in the order of REASONS."""
     return _query(
         [
-            ("judged", _judged(parts)),
+            *_begun(parts),
             *_upstream(parts),
             ("own_reasons", _own(parts)),
             ("code_places", _CODE_PLACES),
@@ -103,47 +119,25 @@ def stale_sql(parts: Parts) -> str:
     )
 
 
-def near_sql(table: str, assets: int) -> str:
-    """The rows of a large table that a few partitions are judged by: those of `near_partitions`, to be kept as
-    `near_` and its name.
-
-    It has so many parameters, the ids of all assets among them, and two more, the first and the last of their keys:
-    given as plain values, they let most of a file be passed over.
-    """
-    given = ", ".join(["?"] * assets)
-    return f"""
-    SELECT {_NEAR[table]} FROM {table} WHERE asset_id IN ({given}) AND partition_key >= ? AND partition_key <= ?
-      AND EXISTS (SELECT 1 FROM near_partitions AS near
-      WHERE near.asset_id = {table}.asset_id AND near.partition_key = {table}.partition_key)"""
+def judged_sql(parts: Parts) -> str:
+    """The partitions that can be stale at all, for those who judge in steps: to be kept as `judged`."""
+    return _judged(parts)
 
 
-def odd_inputs_sql(parts: Parts) -> str:
-    """The inputs whose history matters: current ones that were not read. Needs no materializations."""
-    return _query(
-        [
-            ("judged", _judged(parts)),
-            ("pairs", _pairs(parts)),
-            ("odd_pairs", _ODD_PAIRS.format(lineage=parts.table("lineage"))),
-        ],
-        "SELECT DISTINCT upstream_asset_id, upstream_partition_key FROM odd_pairs",
-    )
+def odd_pairs_sql(parts: Parts) -> str:
+    """Partitions with inputs that are not what was read: to be kept as `odd_pairs`. Only these need materializations,
+    of the inputs that ODD_INPUTS gives then."""
+    return _query([("pairs", _pairs(parts))], _ODD_PAIRS.format(lineage=parts.table("lineage")))
 
 
-_NEAR = {
-    "partition_status": """
-           asset_id, partition_key, materialization_id, content_hash, materialization_version, last_materialization_at,
-           last_materialization_run_id, last_materialization_code_version, invalidation_version, invalidated_at,
-           frozen""",
-    "lineage": "materialization_id, upstream_asset_id, upstream_partition_key, upstream_materialization_id",
-    "materializations": "materialization_id, asset_id, partition_key, content_hash, published_at, published_version",
-}
+ODD_INPUTS = "SELECT DISTINCT upstream_asset_id, upstream_partition_key FROM odd_pairs"
 
 
 def deadlines_sql(parts: Parts) -> str:
     """When each partition with a policy is due, and since when it is stale once it is: deadline_at, freshness_since."""
     since = f"greatest({_deadline()}, {moment_sql('judged.current_version')})"
     return _query(
-        [("judged", _judged(parts))],
+        _begun(parts),
         f"SELECT judged.asset_id, judged.partition_key, {_deadline()} AS deadline_at, {since}"
         " AS freshness_since FROM judged CROSS JOIN asked_at WHERE judged.freshness_seconds IS NOT NULL",
     )
@@ -152,16 +146,22 @@ def deadlines_sql(parts: Parts) -> str:
 def edges_sql(parts: Parts) -> str:
     """Who was made from whom, among partitions that are judged and given: two pairs of asset_id and partition_key."""
     return _query(
-        [("judged", _judged(parts)), ("pairs", _pairs(parts))],
+        [*_begun(parts), ("pairs", _pairs(parts))],
         "SELECT DISTINCT pairs.asset_id, pairs.partition_key, pairs.upstream_asset_id, pairs.upstream_partition_key,"
-        " pairs.current_version FROM pairs JOIN lineage ON lineage.materialization_id = pairs.materialization_id"
+        f" pairs.current_version FROM pairs JOIN {parts.table('lineage')} AS lineage"
+        " ON lineage.materialization_id = pairs.materialization_id"
         " AND lineage.upstream_asset_id = pairs.upstream_asset_id"
         " AND lineage.upstream_partition_key = pairs.upstream_partition_key",
     )
 
 
 def _query(steps: list[tuple[str, str]], last: str) -> str:
-    return "WITH " + ",\n".join(f"{name} AS ({sql})" for name, sql in steps) + f"\n{last}"
+    return ("WITH " + ",\n".join(f"{name} AS ({sql})" for name, sql in steps) if steps else "") + f"\n{last}"
+
+
+def _begun(parts: Parts) -> list[tuple[str, str]]:
+    """Where every query begins, unless it is kept already."""
+    return [] if parts.some else [("judged", _judged(parts))]
 
 
 def _judged(parts: Parts) -> str:
@@ -229,12 +229,12 @@ def _pairs(parts: Parts) -> str:
 
 
 def _upstream(parts: Parts) -> list[tuple[str, str]]:
-    if not parts.inputs:
+    if not parts.inputs or not parts.odd:
         return []
     lineage, materializations = parts.table("lineage"), parts.table("materializations")
+    found = [("pairs", _pairs(parts)), ("odd_pairs", _ODD_PAIRS.format(lineage=lineage))]
     return [
-        ("pairs", _pairs(parts)),
-        ("odd_pairs", _ODD_PAIRS.format(lineage=lineage)),
+        *([] if parts.some else found),
         ("looked_up", _LOOKED_UP.format(lineage=lineage, materializations=materializations)),
         ("different", _DIFFERENT),
         ("sources", _SOURCES),
@@ -333,15 +333,19 @@ def _deadline() -> str:
     )
 
 
+# Since it became current, or since it was made: whoever goes back to data that was declared stale has it as it was.
+_INVALIDATED = "(judged.invalidation_version > judged.current_version OR judged.invalidated_at > judged.made_at)"
+
+
 def _own(parts: Parts) -> str:
     due = f"CASE WHEN {_deadline()} <= asked_at.now_at THEN {_deadline()} END" if parts.freshness else _NO_TIME
     late = f" OR {_deadline()} <= asked_at.now_at" if parts.freshness else ""
     return f"""
     SELECT judged.asset_id, judged.partition_key, judged.current_version, judged.made_with,
-           CASE WHEN judged.invalidation_version > judged.current_version THEN judged.invalidated_at END AS invalidated,
+           CASE WHEN {_INVALIDATED} THEN judged.invalidated_at END AS invalidated,
            judged.made_with <> judged.code_version AS recoded, {due} AS due
     FROM judged CROSS JOIN asked_at
-    WHERE judged.invalidation_version > judged.current_version OR judged.made_with <> judged.code_version{late}"""
+    WHERE {_INVALIDATED} OR judged.made_with <> judged.code_version{late}"""
 
 
 _CODE_PLACES = """
@@ -364,7 +368,7 @@ def _every(parts: Parts) -> str:
            {_NO_TIME} AS changed, own_reasons.due
     FROM own_reasons CROSS JOIN asked_at LEFT JOIN code_ends
       ON code_ends.asset_id = own_reasons.asset_id AND code_ends.code_version = own_reasons.made_with"""
-    if not parts.inputs:
+    if not parts.inputs or not parts.odd:
         return own
     return f"""{own}
     UNION ALL
@@ -374,15 +378,17 @@ def _every(parts: Parts) -> str:
 
 
 def _not_before(moment: str) -> str:
-    return f"CASE WHEN {moment} IS NOT NULL THEN greatest({moment}, {moment_sql('one.current_version')}) END"
+    return f"CASE WHEN one.{moment} IS NOT NULL THEN greatest(one.{moment}, one.became_at) END"
 
 
 _RESULT = f"""
-SELECT one.asset_id, one.partition_key, {_not_before("one.invalidated")} AS invalidated_since,
-       {_not_before("one.recoded")} AS code_since, {_not_before("one.changed")} AS upstream_since,
-       {_not_before("one.due")} AS freshness_since
+SELECT one.asset_id, one.partition_key, {_not_before("invalidated")} AS invalidated_since,
+       {_not_before("recoded")} AS code_since, {_not_before("changed")} AS upstream_since,
+       {_not_before("due")} AS freshness_since
 FROM (
-  SELECT asset_id, partition_key, current_version, max(invalidated) AS invalidated, max(recoded) AS recoded,
-         max(changed) AS changed, max(due) AS due
-  FROM every_reason GROUP BY asset_id, partition_key, current_version
-) AS one CROSS JOIN asked_at"""
+  SELECT stale.*, {moment_sql("stale.current_version")} AS became_at FROM (
+    SELECT asset_id, partition_key, current_version, max(invalidated) AS invalidated, max(recoded) AS recoded,
+           max(changed) AS changed, max(due) AS due
+    FROM every_reason GROUP BY asset_id, partition_key, current_version
+  ) AS stale CROSS JOIN asked_at
+) AS one"""

@@ -56,7 +56,7 @@ def connect(spill: str | None = None) -> Connection:
 
 
 class Spares:
-    """Connections of which the next is opened while nobody waits for it: that takes longer than most queries."""
+    """Connections that are opened and given up while nobody waits for it: either takes longer than most queries."""
 
     def __init__(self) -> None:
         self._opener: ThreadPoolExecutor | None = None
@@ -65,13 +65,32 @@ class Spares:
 
     def take(self) -> Connection:
         with self._lock:
-            opening, self._next = self._next, None
+            opening, self._next = self._next or (_AHEAD.pop() if _AHEAD else None), None
             if self._opener is None:
                 # Most processes need one alone: whoever needs a second will need a third.
                 self._opener = ThreadPoolExecutor(1, thread_name_prefix="duckdb")
             else:
                 self._next = self._opener.submit(_unspilling)
         return _unspilling() if opening is None else opening.result()
+
+    def let_go(self, box: list[Any]) -> None:
+        """Forget what is in a box, which nobody else has hold of: a connection goes with all that it has read."""
+        with self._lock:
+            if self._opener is not None:
+                self._opener.submit(box.clear)
+
+
+_AHEAD: list[Future[Connection]] = []
+
+
+def open_ahead() -> None:
+    """Open a connection for the first who takes one: for a thread beside one that has other things to do until then."""
+    opening: Future[Connection] = Future()
+    _AHEAD.append(opening)
+    try:
+        opening.set_result(_unspilling())
+    except Exception as problem:  # noqa: BLE001 (it goes to who takes it)
+        opening.set_exception(problem)
 
 
 def _unspilling() -> Connection:

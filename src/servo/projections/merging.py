@@ -6,19 +6,26 @@ of columns.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from servo.fold.rows import Group, Row, all_groups, columns
 from servo.fold.run_rows import RunKeyConflictRow
 
 
-def merged(table: type[Row], relation: str, *, struct: str = "struct_pack") -> str:
-    """One row per key from a relation in which keys may repeat."""
-    groups = list(enumerate(all_groups(table)))
+def merged(table: type[Row], relation: str, *, only: Collection[str] | None = None, struct: str = "struct_pack") -> str:
+    """One row per key from a relation in which keys may repeat; `only` these columns, for who needs no others."""
+    wanted = [name for name in columns(table) if only is None or name in only]
+    groups = [
+        (number, Group(group.version, tuple(name for name in group.columns if name in wanted), group.keep))
+        for number, group in enumerate(all_groups(table))
+        if not {group.version, *group.columns}.isdisjoint(wanted)
+    ]
     picks = [f"{_edge(group)}({group.version}) AS {group.version}" for _, group in groups]
     picks += [f"{_pick(group, struct)} AS group_{number}" for number, group in groups if group.columns]
     source = {name: f"group_{number}.{name} AS {name}" for number, group in groups for name in group.columns}
     keys = ", ".join(table.key)
-    names = ", ".join(source.get(name, name) for name in columns(table))
-    return f"SELECT {names} FROM (SELECT {keys}, {', '.join(picks)} FROM {relation} GROUP BY {keys})"
+    names = ", ".join(source.get(name, name) for name in wanted)
+    return f"SELECT {names} FROM (SELECT {', '.join([keys, *picks])} FROM {relation} GROUP BY {keys})"
 
 
 def _edge(group: Group) -> str:

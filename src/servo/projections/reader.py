@@ -123,7 +123,9 @@ class Reader:
                     return snapshot.seen_from(folded.watermark)
         snapshot = Snapshot(self._store, manifest, folded.tail, folded.watermark, self._spares)
         with self._lock:
+            before = [self._cached]
             self._cached = ((manifest.version, reached), snapshot)
+        self._spares.let_go(before)
         return snapshot
 
     def _folded(self, manifest: Manifest, until: int, size: float, deadline: float) -> _Folded:

@@ -112,18 +112,26 @@ class Snapshot:
         self.prepare(sql)
         return self._connection.cursor()
 
+    def said(self, name: str, connection: engine.Connection) -> tuple[str, str | None]:
+        """What a table is made of, as relations for this connection: the largest file, and all that is newer or None.
+
+        Nothing is merged: who asks about few keys or few columns merges those alone.
+        """
+        table = TABLES_BY_NAME[name]
+        paths = self._checked(name)
+        base = engine.parquet(paths[:1]) if paths else engine.empty(table)
+        return base, self._newer(table, paths[1:], connection)
+
     def _define(self, table: type[Row]) -> None:
         """Make a view: rows that only the largest file speaks of as they are, all others merged once."""
         if table.table in self._ready:
             return
-        paths = self._checked(table.table)
-        base = engine.parquet(paths[:1]) if paths else engine.empty(table)
-        newer = self._newer(table, paths[1:])
+        base, newer = self.said(table.table, self._connection)
         if newer is None:
             engine.run(self._connection, f"CREATE OR REPLACE VIEW {table.table} AS SELECT * FROM {base}")
         else:
             keys = ", ".join(table.key)
-            # Whatever an attempt that failed half-way has left is replaced.
+            # Whatever an attempt that failed half-way has left is replaced. Of a table it is known how small it is.
             engine.run(self._connection, f"CREATE OR REPLACE TABLE newer_{table.table} AS SELECT * FROM {newer}")
             said = f"(SELECT * FROM newer_{table.table})"
             # Of most assets nothing new was said: their stretches of the file are passed over.
@@ -155,15 +163,15 @@ class Snapshot:
                 ) from None
         return [self.store.path(table, file) for file in files]
 
-    def _newer(self, table: type[Row], paths: list[Path]) -> str | None:
+    def _newer(self, table: type[Row], paths: list[Path], connection: engine.Connection) -> str | None:
         """Everything said after the largest file was written, keys repeated as they come; None if nothing was."""
         parts = [f"SELECT * FROM {engine.parquet(paths)}"] if paths else []
         if self.tail is not None:
             if (said := self.tail.tables.get(table.table)) is not None:
-                self._connection.register(f"tail_{table.table}", said)
+                connection.register(f"tail_{table.table}", said)
                 parts.append(f"SELECT * FROM tail_{table.table}")
             if table is RunKeyConflictRow and self.tail.requests is not None:
                 self._define(RunKeyRow)
-                self._connection.register("tail_requests", self.tail.requests)
+                connection.register("tail_requests", self.tail.requests)
                 parts.append(conflicts("tail_requests", RunKeyRow.table))
         return f"({' UNION ALL '.join(parts)})" if parts else None

@@ -7,13 +7,19 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from servo.fold.rows import Kind
+from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
+from servo.projections.merging import merged
 from servo.projections.snapshot import Answer, Snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = ["Workbench"]
+
+_PLACES = {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT}
+_SAME_PLACE = "near.asset_id = one.asset_id AND near.partition_key = one.partition_key"
+_FEW = 1_000  # values that are written into a query one by one
 
 
 class Workbench:
@@ -29,15 +35,59 @@ class Workbench:
         names = ", ".join(f"unnest(CAST(? AS {engine.TYPES[kind]}[])) AS {column}" for column, kind in columns.items())
         engine.fetch(self._connection, f"CREATE OR REPLACE TEMP TABLE {name} AS SELECT {names}", list(values))
 
-    def keep(self, name: str, sql: str, parameters: Sequence[Any] = ()) -> None:
+    def keep(self, name: str, sql: str) -> None:
         """The answer to a query, as a relation."""
         self._snapshot.prepare(sql)
-        engine.fetch(self._connection, f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}", parameters)
+        engine.fetch(self._connection, f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
 
-    def add(self, name: str, sql: str) -> None:
-        """More rows for a relation that is kept; the query may read what it has already."""
+    def add(self, name: str, sql: str, steps: Sequence[Sequence[int]]) -> None:
+        """More rows for a relation that is kept, step by step: the query, in which the numbers of each step stand for
+        `{0}`, `{1}` and so on, reads what the steps before it have added."""
+        if not steps:
+            return
         self._snapshot.prepare(sql)
-        engine.fetch(self._connection, f"INSERT INTO {name} {sql}", ())
+        # To plan it takes much longer than to run it over the few rows of a step.
+        query = sql.format(*(f"${place}" for place in range(1, len(steps[0]) + 1)))
+        engine.fetch(self._connection, f"PREPARE step AS INSERT INTO {name} {query}")
+        for numbers in steps:
+            engine.fetch(self._connection, f"EXECUTE step({', '.join(map(str, numbers))})")
+        engine.fetch(self._connection, "DEALLOCATE step")
+
+    def near(
+        self, table: str, columns: Sequence[str], places: Sequence[tuple[str, str]], ids: Sequence[str] | None = None
+    ) -> None:
+        """Of a large table some columns of the rows of some partitions (asset id and key), as `near_` and its name.
+
+        `ids`: of these materializations alone, for who needs no others.
+        """
+        assets = sorted({asset for asset, _ in places}) or [""]
+        keys = [key for _, key in places] or [""]
+        # Plain values, where they are not too many, let most of a file be passed over.
+        given = [min(keys), max(keys), *assets]
+        where = f"partition_key >= $1 AND partition_key <= $2 AND asset_id IN ({_numbered(3, len(assets))})"
+        if ids is not None and len(ids) <= _FEW:
+            where += f" AND materialization_id IN ({_numbered(len(given) + 1, len(ids) or 1)})"
+            given += ids or [""]
+        else:
+            self.lay("near_partitions", _PLACES, [[asset for asset, _ in places], [key for _, key in places]])
+            where += f" AND EXISTS (SELECT 1 FROM near_partitions AS near WHERE {_SAME_PLACE})"
+        sql = f"CREATE OR REPLACE TEMP TABLE near_{table} AS {self._some(table, columns, where)}"
+        engine.fetch(self._connection, sql, given)
+
+    def _some(self, name: str, columns: Sequence[str], where: str) -> str:
+        """A query for the rows of few partitions: whoever says anything says of which, so only that must be merged."""
+        base, newer = self._snapshot.said(name, self._connection)
+        if newer is None:
+            return f"SELECT {', '.join(columns)} FROM {base} AS one WHERE {where}"
+        said = " UNION ALL ".join(f"SELECT * FROM {part} AS one WHERE {where}" for part in (base, newer))
+        return merged(TABLES_BY_NAME[name], f"({said})", only=columns)
+
+    def spoken_of(self, name: str, after: str) -> list[tuple[Any, ...]]:
+        """The keys of a table about which anything was said after an event."""
+        keys = ", ".join(TABLES_BY_NAME[name].key)
+        parts = [part for part in self._snapshot.said(name, self._connection) if part is not None]
+        said = " UNION ".join(f"SELECT {keys} FROM {part} WHERE row_version > $1" for part in parts)
+        return engine.fetch(self._connection, said, [after])[1]
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """The answer to a query, with its watermark."""
@@ -69,3 +119,8 @@ class Workbench:
         self, kind: type[BaseException] | None, problem: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _numbered(first: int, count: int) -> str:
+    """So many parameters of a query."""
+    return ", ".join(f"${number}" for number in range(first, first + count))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -47,21 +47,25 @@ _SELF = """
     FROM partition_status WHERE asset_id = $asset_id AND partition_key = $key AND materialization_version IS NOT NULL
 """
 _READ = """
-    SELECT lineage.upstream_asset_id, lineage.upstream_partition_key, lineage.upstream_asset_key,
-           lineage.upstream_materialization_id, made.content_hash, made.run_id, made.made_at
-    FROM lineage LEFT JOIN materializations AS made ON made.materialization_id = lineage.upstream_materialization_id
-    WHERE lineage.materialization_id = $id
+    SELECT upstream_asset_id, upstream_partition_key, upstream_asset_key, upstream_materialization_id
+    FROM lineage WHERE asset_id = $asset_id AND partition_key = $key AND materialization_id = $id
 """
-_OF_SOME = "asset_id = $asset_id AND partition_key IN (SELECT unnest($keys))"
+# The first and the last key, as plain values, let most of a file be passed over.
+_OF_SOME = """
+    asset_id = $asset_id AND partition_key >= $first AND partition_key <= $last
+    AND partition_key IN (SELECT unnest($keys))
+"""
 _CURRENT = f"""
     SELECT partition_key, materialization_id, content_hash, last_materialization_run_id, last_materialization_at,
            materialization_version
     FROM partition_status WHERE materialization_version IS NOT NULL AND {_OF_SOME}
 """
-_HISTORY = f"""
-    SELECT partition_key, materialization_id, content_hash, published_at AS became_at, published_version AS event_id
-    FROM materializations WHERE published_at IS NOT NULL AND {_OF_SOME}
-    UNION ALL
+_MADE = f"""
+    SELECT partition_key, materialization_id, content_hash, run_id, made_at, published_at, published_version
+    FROM materializations WHERE {_OF_SOME}
+      AND (partition_key IN (SELECT unnest($changed)) OR materialization_id IN (SELECT unnest($ids)))
+"""
+_ROLLED_BACK = f"""
     SELECT partition_key, materialization_id, content_hash, rolled_back_at, rollback_version
     FROM rollbacks WHERE {_OF_SOME}
 """
@@ -71,9 +75,9 @@ _MICROS = 16  # digits at the front of a version (see servo.fold.versions)
 class _Read(msgspec.Struct, frozen=True):
     asset_key: str
     materialization_id: str
-    content_hash: str | None
-    run_id: str | None
-    made_at: datetime | None
+    content_hash: str | None = None
+    run_id: str | None = None
+    made_at: datetime | None = None
 
 
 class _Current(msgspec.Struct, frozen=True):
@@ -92,15 +96,25 @@ class _Reader(msgspec.Struct, frozen=True):
 
 
 def input_states(
-    snapshot: Answers, catalog: Catalog, asset_key: str, key: PartitionKey, now: datetime
+    snapshot: Answers,
+    catalog: Catalog,
+    asset_key: str,
+    key: PartitionKey,
+    now: datetime,
+    *,
+    row: Mapping[str, Any] | None = None,
 ) -> list[InputState]:
-    """The inputs of one partition, those that were read and those that the mappings give, by their keys."""
-    spec, asset_id = catalog.spec(asset_key), catalog.asset_id(asset_key)
-    made = snapshot.query(_SELF, {"asset_id": asset_id, "key": str(key)}).rows
-    reader = _Reader(*made[0]) if made else None
+    """The inputs of one partition, those that were read and those that the mappings give, by their keys.
+
+    `row`: what its status says, of those who know that already.
+    """
+    spec = catalog.spec(asset_key)
+    own = {"asset_id": catalog.asset_id(asset_key), "key": str(key)}
+    rows = snapshot.query(_SELF, own).dicts() if row is None else [row]
+    reader = _reader(rows[0]) if rows else None
     read: dict[str, dict[str, _Read]] = {}
     if reader is not None and reader.materialization_id is not None:
-        for upstream_id, upstream_key, *rest in snapshot.query(_READ, {"id": reader.materialization_id}).rows:
+        for upstream_id, upstream_key, *rest in snapshot.query(_READ, {**own, "id": reader.materialization_id}).rows:
             read.setdefault(upstream_id, {})[upstream_key] = _Read(*rest)
     given: dict[str, set[str]] = {}
     if key in spec.partitions:
@@ -125,6 +139,17 @@ def input_states(
     return sorted(states, key=lambda one: (one.asset_key, one.partition_key))
 
 
+def _reader(row: Mapping[str, Any]) -> _Reader | None:
+    if row.get("materialization_version") is None:
+        return None
+    return _Reader(
+        row["materialization_id"],
+        row["materialization_version"],
+        row["last_materialization_at"],
+        row["last_materialization_run_id"],
+    )
+
+
 def _given_since(catalog: Catalog, asset_key: str, upstream_id: str) -> Callable[[str], datetime | None]:
     upstream = catalog.asset_key(upstream_id)
     return (lambda _: None) if upstream is None else given_from(catalog, asset_key, upstream)
@@ -141,14 +166,11 @@ def _of_asset(
     given_since: Callable[[str], datetime | None],
 ) -> Iterator[InputState]:
     keys = sorted({*read, *given})
-    asked = {"asset_id": upstream_id, "keys": keys}
-    current = {key: _Current(*rest) for key, *rest in snapshot.query(_CURRENT, asked).rows}
+    if not keys:
+        return
+    current = {key: _Current(*rest) for key, *rest in snapshot.query(_CURRENT, _some(upstream_id, keys)).rows}
+    read, histories = _histories(snapshot, upstream_id, read, current)
     states = {key: _state(read.get(key), current.get(key)) for key in keys}
-    odd = [key for key, state in states.items() if state in ("changed", "unread")]
-    histories: dict[str, list[tuple[Any, ...]]] = {}
-    if odd and reader is not None:
-        for key, *entry in snapshot.query(_HISTORY, {"asset_id": upstream_id, "keys": odd}).rows:
-            histories.setdefault(key, []).append(tuple(entry))
     for key in keys:
         one, other = read.get(key), current.get(key)
         changed_at = None
@@ -171,6 +193,38 @@ def _of_asset(
             current_made_at=None if other is None else other.made_at,
             changed_at=changed_at,
         )
+
+
+def _histories(
+    snapshot: Answers, upstream_id: str, read: dict[str, _Read], current: dict[str, _Current]
+) -> tuple[dict[str, _Read], dict[str, list[tuple[Any, ...]]]]:
+    """What was read, with what is known of it; and what was ever current of inputs that may have changed since."""
+    changed = sorted(
+        key for key, one in current.items() if key not in read or read[key].materialization_id != one.materialization_id
+    )
+    asked = sorted({*read, *changed})
+    if not asked:
+        return read, {}
+    ids = [one.materialization_id for one in read.values()]
+    made = {**_some(upstream_id, asked), "changed": changed, "ids": ids}
+    known: dict[str, tuple[Any, ...]] = {}
+    histories: dict[str, list[tuple[Any, ...]]] = {}
+    for key, materialization_id, content_hash, run_id, made_at, *published in snapshot.query(_MADE, made).rows:
+        known[materialization_id] = (content_hash, run_id, made_at)
+        if published[0] is not None:
+            histories.setdefault(key, []).append((materialization_id, content_hash, *published))
+    for key, *entry in snapshot.query(_ROLLED_BACK, _some(upstream_id, changed)).rows if changed else ():
+        histories.setdefault(key, []).append(tuple(entry))
+    found = {
+        key: _Read(one.asset_key, one.materialization_id, *known.get(one.materialization_id, ()))
+        for key, one in read.items()
+    }
+    return found, histories
+
+
+def _some(asset_id: str, keys: list[str]) -> dict[str, Any]:
+    """The parameters of `_OF_SOME`, for keys in order."""
+    return {"asset_id": asset_id, "first": keys[0], "last": keys[-1], "keys": keys}
 
 
 def _state(read: _Read | None, current: _Current | None) -> str:

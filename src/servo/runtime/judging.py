@@ -11,24 +11,39 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Protocol
 
+import msgspec
+
 from servo.fold.rows import Kind
-from servo.fold.stale_upstreams import LEVELS, answer_sql, roots_sql, step_sql
-from servo.fold.staleness import RELATIONS, Parts, edges_sql, near_sql, odd_inputs_sql, stale_sql
+from servo.fold.stale_upstreams import LEVELS, STEP, answer_sql, made_from_sql, roots_sql
+from servo.fold.staleness import (
+    NEAR,
+    ODD_INPUTS,
+    RELATIONS,
+    Parts,
+    edges_sql,
+    judged_sql,
+    odd_pairs_sql,
+    stale_sql,
+)
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 from servo.planning.unread import Reads, given_to, members, reads_of
+from servo.runtime.ancestry import descendants
 
-__all__ = ["ANSWER", "Bench", "Judgement", "ancestors"]
+__all__ = ["ANSWER", "Bench", "Judgement"]
 
 ANSWER = "stale_partitions"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Row = tuple[Any, ...]
+_Place = tuple[str, str]  # asset id and partition key
 
 _REDEFINED = """
     SELECT asset_id FROM asset_versions WHERE code_version IS NOT NULL
-    GROUP BY asset_id HAVING count(DISTINCT coalesce(partitions, '')) > 1
+    GROUP BY asset_id HAVING min(coalesce(partitions, '')) <> max(coalesce(partitions, ''))
 """
 _THERE = "SELECT asset_id, partition_key FROM partition_status WHERE materialization_version IS NOT NULL"
+_JUDGED_IDS = "SELECT DISTINCT materialization_id FROM judged WHERE materialization_id IS NOT NULL"
+_STALE_ASSETS = "SELECT DISTINCT asset_id FROM stale_now"
 _OF_SOME = f"{_THERE} AND asset_id IN (SELECT asset_id FROM listed_assets)"
 
 
@@ -38,11 +53,18 @@ class Bench(Protocol):
     def lay(self, name: str, columns: Mapping[str, Kind], values: Sequence[Sequence[Any]]) -> None:
         """A relation of values, column by column."""
 
-    def keep(self, name: str, sql: str, parameters: Sequence[Any] = ()) -> None:
+    def keep(self, name: str, sql: str) -> None:
         """The answer to a query, as a relation."""
 
-    def add(self, name: str, sql: str) -> None:
-        """More rows for a relation that is kept; the query may read what it has already."""
+    def add(self, name: str, sql: str, steps: Sequence[Sequence[int]]) -> None:
+        """More rows for a relation that is kept, step by step: the query, in which the numbers of each step stand for
+        `{0}`, `{1}` and so on, reads what the steps before it have added."""
+
+    def near(
+        self, table: str, columns: Sequence[str], places: Sequence[_Place], ids: Sequence[str] | None = None
+    ) -> None:
+        """Of a large table some columns of the rows of some partitions, as a relation named `near_` and its name; of
+        these materializations alone, where others do no good."""
 
     def rows(self, sql: str) -> list[tuple[Any, ...]]:
         """The answer to a query."""
@@ -80,10 +102,12 @@ class Judgement:
         levels = _levels(self._catalog)
         chosen = [(self._catalog.asset_id(key), key, levels[key]) for key in self._asset_keys]
         self._bench.lay("asset_levels", LEVELS, _columns(chosen, LEVELS))
-        self._bench.keep("made_from", edges_sql(parts) if parts.inputs else _NO_EDGES)
         self._bench.keep("stale_so_far", roots_sql())
-        for level in sorted({level for _, _, level in chosen if level}):
-            self._bench.add("stale_so_far", step_sql(level))
+        stale = [self._catalog.asset_key(asset_id) for (asset_id,) in self._bench.rows(_STALE_ASSETS)]
+        steps = _steps(self._catalog, [key for key in stale if key is not None], self._asset_keys, levels)
+        if steps:
+            self._bench.keep("made_from", made_from_sql(edges_sql(parts)))
+            self._bench.add("stale_so_far", STEP, steps)
         self._bench.keep(ANSWER, answer_sql())
 
     # ── relations ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -111,7 +135,9 @@ class Judgement:
             "input_groups": groups,
         }
         for name, rows in relations.items():
-            self._bench.lay(name, RELATIONS[name], _columns(rows, RELATIONS[name]))
+            # Where there are none, the text does not speak of the others.
+            if rows or name == "judged_assets" or (name == "judged_partitions" and self._only is not None):
+                self._bench.lay(name, RELATIONS[name], _columns(rows, RELATIONS[name]))
         parts = Parts(
             same_key=bool(same_key),
             shared=bool(shared),
@@ -120,24 +146,26 @@ class Judgement:
             some=self._only is not None,
             freshness=any(spec.freshness is not None for _, spec in specs),
         )
-        if self._only is not None:
-            given = [(up, key) for down, key in only for reader, up in same_key if reader == down]
-            self._gather(parts, only, [*given, *((row[1], row[2]) for row in (*shared, *grouped))])
-        return parts
+        if self._only is None:
+            return parts
+        given = [(up, key) for down, key in only for reader, up in same_key if reader == down]
+        return self._gather(parts, only, [*given, *((row[1], row[2]) for row in (*shared, *grouped))])
 
-    def _gather(self, parts: Parts, judged: Sequence[_Row], given: Sequence[_Row]) -> None:
+    def _gather(self, parts: Parts, judged: Sequence[_Place], given: Sequence[_Place]) -> Parts:
         """Take from the large tables what a few partitions are judged by; of each only what the last one asks for."""
         self._near("partition_status", [*judged, *given])
-        self._near("lineage", judged)
-        odd = self._bench.rows(odd_inputs_sql(parts)) if parts.inputs else []
-        self._near("materializations", odd)
+        self._bench.keep("judged", judged_sql(parts))
+        odd: list[_Row] = []
+        if parts.inputs:
+            self._near("lineage", judged, [one for (one,) in self._bench.rows(_JUDGED_IDS)])
+            self._bench.keep("odd_pairs", odd_pairs_sql(parts))
+            odd = self._bench.rows(ODD_INPUTS)
+        if odd:
+            self._near("materializations", [(asset_id, key) for asset_id, key in odd])
+        return msgspec.structs.replace(parts, odd=bool(odd))
 
-    def _near(self, table: str, places: Sequence[_Row]) -> None:
-        name = "near_partitions"
-        self._bench.lay(name, RELATIONS[name], _columns(list(dict.fromkeys(places)), RELATIONS[name]))
-        assets, keys = sorted({asset for asset, _ in places}), [key for _, key in places]
-        span = [min(keys, default=""), max(keys, default="")]
-        self._bench.keep(f"near_{table}", near_sql(table, max(len(assets), 1)), [*(assets or [""]), *span])
+    def _near(self, table: str, places: Sequence[_Place], ids: Sequence[str] | None = None) -> None:
+        self._bench.near(table, NEAR[table], list(dict.fromkeys(places)), ids)
 
     def _listed_inputs(self, reads: Reads) -> tuple[list[_Row], list[_Row], list[_Row]]:
         """What must be listed: inputs of all partitions of an asset, of groups of partitions, and the groups."""
@@ -215,29 +243,24 @@ class Judgement:
                     yield asset_id, text
 
 
-_NO_EDGES = (
-    "SELECT asset_id, partition_key, asset_id AS upstream_asset_id, partition_key AS upstream_partition_key,"
-    " materialization_version AS current_version FROM partition_status WHERE false"
-)
-
-
-def ancestors(catalog: Catalog, asset_keys: Iterable[str]) -> list[str]:
-    """These assets and all that they are made from, upstreams first."""
-    found: set[str] = set()
-    waiting = list(asset_keys)
-    while waiting:
-        key = waiting.pop()
-        if key not in found:
-            found.add(key)
-            waiting += catalog.graph.upstream(key)
-    return [key for key in catalog.graph.specs if key in found]
-
-
 def _levels(catalog: Catalog) -> dict[str, int]:
     levels: dict[str, int] = {}
     for key in catalog.graph.specs:  # upstreams first
         levels[key] = max((levels[up] + 1 for up in catalog.graph.upstream(key)), default=0)
     return levels
+
+
+def _steps(
+    catalog: Catalog, stale: Iterable[str], asset_keys: Iterable[str], levels: Mapping[str, int]
+) -> list[tuple[int, int]]:
+    """The levels at which some of these assets are made from stale ones, in order; each with the lowest level that any
+    of its inputs is of."""
+    lowest: dict[int, int] = {}
+    for key in {*descendants(catalog, stale)} & {*asset_keys}:
+        if upstreams := catalog.graph.upstream(key):
+            below = min(levels[one] for one in upstreams)
+            lowest[levels[key]] = min(below, lowest.get(levels[key], below))
+    return sorted(lowest.items())
 
 
 def _columns(rows: Sequence[tuple[Any, ...]], names: Mapping[str, Kind]) -> list[list[Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -22,7 +23,7 @@ __all__ = ["Moment", "look_at"]
 _PATIENCE = 60.0  # seconds for the tail to be folded
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class Moment(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """Whoever answers in several steps takes all of them from one moment, so that they cannot disagree."""
 
     source: Snapshot
@@ -30,7 +31,11 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     known: Catalog
     now: datetime
     as_of: datetime | str | None = None
-    busy: bool = True  # whether any run goes on
+
+    @cached_property
+    def busy(self) -> bool:
+        """Whether any run goes on."""
+        return is_busy(self.snapshot)
 
 
 def look_at(project: Project, as_of: datetime | str | None = None, *, known: Catalog | None = None) -> Moment:
@@ -45,7 +50,7 @@ def look_at(project: Project, as_of: datetime | str | None = None, *, known: Cat
     snapshot = Asking(source)
     known = known or catalog_of(snapshot, project.settings)
     now = project.clock() if as_of is None else _then(project, source, as_of)
-    return Moment(source=source, snapshot=snapshot, known=known, now=now, as_of=as_of, busy=is_busy(snapshot))
+    return Moment(source=source, snapshot=snapshot, known=known, now=now, as_of=as_of)
 
 
 def _then(project: Project, source: Snapshot, as_of: datetime | str) -> datetime:

@@ -31,7 +31,8 @@ _ROWS = """
            invalidated_at, invalidated_by, invalidation_reason, frozen,
            materialization_version, attempt_version, invalidation_version
     FROM partition_status
-    WHERE asset_id = $asset_id AND partition_key IN (SELECT unnest($keys))
+    WHERE asset_id = $asset_id AND partition_key >= $first AND partition_key <= $last
+      AND partition_key IN (SELECT unnest($keys))
 """
 _KEYS = """
     SELECT partition_key FROM partition_status
@@ -218,7 +219,7 @@ class PartitionBook:
         row = self._rows(moment, asset_id, [key]).get(key) or {}
         inputs = []
         if parsed in definition:
-            inputs = input_states(moment.snapshot, known, asset_key, parsed, moment.now)
+            inputs = input_states(moment.snapshot, known, asset_key, parsed, moment.now, row=row)
         reasons = reasons_of(moment, asset_key, parsed, row, inputs)
         busy = going_on(moment.snapshot, {asset_id: definition}, known.asset_ids)[asset_id] if moment.busy else {}
         view = _view(asset_key, asset_id, definition, parsed, row=row, reasons=reasons, busy=busy, now=moment.now)
@@ -243,7 +244,9 @@ class PartitionBook:
     def _rows(self, moment: Moment, asset_id: str, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
         if not keys:
             return {}
-        answer = moment.snapshot.query(_ROWS, {"asset_id": asset_id, "keys": list(keys)})
+        # The first and the last key, as plain values, let most of a file be passed over.
+        span = {"first": min(keys), "last": max(keys)}
+        answer = moment.snapshot.query(_ROWS, {"asset_id": asset_id, "keys": list(keys), **span})
         return {row["partition_key"]: row for row in answer.dicts()}
 
     def _views(self, moment: Moment, states: AssetStates, keys: Sequence[str]) -> list[PartitionView]:

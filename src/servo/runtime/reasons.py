@@ -31,12 +31,20 @@ def reasons_of(
         return []
     became = moment_of_version(version)
     found: list[tuple[str, datetime | None]] = [
-        ("INVALIDATED", row["invalidated_at"] if (row["invalidation_version"] or "") > version else None),
+        ("INVALIDATED", _invalidated(row, version)),
         ("CODE_CHANGED", _code_changed(moment, asset_key, row["last_materialization_code_version"], became)),
         ("UPSTREAM_CHANGED", min((one.changed_at for one in inputs if one.changed_at is not None), default=None)),
         ("FRESHNESS_POLICY", _too_old(spec.freshness, row["last_materialization_at"], moment.now)),
     ]
     return [Reason(code, max(since, became)) for code, since in found if since is not None]
+
+
+def _invalidated(row: dict[str, Any], version: str) -> datetime | None:
+    """When it was declared stale, if that was since it became current or since it was made."""
+    at: datetime | None = row["invalidated_at"]
+    if at is None:
+        return None
+    return at if (row["invalidation_version"] or "") > version or at > row["last_materialization_at"] else None
 
 
 def _code_changed(moment: Moment, asset_key: str, made_with: str | None, became: datetime) -> datetime | None:

@@ -13,9 +13,10 @@ from servo.fold.staleness import COLUMNS, REASONS
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.projections.manifest import Watermark
+from servo.runtime.ancestry import ancestors, made_from
 from servo.runtime.deploying import in_force
 from servo.runtime.input_states import InputState, input_states
-from servo.runtime.judging import ANSWER, Judgement, ancestors
+from servo.runtime.judging import ANSWER, Judgement
 from servo.runtime.keysets import stored
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.sweep import Sweep
@@ -86,12 +87,18 @@ class Staleness:
     ) -> Found:
         """The stale partitions of some assets or of all, with their reasons.
 
-        `only`: these partitions of each asset, by their keys, for who wants to know of few and not transitively.
+        `only`: these partitions of each asset, by their keys, for who wants to know of few: others are looked at only
+        as far as these were made from them.
         """
         with self._judged(asset_keys, moment or self._look(as_of), transitive=transitive, only=only) as judged:
             rows = judged.bench.rows(_TRANSITIVE if transitive else _DIRECT)
         keys = judged.asset_keys
-        found = [_stale(row, keys[row[0]]) for row in rows if row[0] in keys]
+        asked = {key: set(only.get(key, ())) for key in keys.values()} if only is not None else None
+        found = [
+            _stale(row, keys[row[0]])
+            for row in rows
+            if row[0] in keys and (asked is None or row[1] in asked[keys[row[0]]])
+        ]
         found.sort(key=lambda one: (one.asset_key, one.partition_key))
         return Found(rows=found, watermark=judged.watermark)
 
@@ -125,6 +132,21 @@ class Staleness:
         found = {judged.asset_keys[asset_id]: some.of(definitions[asset_id]) for asset_id, some in rows.items()}
         return {key: some for key, some in sorted(found.items()) if some}
 
+    def begins(self, only: Mapping[str, Sequence[str]], *, moment: Moment) -> bool:
+        """Whether any of these partitions of assets, or anything that they were made from, is stale by itself.
+
+        Where that is too much to look at for few of them, it is taken to be so.
+        """
+        # DuckDB comes with this import.
+        from servo.projections.workbench import Workbench  # noqa: PLC0415
+
+        with Workbench(moment.source) as bench:
+            few = made_from(bench, moment.known, only)
+            if few is None:
+                return True
+            Judgement(bench, moment.known, list(few), moment.now, few).answer(transitive=False)
+            return bool(bench.rows(f"SELECT 1 FROM {ANSWER} LIMIT 1"))
+
     def sweep(self) -> Watermark:
         """Keep the answer of now, so that later ones are found sooner; up to where it knows the ledger."""
         return Sweep(self._project).refresh()
@@ -147,7 +169,6 @@ class Staleness:
         # DuckDB comes with this import.
         from servo.projections.workbench import Workbench  # noqa: PLC0415
 
-        assert only is None or not transitive
         catalog = moment.known
         for key in asset_keys or ():
             catalog.spec(key)  # raises where there is none
@@ -155,8 +176,9 @@ class Staleness:
         with Workbench(moment.source) as bench:
             sweepable = moment.as_of is None and not transitive and only is None
             if not (sweepable and self._sweep and self._sweep.answer(bench, moment, wanted)):
-                judged = ancestors(catalog, wanted) if transitive else wanted
-                Judgement(bench, catalog, judged, moment.now, only).answer(transitive=transitive)
+                few = made_from(bench, catalog, only) if transitive and only is not None else only
+                judged = wanted if not transitive else ancestors(catalog, wanted) if few is None else list(few)
+                Judgement(bench, catalog, judged, moment.now, few).answer(transitive=transitive)
             yield _Judged(
                 bench=bench,
                 catalog=catalog,

@@ -37,7 +37,6 @@ __all__ = ["Sweep"]
 # More changes than these are looked at no faster one by one than all together.
 _FEW = 20_000
 
-_CHANGED = "SELECT asset_id, partition_key FROM partition_status WHERE row_version > ?"
 # Since when each asset has which code: the moment at which a partition became stale by it follows from all of them.
 _CODES = "SELECT asset_id, code_version FROM asset_versions ORDER BY asset_id, deployment_version"
 _TIMES = ("invalidated_since", "code_since", "upstream_since", "deadline_at", "freshness_since")
@@ -51,10 +50,10 @@ _JUDGED = f"""
       FROM judged_deadlines CROSS JOIN asked_at
     ) GROUP BY asset_id, partition_key
 """
-_NO_DEADLINES = (
-    "SELECT asset_id, partition_key, invalidated_since AS deadline_at, invalidated_since AS freshness_since"
-    " FROM judged_reasons WHERE false"
-)
+_WITHOUT_DEADLINES = f"""
+    SELECT asset_id, partition_key, invalidated_since, code_since, upstream_since, {_NO_TIME} AS deadline_at,
+           {_NO_TIME} AS freshness_since FROM ({{reasons}}) AS reasons CROSS JOIN asked_at
+"""
 _KEPT = """
     SELECT * FROM swept WHERE asset_id IN (SELECT asset_id FROM kept_assets) AND NOT EXISTS (
       SELECT 1 FROM looked_at_again AS again
@@ -137,7 +136,7 @@ class Sweep:
         table = None if swept is None else self._rows(swept)
         if swept is None or table is None:
             return None
-        changed = bench.rows(_CHANGED, [swept.watermark.event_id or ""])
+        changed = bench.spoken_of("partition_status", swept.watermark.event_id or "")
         if len(changed) > _FEW:
             return None
         whole, some = self._looked_at(
@@ -172,8 +171,12 @@ class Sweep:
         name: str,
     ) -> None:
         parts = Judgement(bench, catalog, asset_keys, now, only).lay()
-        bench.keep("judged_reasons", stale_sql(msgspec.structs.replace(parts, freshness=False)))
-        bench.keep("judged_deadlines", deadlines_sql(parts) if parts.freshness else _NO_DEADLINES)
+        reasons = stale_sql(msgspec.structs.replace(parts, freshness=False))
+        if not parts.freshness:
+            bench.keep(name, _WITHOUT_DEADLINES.format(reasons=reasons))
+            return
+        bench.keep("judged_reasons", reasons)
+        bench.keep("judged_deadlines", deadlines_sql(parts))
         bench.keep(name, _JUDGED)
 
     def _looked_at(

@@ -17,12 +17,14 @@ from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView,
 from servo.runtime.staleness import InputState, Reason, Staleness, StalePartition
 from servo.runtime.states import states_of
 from servo.runtime.wiring import Project
+from servo.runtime.wording import asset_sentence, because, hint_for, partition_sentence
 
 __all__ = ["AssetWhy", "Cause", "Grounds", "Made", "PartitionWhy", "Why"]
 
 _MADE = """
     SELECT m.materialization_id, m.run_id, m.task_key, m.code_version, m.rows, m.bytes, m.files, m.content_hash,
-           m.made_at, m.made_by, m.published_at FROM materializations m WHERE m.materialization_id = $materialization_id
+           m.made_at, m.made_by, m.published_at FROM materializations m
+    WHERE m.materialization_id = $materialization_id AND m.asset_id = $asset_id AND m.partition_key = $partition_key
 """
 _FAILURES = """
     SELECT partition_key, attempt_version FROM partition_status
@@ -116,31 +118,40 @@ class Why:
         one = self._book.single(moment, asset_key, text)
         view, row = one.view, one.row
         # Who is stale by itself need not look further; of all others it is asked whether an upstream is.
-        stale = self._by_upstream(moment, view) if view.materialization_id and not view.stale_reasons else None
+        fresh = view.materialization_id and not view.stale_reasons
+        stale = self._by_upstream(moment, view, one.inputs) if fresh else None
         found = view.stale_reasons if stale is None else list(stale.reasons)
         reasons = self._grounds(moment, asset_key, found, row, one.inputs)
         return PartitionWhy(
             partition=view,
-            sentence=_sentence(view, by_upstream_alone=bool(reasons)),
+            sentence=partition_sentence(view, by_upstream_alone=bool(reasons)),
             now=moment.now,
-            made=self._made(moment, view.materialization_id),
+            made=self._made(moment, view),
             reasons=reasons,
             root=None if stale is None else self._root(moment, stale),
             inputs=one.inputs,
             not_run=self._not_run(moment, asset_key, view, row),
-            hint=_hint(view),
+            hint=hint_for(view),
         )
 
-    def _by_upstream(self, moment: Moment, view: PartitionView) -> StalePartition | None:
-        if view.undefined or not moment.known.graph.upstream(view.asset_key):
+    def _by_upstream(self, moment: Moment, view: PartitionView, inputs: list[InputState]) -> StalePartition | None:
+        read: dict[str, list[str]] = {}
+        for one in inputs:
+            if one.given and one.read_materialization_id is not None:
+                read.setdefault(one.asset_key, []).append(one.partition_key)
+        # Whether anything above is stale is sooner told than which of it is the root, and most often nothing is.
+        if not read or not self._staleness.begins(read, moment=moment):
             return None
-        rows = self._staleness.find([view.asset_key], moment=moment, transitive=True).rows
-        return next((one for one in rows if one.partition_key == view.partition_key), None)
+        only = {view.asset_key: [view.partition_key]}
+        rows = self._staleness.find([view.asset_key], moment=moment, transitive=True, only=only).rows
+        return rows[0] if rows else None
 
-    def _made(self, moment: Moment, materialization_id: str | None) -> Made | None:
+    def _made(self, moment: Moment, view: PartitionView) -> Made | None:
+        materialization_id = view.materialization_id
         if materialization_id is None:
             return None
-        rows = moment.snapshot.query(_MADE, {"materialization_id": materialization_id}).dicts()
+        place = {"asset_id": moment.known.asset_id(view.asset_key), "partition_key": view.partition_key}
+        rows = moment.snapshot.query(_MADE, {**place, "materialization_id": materialization_id}).dicts()
         known = {} if not rows else {name: rows[0][name] for name in Made.__struct_fields__}
         return Made(**{**known, "materialization_id": materialization_id})
 
@@ -156,7 +167,7 @@ class Why:
         for code, since in reasons:
             guilty = [one for one in inputs if one.changed_at is not None] if code == "UPSTREAM_CHANGED" else []
             found.append(
-                Grounds(code=code, since=since, sentence=_because(moment, asset_key, code, row, guilty), inputs=guilty)
+                Grounds(code=code, since=since, sentence=because(moment, asset_key, code, row, guilty), inputs=guilty)
             )
         return found
 
@@ -228,7 +239,7 @@ class Why:
         summary = summary_of(states)
         return AssetWhy(
             summary=summary,
-            sentence=_asset_sentence(summary, len(rows)),
+            sentence=asset_sentence(summary, len(rows)),
             now=moment.now,
             reasons=[
                 {
@@ -289,65 +300,6 @@ class Why:
         if ready:
             found.insert(0, {"why": "could run now", "partitions": ready.count, "described": ready.describe()})
         return found
-
-
-# ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
-    if view.undefined:
-        return "a partition of an earlier definition"
-    match view.status:
-        case Status.NEVER_MATERIALIZED:
-            return "there is no data" + ("" if view.last_attempt_outcome is None else ", though it was tried")
-        case Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED:
-            return "there is data, and a later attempt to make it anew failed"
-        case Status.STALE:
-            return "there is data, which would come out differently today"
-    if by_upstream_alone:
-        return "there is data; it is what it was made from that is stale"
-    return "there is data, and nothing that it was made from has changed"
-
-
-def _because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guilty: list[InputState]) -> str:
-    spec = moment.known.spec(asset_key)
-    match code:
-        case "INVALIDATED":
-            by, why = row.get("invalidated_by"), row.get("invalidation_reason")
-            return f"{by or 'somebody'} declared it stale" + (f": {why}" if why else "")
-        case "CODE_CHANGED":
-            return f"made by code {row.get('last_materialization_code_version')}, deployed now is {spec.code_version}"
-        case "UPSTREAM_CHANGED":
-            unread = sum(one.state == "unread" for one in guilty)
-            parts = [f"{len(guilty) - unread:,} of its inputs changed" if len(guilty) > unread else ""]
-            parts.append(f"{unread:,} came that it has not read" if unread else "")
-            return ", ".join(filter(None, parts)) or "an input changed"
-        case "FRESHNESS_POLICY":
-            return f"it may be {spec.freshness} old, and was made {row.get('last_materialization_at')}"
-        case "UPSTREAM_STALE":
-            return "something that it was made from is stale itself"
-    return code
-
-
-def _hint(view: PartitionView) -> str | None:
-    if view.undefined or view.status == Status.MATERIALIZED or "running" in view.overlays or "queued" in view.overlays:
-        return None
-    if "waiting_approval" in view.overlays:
-        return "servo checkpoint list"
-    at = f"@{view.partition}" if view.partition else ""
-    return f"servo materialize '{view.asset_key}{at}'"
-
-
-def _asset_sentence(summary: AssetSummary, outdated: int) -> str:
-    said = []
-    if outdated:
-        said.append(f"{outdated:,} stale")
-    if summary.missing:
-        said.append(f"{summary.missing:,} missing")
-    if summary.attempt_failed:
-        said.append(f"{summary.attempt_failed:,} failed at the last attempt")
-    good = f"{summary.statuses[Status.MATERIALIZED]:,} of {summary.expected:,} partitions are as they should be"
-    return good if not said else f"{good}; {', '.join(said)}"
 
 
 def _described(definition: Any, keys: Any) -> str:
