@@ -74,7 +74,9 @@ def show(name: str, as_json: bool) -> None:
 @json_option
 def why(name: str, as_of: str | None, as_json: bool) -> None:
     """Explain an asset: how many of its partitions are stale, missing or failed, why, and where that began."""
-    from servo.cli.opening import project
+    from servo.cli.opening import project, read_ahead
+
+    read_ahead()
     from servo.runtime.service import parse_moment
     from servo.runtime.why import Why
 

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, project, read_ahead
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
@@ -36,6 +36,7 @@ def checkpoint() -> None:
 
 @contextmanager
 def _opened(*, as_json: bool) -> Iterator[tuple[Project, Checkpoints]]:
+    read_ahead()
     from servo.runtime.checkpoints import Checkpoints
 
     with project(as_json=as_json) as opened:

@@ -40,8 +40,8 @@ def demo() -> None:
     """Show what Servo does, from nothing to results.
 
     A shop's orders: Spark computes a month of them, a broken day is kept out, repaired and taken in, the month's report
-    is traced back to what it was made from, late orders are followed through, and a week is backfilled. Everything is in .servo/demo, made anew each time. Fails if anything
-    is not as it tells.
+    is traced back to what it was made from, late orders are followed through, and a week is backfilled. Everything is
+    in .servo/demo, made anew each time. Fails if anything is not as it tells.
     """
     from servo.execution.java import require_java
 

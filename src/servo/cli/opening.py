@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from threading import Thread
 from typing import TYPE_CHECKING
 
+from servo.cli.lean import do_without_pandas
 from servo.cli.options import show_warnings
 
 if TYPE_CHECKING:
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
 
 
 def read_ahead() -> None:
-    """Load the database in a thread, for a command that will ask it and has other things to load until then."""
+    """For a command that only reads: load the database in a thread, as there are other things to load until then."""
+    do_without_pandas()
 
     def load() -> None:
         with suppress(ImportError):  # the command will meet it too, and say so
@@ -42,6 +44,7 @@ def project(*, as_json: bool = False, create: bool = False) -> Iterator[Project]
 @contextmanager
 def runs(*, as_json: bool) -> Iterator[Runs]:
     """The runs of a project that has a ledger."""
+    read_ahead()
     from servo.runtime.runs import Runs
 
     with project(as_json=as_json) as opened:

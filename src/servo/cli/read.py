@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from servo.cli.opening import project
+from servo.cli.opening import project, read_ahead
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -39,6 +39,7 @@ def read(
     servo read revenue 2025-01-01..2025-01-07 --as-of 2025-02-01T00:00:00Z --json
     servo read --checkpoint 01JHMN…
     """
+    read_ahead()
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.data import Data
     from servo.runtime.labels import Labels

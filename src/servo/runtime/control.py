@@ -75,7 +75,7 @@ class Control:
             live = {holder.id for holder in self._project.leases.live() if holder.kind == "worker"}
             for decision in sweep(watch.board, live, now, watch.catalog):
                 self._append(decision)
-        self._service.bound_the_tail()
+        self._service.bound_the_tail(at_rest=not watch.board.runs)
 
     def _backfill(self) -> None:
         """Ask for the runs of chunks whose turn has come, and end backfills that are over."""

@@ -30,6 +30,7 @@ Progress = Callable[[int, int], None]  # how many events are done, of how many
 Engine = Literal["local", "spark"]
 
 TURN = 600.0  # seconds that a compaction or a replay waits for another one to finish
+_REST_SECONDS = 2.0  # without an event, after which nothing more is expected for now
 TIMEOUT = 30.0  # seconds that a read may wait for an event or for the tail to be folded
 
 
@@ -266,9 +267,12 @@ class Service:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def bound_the_tail(self) -> None:
-        """Compact where the tail has outgrown its limits: in embedded mode nobody else does."""
-        if not self._tail_is_long():
+    def bound_the_tail(self, *, at_rest: bool = False) -> None:
+        """Compact where the tail has outgrown its limits: in embedded mode nobody else does.
+
+        `at_rest`: also where nothing has happened for a while, so that whoever reads next need not fold anything.
+        """
+        if not self._tail_is_long(_REST_SECONDS if at_rest else None):
             return
         try:
             # Without waiting, and so without taking the work away from whoever is at it.
@@ -279,14 +283,15 @@ class Service:
             # A disk that cannot be written to can be read from, with the tail folded in memory.
             log.debug("cannot compact: %s", problem, extra={"action": "query.read_only"})
 
-    def _tail_is_long(self) -> bool:
+    def _tail_is_long(self, rest: float | None = None) -> bool:
         project, limits = self._project, self._project.settings.tail
-        head = project.ledger.head().position
-        folded = project.store.current().watermark.position
-        if head <= folded:
+        head, folded = project.ledger.head(), project.store.current().watermark.position
+        if head.position <= folded:
             return False
-        if head - folded > limits.events:
+        if head.position - folded > limits.events:
             return True
+        if rest is not None and head.event_id is not None:
+            return (project.clock() - ulid_time(head.event_id)).total_seconds() > rest
         oldest = project.history.read(folded, 1)
         if not oldest:
             return False
