@@ -158,11 +158,20 @@ def test_what_failed_is_told_first_and_only_that_is_tried_again(served: Folder) 
 
     asked = ("backfill", "retry-failed", "feb", "--request-id", "again")
     again = served.json(*asked, "--wait")
-    assert (again["total_partitions"], again["status"]["root"]["state"]) == (1, "SUCCEEDED")
-    assert again["status"]["root"]["described"] == "2025-02-02"
-    assert (
-        again["status"]["root"]["parent_backfill_id"] == served.json("backfill", "status", "feb")["root"]["backfill_id"]
-    )
+    # It is part of the tree of what it repairs, and that is what is waited for.
+    tree, retry = again["status"], job(again["status"], "feb-retry")
+    assert (again["total_partitions"], again["name"]) == (1, "feb-retry")
+    assert (tree["root"]["name"], tree["succeeded"], tree["failed"], tree["over"]) == ("feb", 4, 0, True)
+    assert (retry["state"], retry["described"]) == ("SUCCEEDED", "2025-02-02")
+    assert (retry["parent_backfill_id"], retry["root_backfill_id"]) == (tree["root"]["backfill_id"],) * 2
+    head, remark, *rest = served.ok("backfill", "status", "feb").splitlines()
+    assert head == "✗ FAILED feb 4 of 4 partitions, 100 %"
+    assert remark == "1 chunk failed, and a retry has made the rest since"
+    assert [line for line in rest if line.startswith("└─ retry feb-retry")]
+    assert not [line for line in rest if "retry-failed" in line]
+    assert [row for row in served.ok("backfill", "list").splitlines() if "\tfeb" in row] == [
+        row for row in served.ok("backfill", "list").splitlines() if "\tfeb\t" in row
+    ]
     twice = served.json(*asked)
     assert (twice["duplicate"], twice["backfill_id"]) == (True, again["backfill_id"])
 

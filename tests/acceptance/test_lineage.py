@@ -154,3 +154,31 @@ def test_bad_input_is_one_line_and_writes_nothing(shop: Folder) -> None:
     assert "name some" in shop.fails(2, "lineage", "invalidate", "orders", "--reason", "x")
     assert "how to write" in shop.fails(2, "lineage", "graph", "orders", "2025-01-01", "-o", "x.png")
     assert shop.rows("SELECT count(*) FROM partition_status WHERE invalidated_at IS NOT NULL") == before
+
+
+def test_what_is_stale_is_made_anew_as_a_backfill(shop: Folder) -> None:
+    nothing = shop.json("lineage", "rematerialize", "month_report", "2025-01")
+    assert "nothing to do" in shop.ok("lineage", "rematerialize", "month_report", "2025-01")
+    assert (nothing["backfill_id"], nothing["total_partitions"], nothing["status"]) == (None, 0, None)
+    assert "name some" in shop.fails(2, "lineage", "rematerialize", "raw_orders", "--no-wait")
+    assert shop.json("backfill", "list")["backfills"] == []
+
+    asked = ("lineage", "rematerialize", "raw_orders", "2025-01-29..2025-01-30", "--no-wait", "--request-id", "mend")
+    made = shop.json(*asked)
+    assert made.keys() == nothing.keys()
+    assert made["total_partitions"] == 2 + 2 * 2 + 1
+    jobs = {job["assets"][0]: job for job in made["status"]["jobs"] if job["backfill_id"] != made["backfill_id"]}
+    assert {key: (job["described"], job["waits_for"]) for key, job in jobs.items() if key != "shop/revenue"} == {
+        "shop/orders": ("2025-01-29..2025-01-30", []),
+        "shop/month_report": ("2025-01", ["shop/revenue"]),
+    }
+    assert (jobs["shop/revenue"]["partitions"], jobs["shop/revenue"]["waits_for"]) == (4, ["shop/orders"])
+    assert {job["chunk_size"] for job in jobs.values()} == {100}
+    done = shop.servo(*asked)
+    assert done.returncode == 0, done
+    assert done.stdout.startswith(f"✓ {made['name']} was asked for before: 7 partitions, 3 more jobs\n")
+    assert "servo up" in done.stderr
+    again = shop.json(*asked)
+    assert (again["backfill_id"], again["duplicate"]) == (made["backfill_id"], True)
+    shop.fails(4, *asked, "--self")
+    assert len(shop.json("backfill", "list")["backfills"]) == 1

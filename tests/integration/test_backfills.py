@@ -8,12 +8,16 @@ from threading import Event
 
 import pytest
 
+from servo.cli.backfill_progress import at_rest, outcome
 from servo.errors import BackfillConflict, Conflict
 from servo.events import decode
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated
 from servo.events.model import RunCancelRequested, RunFinished, RunRequested, TaskFinished, TaskStarted
 from servo.execution.protocol import Order
 from servo.partitions import PartitionKey
+from servo.runtime.checkpoints import Checkpoints
+from servo.runtime.runs import Runs
+from servo.ui.backfill import lines, to_retry
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
 
 DAYS = """
@@ -245,6 +249,87 @@ def test_a_failed_upstream_blocks_until_its_retry_succeeds(shop: Plant) -> None:
     require_order(shop)
 
 
+def test_a_retry_is_part_of_the_tree_that_it_repairs(shop: Plant) -> None:
+    poison = {"date=d:2025-01-05", "date=d:2025-01-06"}
+    made = shop.create("raw", start="2025-01-01", end="2025-01-10", chunk_size=5, name="days")
+    with at_work(shop, IdleExecutor(fails=lambda _, key: key in poison)):
+        shop.ended(made.name)
+        assert [job.name for job in to_retry(shop.tree("days").jobs)] == ["days"]
+        poison.discard("date=d:2025-01-05")
+        shop.backfills.retry_failed("days", actor=ME)
+        tree = shop.ended("days")
+        assert [job.name for job in tree.jobs] == ["days", "days-retry"]
+        assert (tree.succeeded, tree.failed) == (9, 1)
+        assert [job.name for job in to_retry(tree.jobs)] == ["days-retry"]
+        poison.clear()
+        shop.backfills.retry_failed("days-retry", actor=ME)
+        tree = shop.ended("days")
+        # Twice repaired is repaired once.
+        shop.backfills.retry_failed("days", actor=ME)
+        twice = shop.ended("days")
+    assert (tree.root.state, tree.succeeded, tree.failed, tree.percent) == ("FAILED", 10, 0, 100.0)
+    assert (twice.succeeded, twice.failed, twice.partitions) == (10, 0, 10)
+    assert to_retry(tree.jobs) == []
+    said = ["".join(span.text for span in line) for line in lines(tree, 200)]
+    assert said[1] == "3 chunks failed, and a retry has made the rest since"
+    assert not [line for line in said if "retry-failed" in line]
+    [listed] = shop.book.newest()
+    assert [job.name for job in listed.jobs] == ["days", "days-retry", "days-retry-retry", "days-retry-2"]
+
+
+def test_what_blocks_a_root_is_named_to_who_would_retry_it(shop: Plant) -> None:
+    executor = IdleExecutor(fails=lambda order, _: order.task_key == "shop/raw")
+    made = shop.create("orders", start="2025-01-01", end="2025-01-02", include_upstream=True, name="late")
+    with at_work(shop, executor):
+        shop.until(lambda: shop.tree(made.name).root.display_state == "BLOCKED_UPSTREAM_FAILED", "it is blocked")
+        with pytest.raises(BackfillConflict, match="late is WAITING_UPSTREAM: there is nothing to retry") as raised:
+            shop.backfills.retry_failed("late", actor=ME)
+    assert raised.value.hint == "retry what it waits for: late.raw"
+
+
+APPROVED = """
+from servo import Approval, Daily, asset
+
+days = Daily("date", start="2025-01-01", end="2025-02-01")
+
+@asset(partitions=days, approval=Approval("finance"))
+def figures(context): ...
+
+@asset(partitions=days)
+def summary(figures): ...
+"""
+
+
+def test_what_waits_for_people_is_told(tmp_path: Path) -> None:
+    with plant(tmp_path, APPROVED) as shop:
+        asked = {"start": "2025-01-01", "end": "2025-01-06", "chunk_size": 2, "include_upstream": True}
+        made = shop.create("summary", **asked, name="approved")
+        with at_work(shop):
+            assert not at_rest(shop.tree(made.name))
+            shop.until(lambda: at_rest(shop.tree(made.name)), "all that is left is to be approved")
+            tree = shop.tree(made.name)
+            figures = tree.jobs[0]
+            # Staged is not there, and the third chunk waits for a place.
+            assert (figures.state, figures.waiting_approval, figures.succeeded, figures.running) == ("RUNNING", 2, 0, 4)
+            assert (figures.chunks, figures.eta_seconds) == ({"RUNNING": 2, "PENDING": 1}, None)
+            assert tree.root.display_state == "WAITING_UPSTREAM"
+            assert outcome(tree) == 0
+            said = ["".join(span.text for span in line) for line in lines(tree, 200)]
+            assert said[1:3] == ["· 2 runs wait for an approval", "└─ servo checkpoint list"]
+            for row in Checkpoints(shop.project).list(status="REQUESTED")[:1]:
+                Checkpoints(shop.project).reject(row["checkpoint_id"], reason="wrong", actor=ME)
+            shop.until(lambda: shop.tree(made.name).jobs[0].chunks.get("FAILED") == 1, "what was refused has failed")
+            shop.until(lambda: at_rest(shop.tree(made.name)), "the third chunk waits now")
+            tree = shop.tree(made.name)
+            assert (tree.jobs[0].failed, tree.jobs[0].waiting_approval, outcome(tree)) == (2, 2, 1)
+            # A run that is cancelled makes room, and is not a failure of what it was to make.
+            [row, _] = Checkpoints(shop.project).list(status="REQUESTED")
+            Runs(shop.project).cancel(row["run_id"], actor=ME)
+            shop.until(lambda: shop.tree(made.name).jobs[0].cancelled == 2, "its run is cancelled")
+            tree = shop.tree(made.name)
+            assert (tree.jobs[0].failed, tree.failed, tree.jobs[0].waiting_approval) == (2, 2, 1)
+
+
 def test_cancel_of_a_root_cancels_every_job(shop: Plant) -> None:
     begun, go_on = Event(), Event()
 
@@ -316,3 +401,14 @@ def test_downstream_follows(shop: Plant) -> None:
         tree = shop.ended(made.name)
     assert {job.state for job in tree.jobs} == {"SUCCEEDED"}
     require_order(shop)
+
+
+def test_what_happened_is_folded_once_nothing_happens_any_more(shop: Plant) -> None:
+    made = shop.create("raw", start="2025-01-01", end="2025-01-03")
+    with at_work(shop):
+        shop.ended(made.name)
+        shop.until(
+            lambda: shop.project.store.current().watermark.position == shop.project.ledger.head().position,
+            "it is folded",
+            20,
+        )

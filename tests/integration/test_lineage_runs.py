@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -19,12 +20,19 @@ import pytest
 
 from servo.assets.loading import load
 from servo.errors import AssetNotFound, Conflict, DataNotFound, InvalidPartition, NotFound, RunNotFound
+from servo.events import decode
+from servo.events.automation import BackfillCreated
+from servo.events.columns import Outcome
+from servo.events.model import TaskFinished, TaskStarted
 from servo.execution.executor import Executor
 from servo.execution.hashing import content_hash, hash_sums, with_hashes
 from servo.execution.protocol import Place
 from servo.execution.spark import SparkSettings, session
 from servo.lineage.walking import Node
 from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.backfill_book import BackfillBook
+from servo.runtime.backfill_views import BackfillTree
+from servo.runtime.backfills import Backfilled
 from servo.runtime.control import Control
 from servo.runtime.data import Data
 from servo.runtime.deploying import deploy
@@ -99,6 +107,14 @@ class Shop:
         head = self.project.ledger.head().event_id
         assert head is not None
         return run.run_id, head
+
+    def mended(self, asked: Backfilled) -> BackfillTree:
+        """A backfill once it has ended."""
+        book, deadline = BackfillBook(self.project), time.monotonic() + 120
+        while not (tree := book.tree(asked.backfill_id, asked.backfill_id)).over:
+            assert time.monotonic() < deadline, tree
+            self.project.ledger.head(beyond=self.project.ledger.head().position, timeout=0.5)
+        return tree
 
     def places(self, node: Node) -> list[Place]:
         assert node.materialization_id is not None
@@ -193,17 +209,12 @@ def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:
                 ("joined", key("", DAYS[1])), ("month", MONTH)}  # fmt: skip
     assert short(reached.found) == expected
     assert {node.asset_key: node.status for node in reached.found if node.depth == 1} == {"shop/orders": "STALE"}
-    requested = shop.changing.rematerialize("raw", ["2025-01-02"], request_id="mend-1", actor=ME)
-    assert requested is not None
-    assert requested.assets == {"shop/orders": 1, "shop/left": 1, "shop/right": 1, "shop/joined": 1, "shop/month": 1}
-    third_run, third = shop.end(requested)
+    stale = [f"{asset}@{'2025-01' if asset == 'month' else DAYS[1]}" for asset, _ in sorted(expected)]
+    third_run, third = shop.end(shop.runs.request(stale, actor=ME))
     assert shop.stale() == set()
-    again = shop.changing.rematerialize("raw", ["2025-01-02"], request_id="mend-1", actor=ME)
-    assert again is not None
-    assert (again.run_id, again.duplicate, again.assets) == (third_run, True, requested.assets)
+    head = shop.project.ledger.head()
     assert shop.changing.rematerialize("raw", ["2025-01-02"], actor=ME) is None, "nothing is stale any more"
-    with pytest.raises(Conflict):
-        shop.changing.rematerialize("raw", ["2025-01-01"], request_id="mend-1", actor=ME)
+    assert shop.project.ledger.head() == head
 
     # ── three times, three trees: each with what was current then, readable to this day ──
     trees = {when: shop.lineages.upstream("month", ["2025-01"], as_of=when) for when in (first, second, third)}
@@ -250,19 +261,47 @@ def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:
     drawn = servo(shop, "graph", "joined", "2025-01-01", "-o", str(picture))
     assert (drawn.returncode, drawn.stderr) == (0, ""), drawn
     assert picture.read_text().count("<g transform") == 2 + 6
-    again = shop.changing.rematerialize("raw", ["2025-01-01"], actor=ME)
-    assert again is not None
-    last_run, _ = shop.end(again)
-    tasks = shop.runs.show(last_run)["tasks"]
-    order = [task["asset_key"] for task in sorted(tasks, key=lambda task: task["started_at"])]
-    assert order[0] == "shop/orders"
-    assert set(order[1:3]) == {"shop/left", "shop/right"}
-    assert order[3:] == ["shop/joined", "shop/month"]
-    made = shop.project.reader.query(
-        "SELECT asset_key, partition_key FROM materializations WHERE run_id = $run", {"run": last_run}, fresh=True
-    )
-    assert {(asset.removeprefix("shop/"), one) for asset, one in made.rows} == reached_by_it
+    asked_at = shop.project.ledger.head().position
+    mending = shop.changing.rematerialize("raw", ["2025-01-01"], request_id="mend-1", actor=ME)
+    assert mending is not None
+    assert (mending.total_partitions, set(mending.jobs)) == (5, {f"shop/{asset}" for asset, _ in expected})
+    mended_all = shop.mended(mending)
+    assert {(job.name, job.state) for job in mended_all.jobs} == {
+        (mending.name, "SUCCEEDED"),
+        *((f"{mending.name}.{asset}", "SUCCEEDED") for asset, _ in expected),
+    }
+    assert made_in_order(shop, asked_at) == reached_by_it
     assert shop.stale() == set()
+    # Asked for again, it is the same one, although nothing is stale any more; and never another.
+    again = shop.changing.rematerialize("raw", ["2025-01-01"], request_id="mend-1", actor=ME)
+    assert again is not None
+    assert (again.backfill_id, again.jobs, again.duplicate) == (mending.backfill_id, mending.jobs, True)
+    for other in ({"partitions": ["2025-01-02"]}, {"partitions": ["2025-01-01"], "itself": True}):
+        with pytest.raises(Conflict):
+            shop.changing.rematerialize("raw", request_id="mend-1", actor=ME, **other)
+    done = servo(shop, "rematerialize", "raw", "2025-01-01")
+    assert (done.returncode, done.stdout) == (0, "✓ nothing to do: nothing that was made from it is stale\n"), done
+
+
+def made_in_order(shop: Shop, after: int) -> set[tuple[str, str]]:
+    """What was made since, each of it begun only after all that it reads, of what is made anew, was published."""
+    upstreams = {f"shop/{asset}": {f"shop/{one}" for one in reads} for asset, reads in READS.items()}
+    upstreams["shop/month"] = {"shop/joined"}
+    wanted: set[str] = set()
+    there: set[str] = set()
+    made: list[tuple[str, str]] = []
+    for event in shop.project.history.events(after):
+        fact = decode(event)
+        if isinstance(fact, BackfillCreated) and fact.asset_id is not None:
+            wanted.update(fact.asset_selection)
+        elif isinstance(fact, TaskStarted):
+            assert upstreams[fact.asset_key] & wanted <= there, fact
+        elif isinstance(fact, TaskFinished):
+            assert fact.outcome is Outcome.SUCCEEDED
+            made += [(fact.asset_key.removeprefix("shop/"), one) for one in fact.partitions.keys]
+            there.add(fact.asset_key)
+    assert len(made) == len(set(made)), "each once"
+    return set(made)
 
 
 def test_what_cannot_be_meant_is_one_line(shop: Shop) -> None:

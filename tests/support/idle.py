@@ -20,8 +20,9 @@ from servo.events.fact import Fact
 from servo.execution.executor import Executor
 from servo.execution.protocol import Commit, Order, PartitionResult, Place, Staged
 from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.backfill_book import BackfillBook
 from servo.runtime.backfill_planning import BackfillRequest
-from servo.runtime.backfill_views import BackfillBook, BackfillTree
+from servo.runtime.backfill_views import BackfillTree
 from servo.runtime.backfills import Backfilled, Backfills
 from servo.runtime.control import Control
 from servo.runtime.deploying import deploy
@@ -36,9 +37,12 @@ class IdleStorage:
     def publish(self, moves: Sequence[tuple[Staged, Place]]) -> None:
         pass
 
+    def seal(self, staged: Sequence[Staged]) -> None:
+        pass
+
 
 class IdleExecutor(Executor):
-    """Says of every partition that it was made, or that it failed, without computing it."""
+    """Says of every partition that it was made, waits for an approval, or failed, without computing it."""
 
     def __init__(
         self, *, fails: Callable[[Order, str], bool] = lambda _, __: False, works: Callable[[Order], None] | None = None
@@ -61,7 +65,8 @@ class IdleExecutor(Executor):
         if self._fails(order, key):
             return PartitionResult(key=key, outcome=Outcome.FAILED, error=f"{key} is poisoned")
         staged = Staged(place=key, rows=1, bytes=1, files=1, content_hash=f"{order.run_id}:{key}")
-        return PartitionResult(key=key, outcome=Outcome.SUCCEEDED, staged=staged)
+        waits = order.asset.spec.approval is not None
+        return PartitionResult(key=key, outcome=Outcome.STAGED if waits else Outcome.SUCCEEDED, staged=staged)
 
 
 def _no_spark() -> Any:

@@ -8,8 +8,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from servo.cli.backfill_progress import at_rest, outcome, summarize
 from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView
-from servo.ui.backfill import bar, lines, repaired, time_left
+from servo.ui.backfill import bar, lines, repaired, time_left, to_retry
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 
@@ -140,3 +141,104 @@ def test_remarks_come_last_and_all_fits() -> None:
     assert said.count("! all are taken") == 1
     assert any(line.startswith("! shop/a_rather_long_name: its partitions were") for line in said)
     assert max(map(len, said)) <= 60
+
+
+def test_what_waits_for_people_and_what_was_cancelled_is_said() -> None:
+    one = job("figures", waiting_approval=1, cancelled=3, succeeded=2, percent=20.0, chunks={"RUNNING": 1})
+    head, *said = drawn(tree(one, succeeded=2, percent=20.0))
+    assert head == "· RUNNING figures 2 of 10 partitions, 20 %, 3 cancelled"
+    assert said[:2] == ["· 1 run waits for an approval", "└─ servo checkpoint list"]
+    assert said[2].endswith("RUNNING 3 cancelled, 1 run to approve")
+    two = job("figures", waiting_approval=2, chunks={"RUNNING": 2})
+    assert "· 2 runs wait for an approval" in drawn(tree(two))
+    # Nothing is said of what is not.
+    assert not [line for line in drawn(tree(job("figures"))) if "approv" in line or "cancelled" in line]
+    # What a retry has made since is nobody's concern any more.
+    lost = job("lost", state="FAILED", succeeded=9, cancelled=1)
+    assert "1 cancelled" in drawn(tree(lost))[0]
+    assert "cancelled" not in drawn(tree(lost, job("again", 1, state="SUCCEEDED", retry_of=lost.backfill_id)))[0]
+
+
+def ended(name: str, number: int = 0, **more: Any) -> BackfillView:
+    return job(name, number, finished_at=START + timedelta(hours=1), **more)
+
+
+PARKED: dict[str, Any] = {"waiting_approval": 2, "chunks": {"SUCCEEDED": 1, "RUNNING": 2}}
+
+
+@pytest.mark.parametrize(
+    ("rests", "code", "jobs"),
+    [
+        (True, 0, [job("a", **PARKED)]),
+        (True, 0, [job("b", state="WAITING_UPSTREAM", waits_for=["shop/a"]), job("a", **PARKED)]),
+        # No more than so many may be active: those to come wait as well.
+        (True, 0, [job("a", waiting_approval=2, chunks={"RUNNING": 2, "PENDING": 3})]),
+        (False, 0, [job("a", waiting_approval=1, chunks={"RUNNING": 1, "PENDING": 3})]),
+        (False, 0, [job("a", waiting_approval=1, chunks={"RUNNING": 2})]),
+        (False, 0, [job("a", waiting_approval=1, chunks={"RUNNING": 1, "PLANNED": 1})]),
+        (False, 0, [job("a", **PARKED), job("b", state="PENDING")]),
+        (False, 0, [job("a", **PARKED, state="PAUSED")]),
+        # What it waits for is there, and it is about to start.
+        (
+            False,
+            0,
+            [
+                job("b", state="WAITING_UPSTREAM", waits_for=["shop/a"]),
+                ended("a", state="SUCCEEDED"),
+                job("c", **PARKED),
+            ],
+        ),
+        (
+            False,
+            0,
+            [
+                job("all", assets=["shop/a", "shop/b"], state="WAITING_UPSTREAM", waits_for=["shop/a", "shop/b"]),
+                ended("a", state="SUCCEEDED"),
+                job("b", state="WAITING_UPSTREAM", waits_for=["shop/a"]),
+                job("c", **PARKED),
+            ],
+        ),
+        # Not all can be made any more.
+        (True, 1, [job("a", **PARKED, failed=1)]),
+        (True, 1, [job("a", **PARKED, cancelled=1)]),
+        (True, 1, [job("a", **PARKED), ended("b", state="FAILED", failed=1)]),
+        (True, 1, [job("a", **PARKED), ended("b", state="CANCELLED")]),
+        # But where a retry waits, it can.
+        (True, 0, [ended("a", state="FAILED", failed=2), job("again", 1, **PARKED, retry_of="id-a")]),
+        (True, 1, [ended("a", state="FAILED", failed=2), job("again", 1, **PARKED, failed=1, retry_of="id-a")]),
+        (True, 0, [ended("a", state="SUCCEEDED")]),
+        (True, 1, [ended("a", state="FAILED", failed=1)]),
+        (True, 0, [ended("a", state="FAILED", failed=1), ended("again", 1, state="SUCCEEDED", retry_of="id-a")]),
+        (False, 1, [ended("a", state="CANCELLED", **PARKED)]),  # its runs end after it
+    ],
+)
+def test_who_waits_waits_for_no_person(rests: bool, code: int, jobs: list[BackfillView]) -> None:
+    one = tree(*jobs)
+    assert (at_rest(one), outcome(one)) == (rests, code)
+
+
+def test_what_to_retry() -> None:
+    lost = job("a", state="FAILED")
+    again = job("again", 1, state="FAILED", retry_of="id-a")
+    third = job("third", 2, retry_of="id-again")
+    assert to_retry([lost]) == [lost]
+    assert to_retry([lost, again]) == [again]
+    assert to_retry([lost, msgspec.structs.replace(again, state="CANCELLED")]) == [lost]
+    assert to_retry([lost, again, third]) == []
+    assert to_retry([lost, again, msgspec.structs.replace(third, state="SUCCEEDED")]) == []
+    assert to_retry([again]) == [again], "alone, as it is shown by itself"
+    assert to_retry([job("a"), job("b", state="CANCELLED")]) == []
+
+
+def test_the_last_words(capsys: pytest.CaptureFixture[str]) -> None:
+    assert summarize(tree(job("a", **PARKED))) == 0
+    said = capsys.readouterr()
+    assert (said.err, "took" in said.out, "servo checkpoint list" in said.out) == ("", False, True)
+    assert summarize(tree(job("a", **PARKED, failed=1))) == 1
+    assert "servo: a cannot be completed, and 2 runs wait for an approval (" in capsys.readouterr().err
+    lost = [ended("a", state="FAILED", failed=2), ended("again", 1, state="FAILED", failed=1, retry_of="id-a")]
+    assert summarize(tree(*lost, over=True, succeeded=9)) == 1
+    assert "servo: a failed: 1 partition not made" in (err := capsys.readouterr().err)
+    assert "`servo backfill retry-failed again --wait`" in err
+    assert summarize(tree(ended("a", state="SUCCEEDED"), over=True)) == 0
+    assert "took 1 h" in capsys.readouterr().out

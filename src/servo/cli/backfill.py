@@ -90,7 +90,7 @@ def create(ctx: click.Context, *, asked: BackfillRequest, request_id: str | None
             # Who waits here may have to start a worker: what would keep that from working is said before anything else.
             before=(lambda: require_workable(opened)) if wait else (lambda: None),
         )
-        ctx.exit(_see_through(opened, made, "is created", wait=wait, as_json=as_json))
+        ctx.exit(see_through(opened, made, "is created", wait=wait, as_json=as_json))
 
 
 @backfill.command(name="retry-failed")
@@ -113,13 +113,13 @@ def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait
         if wait:
             require_workable(opened)
         made = backfills.retry_failed(backfill_id, request_id=request_id, actor=actor())
-        ctx.exit(_see_through(opened, made, f"is a retry of {named}", wait=wait, as_json=as_json))
+        ctx.exit(see_through(opened, made, f"is a retry of {named}", wait=wait, as_json=as_json))
 
 
-def _see_through(opened: Project, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
+def see_through(opened: Project, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
     """Wait for a backfill that was just asked for, or say where it can be found; the exit code."""
-    from servo.cli.backfill_progress import succeeded, summarize, wait_for
-    from servo.runtime.backfill_views import BackfillBook
+    from servo.cli.backfill_progress import outcome, summarize, wait_for
+    from servo.runtime.backfill_book import BackfillBook
     from servo.runtime.backfills import Backfills
 
     if not as_json:
@@ -140,7 +140,7 @@ def _see_through(opened: Project, made: Backfilled, what: str, *, wait: bool, as
     tree = wait_for(opened, made.name, root, root, as_json=as_json)
     if as_json:
         echo_json(plain_struct(made) | {"status": plain_struct(tree)})
-        return 0 if succeeded(tree) else 1
+        return outcome(tree)
     return summarize(tree)
 
 
@@ -163,7 +163,7 @@ def _accepted(made: Backfilled, what: str) -> None:
 def list_backfills(state: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List backfills, newest first; what belongs to another is counted with it."""
     from servo.cli.backfill_tables import list_document, show_list
-    from servo.runtime.backfill_views import BackfillBook
+    from servo.runtime.backfill_book import BackfillBook
 
     with project(as_json=as_json) as opened:
         trees = BackfillBook(opened).newest(state=state, asset=asset, limit=limit)
@@ -180,11 +180,12 @@ def list_backfills(state: str | None, asset: str | None, limit: int, as_json: bo
 @click.pass_context
 def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> None:
     """Show how a backfill stands: what failed first, then each job of its tree, how fast and until when."""
-    from servo.cli.backfill_progress import at_rest, succeeded
+    from servo.cli.backfill_progress import at_rest, outcome
     from servo.cli.backfill_progress import watch as watch_until_it_rests
     from servo.cli.backfill_tables import show_facts, show_tree
-    from servo.runtime.backfill_views import BackfillBook
+    from servo.runtime.backfill_book import BackfillBook
     from servo.runtime.backfills import Backfills
+    from servo.ui.backfill import to_retry
 
     with project(as_json=as_json) as opened:
         backfill_id, root = Backfills(opened).find(named)
@@ -200,11 +201,13 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
     else:
         show_tree(tree, failures=20)
         show_facts(tree)
-        if tree.root.state == "FAILED":
-            note(f"servo backfill retry-failed {tree.root.name}")
+        blockers = {name for job in tree.jobs for name in job.blocked_by}  # of which it was said already
+        for job in to_retry(tree.jobs):
+            if job.name not in blockers:
+                note(f"servo backfill retry-failed {job.name}")
         if idle and not watch:
             aside(missing)
-    ctx.exit(0 if not watch or succeeded(tree) else 1)
+    ctx.exit(outcome(tree) if watch else 0)
 
 
 @backfill.command()
@@ -215,8 +218,8 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
 def chunks(named: str, limit: int, after: int, as_json: bool) -> None:
     """List the chunks that were planned, by their number: their partitions, their run and what came of it."""
     from servo.cli.backfill_tables import show_chunks
+    from servo.runtime.backfill_book import BackfillBook
     from servo.runtime.backfill_loading import backfills_of
-    from servo.runtime.backfill_views import BackfillBook
     from servo.runtime.backfills import Backfills
 
     with project(as_json=as_json) as opened:

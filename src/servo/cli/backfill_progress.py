@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5  # between two looks, at least
 _IDLE_SECONDS = 1.0
 _SHARE = 4  # a look that takes long is taken the less often: one part in so many of the time
+_ACTIVE = {"PLANNED", "RUNNING"}  # chunks whose run has not ended
 _STEP = 10  # percent, after which a pipe is told how far it is
 
 
@@ -38,7 +39,7 @@ class Show(Protocol):
 
 def wait_for(project: Project, name: str, backfill_id: str, root: str, *, as_json: bool) -> BackfillTree:
     """See to it that a backfill is worked on, show how it goes, and give how it ended or what it is stuck at."""
-    from servo.runtime.backfill_views import BackfillBook
+    from servo.runtime.backfill_book import BackfillBook
     from servo.runtime.embedded import working
 
     already = BackfillBook(project).tree(backfill_id, root)
@@ -75,7 +76,7 @@ def _follow(
     project: Project, backfill_id: str, root: str, show: Show, *, tick: Callable[[], None] = lambda: None
 ) -> BackfillTree:
     """Show it whenever something may have happened, until it has ended or cannot go on."""
-    from servo.runtime.backfill_views import BackfillBook
+    from servo.runtime.backfill_book import BackfillBook
 
     book = BackfillBook(project)
     while True:
@@ -93,24 +94,51 @@ def _follow(
 
 
 def at_rest(tree: BackfillTree) -> bool:
-    """Whether nothing happens by itself any more: all has ended, or all that has not waits for what failed.
+    """Whether nothing happens by itself any more: what has not ended waits for what failed, or for people.
 
     The runs of one that was cancelled end after it.
     """
-    return all(
-        job.display_state == "BLOCKED_UPSTREAM_FAILED"
-        or (job.finished_at is not None and not job.chunks.keys() & {"PLANNED", "RUNNING"})
-        for job in tree.jobs
-    )
+    from servo.ui.backfill import repaired
+
+    made = repaired(tree.jobs) | {job.backfill_id for job in tree.jobs if job.state == "SUCCEEDED"}
+    alone = (job for job in tree.jobs if job.retry_of is None and len(job.assets) == 1)
+    to_come = {job.assets[0] for job in alone if job.backfill_id not in made}
+
+    def rests(job: BackfillView) -> bool:
+        if job.finished_at is not None:
+            return not job.chunks.keys() & _ACTIVE
+        if job.state == "WAITING_UPSTREAM":
+            return job.display_state == "BLOCKED_UPSTREAM_FAILED" or not to_come.isdisjoint(job.waits_for)
+        return _parked(job)
+
+    return all(map(rests, tree.jobs))
 
 
-def succeeded(tree: BackfillTree) -> bool:
-    """Whether all that it was to make is there, if need be with retries."""
+def _parked(job: BackfillView) -> bool:
+    """Whether all that is at work waits for people, and nothing else may start meanwhile."""
+    active = sum(job.chunks.get(state, 0) for state in _ACTIVE)
+    more = job.chunks.get("PENDING", 0) and active < job.max_concurrent_runs
+    return job.state == "RUNNING" and 0 < active == job.waiting_approval and not more
+
+
+def outcome(tree: BackfillTree) -> int:
+    """The exit code: 0 if all that it was to make is there, if need be with retries, or waits for people."""
     from servo.ui.backfill import repaired
 
     made_since, listed = repaired(tree.jobs), {job.backfill_id for job in tree.jobs}
     asked = [job for job in tree.jobs if job.retry_of not in listed]
-    return all(job.state == "SUCCEEDED" or job.backfill_id in made_since for job in asked)
+    if all(job.state == "SUCCEEDED" or job.backfill_id in made_since for job in asked):
+        return 0
+    people = any(job.waiting_approval for job in tree.jobs)
+    return 0 if people and not any(_is_lost(job, tree) for job in asked) else 1
+
+
+def _is_lost(job: BackfillView, tree: BackfillTree) -> bool:
+    """Whether something of a job was not made, and nobody tries it again."""
+    if not job.failed and not job.cancelled and job.state not in ("FAILED", "CANCELLED"):
+        return False
+    retries = [one for one in tree.jobs if one.retry_of == job.backfill_id]
+    return job.state != "FAILED" or all(_is_lost(retry, tree) for retry in retries)
 
 
 class _Interrupt:
@@ -165,11 +193,11 @@ class Lines(Silence):
     """A line for each change of a job's state, for its first failure, and now and then for how far it is."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[str, bool, int]] = {}
+        self._said: dict[str, tuple[str, bool, bool, int]] = {}
 
     def __call__(self, tree: BackfillTree) -> None:
         for job in tree.jobs:
-            now = (job.display_state, bool(job.failed), int(job.percent) // _STEP)
+            now = (job.display_state, bool(job.failed), bool(job.waiting_approval), int(job.percent) // _STEP)
             if self._said.get(job.backfill_id) != now:
                 self._said[job.backfill_id] = now
                 paused = job.state == "PAUSED" and job.backfill_id == tree.root.backfill_id
@@ -183,6 +211,10 @@ def _line(job: BackfillView) -> str:
     words = [f"{job.name} {state} {job.succeeded:,}/{job.partitions:,}"]
     if job.failed:
         words.append(f"{job.failed:,} failed")
+    if job.cancelled:
+        words.append(f"{job.cancelled:,} cancelled")
+    if job.waiting_approval:
+        words.append(f"{counted(job.waiting_approval, 'run')} to approve")
     if job.blocked_by:
         words.append(f"by {', '.join(job.blocked_by)}")
     if job.display_state == "RUNNING" and job.eta_seconds is not None:
@@ -200,8 +232,9 @@ def summarize(tree: BackfillTree) -> int:
     root = tree.root
     show_tree(tree)
     ends = [job.finished_at for job in tree.jobs if job.finished_at is not None]
-    if succeeded(tree):
-        click.secho(f"took {duration((max(ends) - root.created_at).total_seconds())}", dim=True)
+    if outcome(tree) == 0:
+        if tree.over:  # or it waits for people, which was said
+            click.secho(f"took {duration((max(ends) - root.created_at).total_seconds())}", dim=True)
         return 0
     what, how = _trouble(tree)
     click.echo(f"servo: {root.name} {what} ({how})", err=True)
@@ -210,14 +243,18 @@ def summarize(tree: BackfillTree) -> int:
 
 def _trouble(tree: BackfillTree) -> tuple[str, str]:
     """Why not all was made, and what to do about it."""
+    from servo.ui.backfill import to_retry, waiting
+
     root, lost = tree.root, counted(tree.partitions - tree.succeeded, "partition")
     look = f"try `servo backfill status {root.name}`, then"
-    if not tree.over:
-        culprits = list(dict.fromkeys(name for job in tree.jobs for name in job.blocked_by))
+    culprits = list(dict.fromkeys(name for job in tree.jobs for name in job.blocked_by))
+    if culprits:
         what = f"is blocked: {', '.join(culprits)} did not succeed"
         return what, f"{look} `servo backfill retry-failed {culprits[0]} --wait`"
+    if not tree.over:
+        return f"cannot be completed, and {waiting(tree)}", "`servo checkpoint list` shows it; then retry what failed"
     if root.state == "CANCELLED":
         return f"was cancelled: {lost} not made", "`servo backfill create … --filter missing` takes what is not there"
-    # Of a tree, what failed may be downstream of its root.
-    failed = next((job for job in tree.jobs if job.state == "FAILED"), root)
+    # Of a tree, what failed may be downstream of its root, or a retry.
+    failed = next(iter(to_retry(tree.jobs)), root)
     return f"failed: {lost} not made", f"{look} `servo backfill retry-failed {failed.name} --wait`"

@@ -25,7 +25,7 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     """The newest ones, with how they stand."""
     found: list[CompletionItem] = []
     with suppress(Exception):  # whatever is wrong, the command will say it better
-        from servo.runtime.backfill_views import BackfillBook
+        from servo.runtime.backfill_book import BackfillBook
 
         with project() as opened:
             jobs = [job for tree in BackfillBook(opened).newest() for job in tree.jobs]

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from servo.cli.materialize import see_through
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, project, read_ahead
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -26,6 +25,17 @@ Way = Literal["upstream", "downstream", "both"]
 
 _FORMATS = ("tree", "json", "dot", "mermaid", "svg")
 _SUFFIXES = {".json": "json", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "svg"}
+
+_NO_BACKFILL: dict[str, Any] = {  # what `servo backfill create` answers, where there was nothing to create
+    "backfill_id": None,
+    "name": None,
+    "event_id": None,
+    "total_partitions": 0,
+    "jobs": {},
+    "duplicate": False,
+    "warnings": [],
+    "status": None,
+}
 
 
 @click.group()
@@ -169,8 +179,8 @@ def invalidate(
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
 @click.option("--self", "itself", is_flag=True, help="Also the partitions themselves, where they are stale.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
-@click.option("--request-id", metavar="ID", help="The same id again is the same run, not a second one.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the run has ended.")
+@click.option("--request-id", metavar="ID", help="The same id again is the same backfill, not another.")
+@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until it has ended.")
 @json_option
 @click.pass_context
 def rematerialize(
@@ -184,17 +194,20 @@ def rematerialize(
     wait: bool,
     as_json: bool,
 ) -> None:
-    """Compute anew whatever is stale of what was made from these partitions: in order, in one run.
+    """Compute anew whatever is stale of what was made from these partitions: in order, as a backfill.
+
+    Where no worker is running, one is started here. Ctrl-C takes leave, and the backfill stays. Exits with 1 unless all
+    was made, or waits for an approval.
 
     \b
     servo lineage rematerialize raw_orders 2025-01-15
     """
+    from servo.cli.backfill import see_through
     from servo.runtime.embedded import require_workable
     from servo.runtime.invalidating import Invalidation
-    from servo.runtime.runs import Runs
 
     with project(as_json=as_json) as opened:
-        requested = Invalidation(opened).rematerialize(
+        made = Invalidation(opened).rematerialize(
             asset,
             partitions,
             itself=itself,
@@ -203,19 +216,19 @@ def rematerialize(
             actor=actor(),
             before=(lambda: require_workable(opened)) if wait else (lambda: None),
         )
-        if requested is None:
-            if as_json:
-                echo_json({"run_id": None, "status": None, "total": 0, "assets": {}})
-            else:
-                click.echo("✓ nothing to do: nothing that was made from it is stale")
-            return
-        ctx.exit(see_through(opened, Runs(opened), requested, wait=wait, as_json=as_json))
+        if made is not None:
+            ctx.exit(see_through(opened, made, "is created", wait=wait, as_json=as_json))
+        if as_json:
+            echo_json(_NO_BACKFILL)
+        else:
+            click.echo("✓ nothing to do: nothing that was made from it is stale")
 
 
 # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _look(direction: Way, *, as_json: bool, asset: str, partitions: tuple[str, ...], **asked: Any) -> Lineage:
+    read_ahead()
     from servo.runtime.lineages import Lineages
 
     with project(as_json=as_json) as opened:

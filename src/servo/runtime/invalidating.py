@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from hashlib import sha256
 
 import msgspec
 
@@ -17,21 +16,19 @@ from servo.ledger.protocol import Condition, Receipt
 from servo.lineage.walking import Node
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
+from servo.runtime.backfill_planning import BackfillRequest
+from servo.runtime.backfills import Backfilled, Backfills
 from servo.runtime.bearing import Bearing
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.lineages import Lineage, Lineages, wanted_partitions
-from servo.runtime.runs import Requested, Runs
 from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
 
 __all__ = ["Invalidated", "Invalidation"]
 
-REMATERIALIZES = "servo.rematerializes"
+_CHUNK_SIZE = 100  # partitions of an asset that are made anew in one run
 _LOOKS = 20  # at the lineage, each after something of it had changed
 _APPENDS = 200  # for each of them, each after something else had happened
-_RUN_BEFORE = """
-    SELECT run_id, run_key, tags, partitions, requested_version, requested_at FROM runs WHERE run_key = $run_key
-"""
 
 
 class Invalidated(msgspec.Struct, frozen=True, kw_only=True):
@@ -73,7 +70,7 @@ class Invalidation:
         """
         if not reason.strip():
             raise InvalidInput("an invalidation needs a reason", hint="say why, for those who find it stale")
-        wanted = self._named(asset, partitions)
+        _, wanted = self._named(asset, partitions)
         first = None if request_id is None else self._first_use(request_id)
         for _ in range(_LOOKS):
             found = Lineages(self._project).downstream(asset, partitions)
@@ -105,39 +102,43 @@ class Invalidation:
         request_id: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
-    ) -> Requested | None:
-        """Ask for one run of everything stale that was made from these partitions, in order; None if nothing is.
+    ) -> Backfilled | None:
+        """Ask for a backfill of everything stale that was made from these partitions, in order; None if nothing is.
 
-        What is stale for no other reason than that its upstream is stale is part of it.
+        What is stale for no other reason than that its upstream is stale is part of it. The same request id again
+        gives the first answer again, whatever is stale by then; with another request it is refused.
         """
-        self._named(asset, partitions)
-        found = Lineages(self._project).downstream(asset, partitions)
-        cause = _cause(found, itself=itself)
-        if request_id is not None and (before_this := self._run_before(request_id, cause)) is not None:
-            return before_this
-        stale = self._stale(found.nodes if itself else found.found)
-        if not stale:
-            return None
-        return Runs(self._project).request_chosen(
-            lambda known: _chosen(known, stale),
-            priority=priority,
-            tags={REMATERIALIZES: cause},
-            request_id=request_id,
-            actor=actor,
-            before=before,
+        asset_key, wanted = self._named(asset, partitions)
+        asked = BackfillRequest(
+            assets=(asset_key,), chunk_size=_CHUNK_SIZE, priority=priority, cause=_cause(wanted, itself=itself)
         )
+
+        def choose(known: Catalog) -> dict[str, PartitionSet]:
+            found = Lineages(self._project).downstream(asset, partitions)
+            chosen = _chosen(known, self._stale(found.nodes if itself else found.found))
+            if not chosen:
+                raise _NothingStale
+            return chosen
+
+        try:
+            return Backfills(self._project).create(
+                asked, request_id=request_id, actor=actor, before=before, choose=choose
+            )
+        except _NothingStale:
+            return None
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _named(self, asset: str, partitions: Sequence[str]) -> PartitionSet:
-        """Whoever changes something says what: nobody means a whole asset by saying nothing."""
+    def _named(self, asset: str, partitions: Sequence[str]) -> tuple[str, PartitionSet]:
+        """The asset's key, and which partitions: nobody who changes something means a whole asset by saying nothing."""
         known = recorded_catalog(self._project)
-        definition = known.spec(known.graph.resolve(asset)).partitions
+        asset_key = known.graph.resolve(asset)
+        definition = known.spec(asset_key).partitions
         wanted = wanted_partitions(definition, partitions, self._project.clock())
         if wanted is None:
             names = ", ".join(definition.names)
             raise InvalidPartition(f"{asset} has partitions by {names}: name some", hint="or say `all`")
-        return wanted
+        return asset_key, wanted
 
     def _append(self, fact: PartitionsInvalidated, actor: str, position: int, bearing: Bearing) -> Receipt | None:
         """Record what was decided at a position, unless anything happened since that bears on it: then look again.
@@ -172,33 +173,6 @@ class Invalidation:
                 return event.event_id, fact
         return None
 
-    def _run_before(self, request_id: str, cause: str) -> Requested | None:
-        """The run that was asked for under this id: what it has made is not stale any more, and it is the answer."""
-        rows = self._project.reader.query(_RUN_BEFORE, {"run_key": f"manual:{request_id}"}, fresh=True).dicts()
-        if not rows:
-            return None
-        (row,) = rows
-        if (row["tags"] or {}).get(REMATERIALIZES) != cause:
-            raise Conflict(
-                f"the request id {request_id!r:.80} was used for another request, {row['run_id']}",
-                hint="give this one another id",
-            )
-        asked = canonical.loads(row["partitions"].encode())
-        known = recorded_catalog(self._project)
-        return Requested(
-            run_id=row["run_id"],
-            run_key=row["run_key"],
-            event_id=row["requested_version"],
-            position=self._project.history.find(row["requested_version"]),
-            accepted_at=row["requested_at"],
-            duplicate=True,
-            assets={
-                key: PartitionSet.from_json(known.spec(key).partitions, some, clip=True).count
-                for key, some in asked.items()
-                if key in known.graph
-            },
-        )
-
     def _stale(self, nodes: Sequence[Node]) -> dict[str, list[str]]:
         """Of these partitions those that are stale, by asset id."""
         places = {node.place for node in nodes}
@@ -211,10 +185,13 @@ class Invalidation:
         return found
 
 
-def _cause(found: Lineage, *, itself: bool) -> str:
-    """What a run was asked to make anew, in a word that is the same for the same partitions."""
-    keys = canonical.dumps(sorted(node.partition_key for node in found.start))
-    return f"{found.asset_key}:{sha256(keys).hexdigest()[:16]}{':self' if itself else ''}"
+class _NothingStale(Exception):  # noqa: N818 (it is no error)
+    """There is nothing to make anew."""
+
+
+def _cause(wanted: PartitionSet, *, itself: bool) -> str:
+    """What a backfill was asked to make anew, in a word that is the same for the same partitions."""
+    return f"stale:{canonical.sha256_hex(wanted.to_json())[:16]}{':self' if itself else ''}"
 
 
 def _sets(nodes: Sequence[Node]) -> list[KeySet]:

@@ -8,7 +8,7 @@ from servo.runtime.backfill_views import BackfillFailure, BackfillTree, Backfill
 from servo.ui.marks import DIM, Line, Span, cells, width
 from servo.ui.tree import Node, drawn
 
-__all__ = ["COLOURS", "bar", "lines", "ordered", "repaired", "rounded", "time_left"]
+__all__ = ["COLOURS", "bar", "lines", "ordered", "repaired", "rounded", "time_left", "to_retry", "waiting"]
 
 COLOURS = {
     "RUNNING": "cyan",
@@ -89,6 +89,28 @@ def repaired(jobs: Sequence[BackfillView]) -> set[str]:
     return found & {job.backfill_id for job in jobs if job.state == "FAILED"}
 
 
+def to_retry(jobs: Sequence[BackfillView]) -> list[BackfillView]:
+    """The jobs whose failures nobody has repaired or tries again; of retries that failed in turn, the last."""
+    shown = {job.backfill_id for job in jobs}
+    return [lost for job in jobs if job.retry_of not in shown for lost in _lost(job, jobs)]
+
+
+def _lost(job: BackfillView, jobs: Sequence[BackfillView]) -> list[BackfillView]:
+    if job.state != "FAILED":
+        return []
+    retries = [one for one in jobs if one.retry_of == job.backfill_id and one.state != "CANCELLED"]
+    lost = [_lost(one, jobs) for one in retries]
+    if not all(lost):  # one of them has made the rest, or is about to
+        return []
+    return lost[-1] if lost else [job]
+
+
+def waiting(tree: BackfillTree) -> str:
+    """`2 runs wait for an approval`; nothing where none does."""
+    runs = sum(job.waiting_approval for job in tree.jobs)
+    return f"{_counted(runs, 'run')} {'waits' if runs == 1 else 'wait'} for an approval" if runs else ""
+
+
 # ── the first lines ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -97,6 +119,9 @@ def _head(tree: BackfillTree) -> Node:
     said = [f"{tree.succeeded:,} of {_counted(tree.partitions, 'partition')}", f"{int(tree.percent)} %"]
     if tree.failed:
         said.append(f"{tree.failed:,} failed")
+    made_since = repaired(tree.jobs)
+    if stopped := sum(job.cancelled for job in tree.jobs if job.backfill_id not in made_since):
+        said.append(f"{stopped:,} cancelled")
     if not tree.over and (until := time_left(tree.eta_seconds, reliable=tree.eta_reliable)):
         said.append(until)
     return Node(line=[state(root.display_state), Span(f" {root.name} ", bold=True), Span(", ".join(said))])
@@ -134,6 +159,9 @@ def _blocked(tree: BackfillTree) -> Iterator[Node]:
     if tree.root.state == "PAUSED":
         how = Node(line=[Span(f"servo backfill resume {tree.root.name}", DIM)])
         yield Node(line=[Span("· ", "yellow"), Span("paused: no new chunk starts")], below=[how])
+    if people := waiting(tree):
+        how = Node(line=[Span("servo checkpoint list", DIM)])
+        yield Node(line=[Span("· ", "magenta"), Span(people)], below=[how])
     for name in dict.fromkeys(name for job in tree.jobs for name in job.blocked_by):
         how = Node(line=[Span(f"servo backfill retry-failed {name}", DIM)])
         yield Node(line=[Span("✗ ", "red"), Span(f"blocked by {name}")], below=[how])
@@ -186,6 +214,10 @@ def _details(job: BackfillView) -> str:
     said = []
     if job.failed:
         said.append(f"{job.failed:,} failed")
+    if job.cancelled:
+        said.append(f"{job.cancelled:,} cancelled")
+    if job.waiting_approval:
+        said.append(f"{_counted(job.waiting_approval, 'run')} to approve")
     if job.display_state in ("RUNNING", "RESUMING"):
         if job.rate_per_minute is not None:
             said.append(f"{_rate(job.rate_per_minute)}/min")
