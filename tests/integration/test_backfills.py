@@ -179,6 +179,8 @@ def test_only_what_failed_is_retried(shop: Plant) -> None:
         poison.clear()
         third = shop.backfills.retry_failed(retry.name, actor=ME)
         assert shop.ended(third.name).root.state == "SUCCEEDED"
+        with pytest.raises(BackfillConflict, match="was made since by a retry"):
+            shop.backfills.retry_failed(retry.name, actor=ME)
     [_, first_again, last] = shop.facts(BackfillCreated)
     assert (first_again.parent_backfill_id, last.parent_backfill_id) == (made.backfill_id, retry.backfill_id)
     assert last.selector["range"] == {"from": "date=d:2025-01-07", "to": "date=d:2025-01-08"}

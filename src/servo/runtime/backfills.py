@@ -92,6 +92,10 @@ class Backfills:
             raise BackfillConflict(
                 f"{job.fact.name} is {job.state}: there is nothing to retry", hint=_instead(board, job)
             )
+        if board.has_succeeded(job.id):
+            raise BackfillConflict(
+                f"what failed in {job.fact.name} was made since by a retry", hint="`servo backfill status` shows it"
+            )
         failed = failed_partitions(self._project, job)
         if not failed:
             raise BackfillConflict(
