@@ -8,6 +8,7 @@ import pytest
 
 from servo.errors import InvalidInput
 from servo.partitions import UNPARTITIONED, Daily, Partitions, PartitionSet, Static
+from servo.partitions.slices import Slices
 from servo.planning.chunking import (
     MOST_CONCURRENT,
     MOST_IN_A_CHUNK,
@@ -97,3 +98,18 @@ def test_so_are_limits(concurrent: int) -> None:
 def test_the_bounds_themselves_are_allowed() -> None:
     require_chunk_size(1, 1)
     require_chunk_size(MOST_IN_A_CHUNK, MOST_CONCURRENT)
+
+
+def test_many_slices_are_the_slices() -> None:
+    for whole in (
+        DAYS.everything(NOW),
+        DAYS.everything(NOW) - DAYS.set_of(list(DAYS.everything(NOW))[3:40:7]),
+        (Daily("date", start="2025-01-01") * Static("region", ["eu", "us", "me"])).everything(NOW).slice(2, 50),
+        UNPARTITIONED.everything(NOW),
+        DAYS.empty(),
+    ):
+        slices = Slices(whole)
+        assert slices.count == whole.count
+        for start in range(whole.count + 2):
+            for stop in (start, start + 1, start + 4, whole.count + 5):
+                assert slices.slice(start, stop) == whole.slice(start, stop)

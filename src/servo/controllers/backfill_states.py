@@ -9,6 +9,7 @@ from functools import cached_property
 
 from servo.events.automation import BackfillCreated
 from servo.partitions import UNPARTITIONED, PartitionSet
+from servo.partitions.slices import Slices
 from servo.planning.chunking import chunk, chunk_count
 from servo.planning.selectors import selected
 
@@ -107,5 +108,9 @@ class Backfill:
         left = max(total - planned, 0)
         return self.partitions.slice(0, left) if self.fact.newest_first else self.partitions.slice(total - left, total)
 
+    @cached_property
+    def _slices(self) -> Slices:
+        return Slices(self.partitions)
+
     def chunk(self, index: int) -> PartitionSet:
-        return chunk(self.partitions, self.fact.chunk_size, index, newest_first=self.fact.newest_first)
+        return chunk(self._slices, self.fact.chunk_size, index, newest_first=self.fact.newest_first)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from servo.errors import InvalidInput
 from servo.partitions import PartitionSet
+from servo.partitions.slices import Slices
 
 __all__ = ["MOST_CONCURRENT", "MOST_IN_A_CHUNK", "chunk", "chunk_count", "learned_size", "require_chunk_size"]
 
@@ -16,7 +17,7 @@ def chunk_count(partitions: int, size: int) -> int:
     return -(-partitions // size)
 
 
-def chunk(partitions: PartitionSet, size: int, index: int, *, newest_first: bool = False) -> PartitionSet:
+def chunk(partitions: PartitionSet | Slices, size: int, index: int, *, newest_first: bool = False) -> PartitionSet:
     """The partitions of one chunk, counted from 0. Newest first, the remainder is the oldest chunk."""
     if not newest_first:
         return partitions.slice(index * size, (index + 1) * size)

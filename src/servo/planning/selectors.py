@@ -5,15 +5,19 @@ Whoever plans a chunk, a day or a year later, reads the same partitions out of i
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
+from zlib import compress, decompress
 
+from servo import canonical
 from servo.errors import InvalidPartition
 from servo.partitions import Partitions, PartitionSet
 
 __all__ = ["described", "selected"]
 
 _FEW = 100  # keys that are named one by one
+_LONG = 16_384  # bytes of a set that is written as it is
 
 
 def described(partitions: PartitionSet, *, chosen_by: str | None = None) -> dict[str, Any]:
@@ -27,7 +31,12 @@ def described(partitions: PartitionSet, *, chosen_by: str | None = None) -> dict
             shown["range"] = {"from": str(first), "to": str(last)}
         elif partitions.count <= _FEW:
             shown["keys"] = [str(key) for key in partitions]
-    return {**shown, "partitions": partitions.to_json()}
+    exactly = partitions.to_json()
+    text = canonical.dumps(exactly)
+    if len(text) <= _LONG:
+        return {**shown, "partitions": exactly}
+    # Many that lie apart from each other: an event has to be small, whatever it is about.
+    return {**shown, "packed": b64encode(compress(text, 9)).decode("ascii")}
 
 
 def _is_range(partitions: PartitionSet) -> bool:
@@ -42,6 +51,8 @@ def _is_range(partitions: PartitionSet) -> bool:
 def selected(definition: Mapping[str, Any], selector: Mapping[str, Any]) -> PartitionSet:
     """The partitions that a selector means, by the definition of its day."""
     partitions, data = Partitions.from_json(definition), selector.get("partitions")
+    if "packed" in selector:
+        data = canonical.loads(decompress(b64decode(selector["packed"])))
     if data is None:
         raise InvalidPartition("a selector that does not say which partitions", hint="it may be of a newer Servo")
     dynamic = {one.name for one in partitions.dimensions if one.kind == "dynamic"}
