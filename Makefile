@@ -37,9 +37,9 @@ help: ## List the commands
 demo: setup java ## Run the demonstration, from nothing to results
 	@.venv/bin/servo demo
 
-test: check java ## Run all that CI runs: check, then every test, the core tiers first
+test: setup java ## Run all that CI runs: check and the core tiers beside each other, then the others
 	@$(if $(CORE_TESTS)$(SLOW_TESTS),:,echo "servo: there are no tests under tests/" >&2; exit 1)
-	@$(if $(CORE_TESTS),$(MAKE) test-core)
+	@$(MAKE) -j 2 --output-sync=target check $(if $(CORE_TESTS),test-core)
 	@$(if $(SLOW_TESTS),$(MAKE) test-slow)
 
 test-core: setup ## Run the quick tiers only: unit, property, contract

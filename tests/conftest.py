@@ -14,3 +14,4 @@ CLASSES = Path(sys.prefix) / ".spark-classes.jsa"
 if CLASSES.exists():
     QUICK += f" -XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
+os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK)

@@ -193,3 +193,17 @@ def test_the_same_request_of_two_at_once_is_one(told: Telling, monkeypatch: pyte
     with meanwhile(monkeypatch, other):
         mine = invalidate(told, request_id="twice")
     assert (mine.event_id, mine.duplicate, theirs[0].duplicate) == (theirs[0].event_id, True, False)
+
+
+def test_the_same_request_is_the_same_whatever_was_made_since(told: Telling) -> None:
+    def ask(partitions: str = "2025-01-01..2025-01-05", reason: str = "late rows") -> Invalidated:
+        return Invalidation(told.project).invalidate("raw", [partitions], reason=reason, request_id="r1", actor=ME)
+
+    first = ask()
+    told.materialized("second", raw="2025-01-03", orders="2025-01-03")
+    again = ask()
+    assert (again.event_id, again.duplicate, declared(again)) == (first.event_id, True, declared(first))
+    with pytest.raises(Conflict, match="used for another invalidation"):
+        ask("2025-01-01")
+    with pytest.raises(Conflict, match="used for another invalidation"):
+        ask(reason="another")

@@ -39,7 +39,10 @@ from tests.support.projecting import plain
 @pytest.fixture(scope="module")
 def spark() -> Iterator[SparkSession]:
     with session("local[2]") as started:
+        before = started.conf.get("spark.sql.shuffle.partitions")
+        started.conf.set("spark.sql.shuffle.partitions", "2")  # tables of a few rows
         yield started
+        started.conf.set("spark.sql.shuffle.partitions", before or "200")
 
 
 @pytest.fixture
@@ -55,16 +58,16 @@ def _replay(spark: SparkSession, place: Place) -> None:
     replay_on_spark(spark, place.store, place.history, clock=place.clock, mint=place.mint_text)
 
 
-@pytest.mark.parametrize("seed", [1, 2])
+@pytest.mark.parametrize("seed", [1])
 def test_spark_replay_from_archive_and_ledger_equals_the_local_one(
     spark: SparkSession, place: Place, seed: int
 ) -> None:
-    story = mixed(290, seed)
-    for proposal in story[:250]:
+    story = mixed(190, seed)
+    for proposal in story[:150]:
         place.ledger.append([proposal])
     moved = archive_events(place.ledger, place.archive, before=place.clock() - timedelta(seconds=1), segment_events=60)
     assert moved.count, "nothing was archived, so the archive is not tried"
-    for proposal in story[250:]:
+    for proposal in story[150:]:
         place.ledger.append([proposal])
     local = place.replay()
     _replay(spark, place)
@@ -95,10 +98,10 @@ def test_spark_replay_leaves_nothing_behind_and_the_session_as_it_was(spark: Spa
 
 
 def test_views_of_a_spark_session_show_files_and_tail(spark: SparkSession, place: Place) -> None:
-    events = mixed(200, seed=3)
-    place.ledger.append(events[:150])
+    events = mixed(120, seed=3)
+    place.ledger.append(events[:80])
     place.compact()
-    place.ledger.append(events[150:])
+    place.ledger.append(events[80:])
     snapshot = place.reader().snapshot(fresh=True)
     assert snapshot.tail is not None
     names = register_views(spark, snapshot)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
+from threading import Barrier, Thread
 
 import msgspec
 import pytest
@@ -13,8 +14,9 @@ from servo.errors import AssetNotFound
 from servo.partitions import Daily, Dynamic, Monthly, Static
 from servo.partitions.mappings import All, Last
 from servo.projections.manifest import decode, encode
+from servo.runtime.moments import look_at
 from servo.runtime.staleness import Staleness, StalePartition
-from tests.support.catalogs import spec
+from tests.support.catalogs import catalog, spec
 from tests.support.stale_world import Hands
 
 HOUR = timedelta(hours=1)
@@ -247,3 +249,51 @@ def test_a_sweep_that_is_damaged_is_done_without(hands: Hands, damage: str) -> N
     assert staleness.counts() == {"shop/months": 1}
     staleness.sweep()
     assert Staleness(hands.project).counts() == {"shop/months": 1}
+
+
+def test_what_reads_what_is_not_there_yet_is_judged_by_itself(hands: Hands) -> None:
+    days = Daily("date", start="2025-01-01")
+    hands.deploy(spec("up", days), spec("down", None, {"up": All()}, freshness=HOUR))
+    hands.run("shop/down", [""], ["a"])
+    hands.pass_time(2 * HOUR)
+    assert [*_stale(hands, transitive=True)] == [("down", "")]
+    assert Staleness(hands.project).find(["shop/down"], transitive=True, only={"shop/down": [""]}).rows
+
+
+def test_a_sweep_says_nothing_of_code_that_is_not_deployed(hands: Hands) -> None:
+    hands.deploy(spec("a"))
+    hands.run("shop/a", [""], ["x"])
+    staleness = Staleness(hands.project)
+    staleness.sweep()
+    moment = look_at(hands.project)
+    edited = catalog(spec("a", code_version="2"))
+    edited = msgspec.structs.replace(edited, asset_ids=moment.known.asset_ids)
+    found = staleness.counts(moment=msgspec.structs.replace(moment, known=edited))
+    assert found == {"shop/a": 1}
+    assert staleness.counts() == {}
+
+
+def test_two_sweeps_at_once_leave_one_that_can_be_read(hands: Hands) -> None:
+    _months(hands)
+    barrier, problems = Barrier(4), []
+
+    def sweep() -> None:
+        barrier.wait()
+        try:
+            for _ in range(5):
+                Staleness(hands.project).sweep()
+        except Exception as problem:  # noqa: BLE001 (whatever it is, it is one too many)
+            problems.append(problem)
+
+    threads = [Thread(target=sweep) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert problems == []
+    [folder] = {path.parent for path in hands.project.store.root.glob("staleness/*.parquet")}
+    assert (folder / decode_pointer(folder)).exists()
+
+
+def decode_pointer(folder: Path) -> str:
+    return str(msgspec.json.decode((folder / "CURRENT").read_bytes())["file"]["name"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +19,9 @@ from tests.support.stale_world import World
 
 Told = dict[tuple[str, str], Stale]
 
-worlds = settings(deadline=None, max_examples=4, suppress_health_check=list(HealthCheck))
+# More of them, when something here changes: SERVO_TEST_WORLDS=100.
+WORLDS = int(os.environ.get("SERVO_TEST_WORLDS", "6"))
+worlds = settings(deadline=None, max_examples=WORLDS, suppress_health_check=list(HealthCheck))
 
 
 @contextmanager
@@ -44,7 +47,7 @@ def test_staleness_is_what_the_book_says(random: Random, steps: int) -> None:
         assert as_told(staleness.find(as_of=then, transitive=True)) == _then(world, then)
 
 
-@settings(worlds, max_examples=2)
+@settings(worlds, max_examples=max(WORLDS // 2, 2))
 @given(st.randoms(use_true_random=False), st.integers(2, 12))
 def test_a_sweep_changes_no_answer(random: Random, steps: int) -> None:
     """Swept at any time, and again from the last sweep; what has happened since is in the answer."""
@@ -63,7 +66,7 @@ def test_a_sweep_changes_no_answer(random: Random, steps: int) -> None:
                 assert staleness.sweep().position == len(world.events())
 
 
-@settings(worlds, max_examples=3)
+@settings(worlds, max_examples=max(WORLDS // 2, 2))
 @given(st.randoms(use_true_random=False), st.integers(8, 30))
 def test_few_partitions_are_what_all_of_them_are(random: Random, steps: int) -> None:
     """By themselves and by what they were made from; now, with and without a newer file, and as of then."""
@@ -90,7 +93,7 @@ def test_few_partitions_are_what_all_of_them_are(random: Random, steps: int) -> 
                 assert as_told(found) == {place: expected[place] for place in sorted(some) if place in expected}
 
 
-@settings(worlds, max_examples=2)
+@settings(worlds, max_examples=max(WORLDS // 2, 2))
 @given(st.randoms(use_true_random=False), st.integers(8, 25))
 def test_the_inputs_of_a_partition_say_why_it_is_stale(random: Random, steps: int) -> None:
     with world_of(random) as world:

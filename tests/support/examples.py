@@ -383,6 +383,12 @@ EXAMPLES: dict[str, Fact] = {
         ],
         reason="source was corrected",
     ),
+    "PartitionsInvalidated.v1.request_fingerprint": PartitionsInvalidated(
+        invalidation_id="inv-2",
+        sets=[PartitionSet(asset_id=ORDERS_ID, asset_key=ORDERS, keys=DAYS)],
+        reason="late rows",
+        request_fingerprint=FINGERPRINT,
+    ),
     "PartitionsInvalidated.v1.downstream_of": PartitionsInvalidated(
         invalidation_id="01JHMN00000000000000000V02",
         sets=[PartitionSet(asset_id=ORDERS_ID, asset_key=ORDERS, keys=DAYS)],

@@ -497,6 +497,7 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         invalidation_id=own_ids,
         sets=st.lists(partition_sets(), max_size=3),
         reason=texts,
+        request_fingerprint=st.none() | fingerprints,
     ),
     RolledBack: of_an_asset(RolledBack, rollback_id=own_ids, partitions=earlier_materializations(), reason=texts),
     PartitionsMarked: of_an_asset(

@@ -18,6 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 from servo import __version__
 from servo.cli import interrupts
 from servo.cli.lazy import ClosedPipe, LazyGroup
+from servo.cli.opening import READ_AHEAD
 from servo.errors import ServoError
 
 INTERRUPTED = 130  # 128 + SIGINT, as shells say it
@@ -92,6 +93,9 @@ def _leave(code: int) -> NoReturn:
             sys.stdout.flush()
             sys.stderr.flush()
         os._exit(code)
+    for thread in enumerate_threads():
+        if thread.name == READ_AHEAD:
+            thread.join()  # a database must not be loaded while all else is taken apart
     sys.exit(code)
 
 

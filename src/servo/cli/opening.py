@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from servo.runtime.wiring import Project
 
 
+READ_AHEAD = "servo-read-ahead"
+"""What its thread is called."""
+
+
 def read_ahead() -> None:
     """For a command that only reads: load the database in a thread, as there are other things to load until then."""
     do_without_pandas()
@@ -26,8 +30,8 @@ def read_ahead() -> None:
 
             open_ahead()
 
-    # The process waits for it at its end: a database must not be loaded while all else is taken apart.
-    Thread(target=load, name="servo-read-ahead").start()
+    # Nobody waits for it: a command that was refused is over at once (`servo.cli.main` takes nothing apart meanwhile).
+    Thread(target=load, name=READ_AHEAD, daemon=True).start()
 
 
 @contextmanager

@@ -338,6 +338,7 @@ class PartitionsInvalidated(Fact, frozen=True, kw_only=True):
     sets: list[PartitionSet]
     reason: str
     downstream_of: PartitionSet | None = None
+    request_fingerprint: str | None = None  # of what was asked for, so that the same request is known again
 
 
 class RolledBack(Fact, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ definitions and the time and not from rows (`RELATIONS`). Names and values of us
 
 A partition that was materialized, that its definition has and that is not frozen is stale by any of these:
 
-    invalidated_since  it was invalidated after it became current
+    invalidated_since  it was invalidated after it was made or became current
     code_since         the code in force is another than the one it was made with
     upstream_since     an input that it is given has other content than what was read, or was not read at all
     freshness_since    the deadline of its policy has passed

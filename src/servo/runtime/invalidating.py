@@ -70,13 +70,14 @@ class Invalidation:
         """
         if not reason.strip():
             raise InvalidInput("an invalidation needs a reason", hint="say why, for those who find it stale")
-        _, wanted = self._named(asset, partitions)
+        asset_key, wanted = self._named(asset, partitions)
+        asked = _fingerprint(asset_key, partitions, itself=itself, reason=reason)
         first = None if request_id is None else self._first_use(request_id)
         for _ in range(_LOOKS):
-            found = Lineages(self._project).downstream(asset, partitions)
-            fact = self._fact(found, reason, request_id, itself=itself)
             if first is not None:
-                return _again(first, fact, itself=itself)
+                return _again(first, asked)
+            found = Lineages(self._project).downstream(asset, partitions)
+            fact = self._fact(found, reason, request_id, asked, itself=itself)
             if not fact.sets:
                 return _answer(fact, None)
             try:
@@ -108,10 +109,9 @@ class Invalidation:
         What is stale for no other reason than that its upstream is stale is part of it. The same request id again
         gives the first answer again, whatever is stale by then; with another request it is refused.
         """
-        asset_key, wanted = self._named(asset, partitions)
-        asked = BackfillRequest(
-            assets=(asset_key,), chunk_size=_CHUNK_SIZE, priority=priority, cause=_cause(wanted, itself=itself)
-        )
+        asset_key, _ = self._named(asset, partitions)
+        cause = f"stale:{_fingerprint(asset_key, partitions, itself=itself)[:16]}"
+        asked = BackfillRequest(assets=(asset_key,), chunk_size=_CHUNK_SIZE, priority=priority, cause=cause)
 
         def choose(known: Catalog) -> dict[str, PartitionSet]:
             found = Lineages(self._project).downstream(asset, partitions)
@@ -156,12 +156,15 @@ class Invalidation:
                 position = events[-1].position
         return None
 
-    def _fact(self, found: Lineage, reason: str, request_id: str | None, *, itself: bool) -> PartitionsInvalidated:
+    def _fact(
+        self, found: Lineage, reason: str, request_id: str | None, asked: str, *, itself: bool
+    ) -> PartitionsInvalidated:
         return PartitionsInvalidated(
             invalidation_id=request_id or self._project.mint(),
             sets=_sets(found.nodes if itself else found.found),
             reason=reason,
             downstream_of=_sets(found.start)[0],
+            request_fingerprint=asked,
         )
 
     def _first_use(self, request_id: str) -> tuple[str, PartitionsInvalidated] | None:
@@ -189,9 +192,11 @@ class _NothingStale(Exception):  # noqa: N818 (it is no error)
     """There is nothing to make anew."""
 
 
-def _cause(wanted: PartitionSet, *, itself: bool) -> str:
-    """What a backfill was asked to make anew, in a word that is the same for the same partitions."""
-    return f"stale:{canonical.sha256_hex(wanted.to_json())[:16]}{':self' if itself else ''}"
+def _fingerprint(asset_key: str, partitions: Sequence[str], *, itself: bool, reason: str | None = None) -> str:
+    """What somebody asked for, in their words: which partitions that means may be another matter tomorrow."""
+    return canonical.sha256_hex(
+        {"asset": asset_key, "partitions": list(partitions), "itself": itself, "reason": reason}
+    )
 
 
 def _sets(nodes: Sequence[Node]) -> list[KeySet]:
@@ -218,12 +223,10 @@ def _answer(fact: PartitionsInvalidated, event_id: str | None, *, duplicate: boo
     )
 
 
-def _again(first: tuple[str, PartitionsInvalidated], fact: PartitionsInvalidated, *, itself: bool) -> Invalidated:
+def _again(first: tuple[str, PartitionsInvalidated], asked: str) -> Invalidated:
     """The first answer, if this is the same request."""
     event_id, said = first
-    cause = said.downstream_of
-    included = cause is not None and any(some.asset_id == cause.asset_id for some in said.sets)
-    if cause != fact.downstream_of or said.reason != fact.reason or itself != included:
+    if said.request_fingerprint != asked:
         raise Conflict(
             f"the request id {said.invalidation_id!r:.80} was used for another invalidation, {event_id}",
             hint="give this one another id",

@@ -105,7 +105,7 @@ class Judgement:
         self._bench.keep("stale_so_far", roots_sql())
         stale = [self._catalog.asset_key(asset_id) for (asset_id,) in self._bench.rows(_STALE_ASSETS)]
         steps = _steps(self._catalog, [key for key in stale if key is not None], self._asset_keys, levels)
-        if steps:
+        if steps and parts.inputs:
             self._bench.keep("made_from", made_from_sql(edges_sql(parts)))
             self._bench.add("stale_so_far", STEP, steps)
         self._bench.keep(ANSWER, answer_sql())

@@ -290,9 +290,13 @@ class Service:
             return False
         if head.position - folded > limits.events:
             return True
-        if rest is not None and head.event_id is not None:
-            return (project.clock() - ulid_time(head.event_id)).total_seconds() > rest
+        if rest is not None and head.event_id is not None and self._age(head.event_id) > rest:
+            return True
         oldest = project.history.read(folded, 1)
         if not oldest:
             return False
-        return (project.clock() - ulid_time(oldest[0].event_id)).total_seconds() > limits.age_seconds
+        return self._age(oldest[0].event_id) > limits.age_seconds
+
+    def _age(self, event_id: str) -> float:
+        """Seconds since an event was recorded."""
+        return (self._project.clock() - ulid_time(event_id)).total_seconds()

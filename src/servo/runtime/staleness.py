@@ -190,8 +190,12 @@ class Staleness:
         """Now, by the definitions of the last answer while nothing else was deployed; or as of then."""
         if as_of is not None:
             return look_at(self._project, as_of)
-        known = self._known if self._known is not None and in_force(self._project, self._known) else None
-        moment = look_at(self._project, known=known)
+        if self._known is not None:
+            # Asked after the snapshot was taken: what is still in force then was so in the snapshot.
+            moment = look_at(self._project, known=self._known)
+            if in_force(self._project, self._known):
+                return moment
+        moment = look_at(self._project)
         self._known = moment.known
         return moment
 

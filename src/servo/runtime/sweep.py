@@ -12,6 +12,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,6 +21,7 @@ from servo import canonical
 from servo.errors import ServoError
 from servo.fold.rows import Kind
 from servo.fold.staleness import deadlines_sql, stale_sql
+from servo.ids import is_ulid, ulid_time
 from servo.planning.catalog import Catalog
 from servo.planning.unread import looks_at_the_time, touched_by
 from servo.projections.manifest import FOLD, FileRef, Watermark
@@ -36,6 +38,7 @@ __all__ = ["Sweep"]
 
 # More changes than these are looked at no faster one by one than all together.
 _FEW = 20_000
+_ABANDONED_SECONDS = 600.0  # after which a file that no pointer names was left behind
 
 # Since when each asset has which code: the moment at which a partition became stale by it follows from all of them.
 _CODES = "SELECT asset_id, code_version FROM asset_versions ORDER BY asset_id, deployment_version"
@@ -66,6 +69,9 @@ _ANSWER = """
       FROM ({swept}) AS swept_now CROSS JOIN asked_at
     ) WHERE coalesce(invalidated_since, code_since, upstream_since, freshness_since) IS NOT NULL
 """
+
+
+_WRITING = Lock()  # one thread of a process at a time; processes do not get in each other's way
 
 
 class _Swept(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,7 +109,7 @@ class Sweep:
                 swept_now = "SELECT * FROM judged_whole"
             rows = bench.table(f"SELECT * FROM ({swept_now}) AS swept_now ORDER BY asset_id, partition_key")
             fingerprints = _fingerprints(bench, catalog)
-        with storage_explained(folder):
+        with _WRITING, storage_explained(folder):
             folder.mkdir(parents=True, exist_ok=True)
             path = folder / f"{self._project.mint()}.parquet"
             write(rows, path)
@@ -115,10 +121,16 @@ class Sweep:
                 fingerprints=fingerprints,
                 file=file_ref(path, row_count(path)),
             )
+            before = self._pointer()
+            if before is not None and before.watermark.position > swept.watermark.position:
+                path.unlink()  # somebody else has looked at more meanwhile
+                return before.watermark
             replace_file(folder / "CURRENT", msgspec.json.encode(swept))
+            # Whoever has just read the pointer finds the file gone, and does without. What somebody else writes now is
+            # left alone; what nobody came to point to goes later.
             for other in folder.glob("*.parquet"):
-                # Whoever has just read the pointer finds the file gone, and does without.
-                if other != path:
+                replaced = before is not None and other.name == before.file.name
+                if other != path and (replaced or self._is_old(other)):
                     other.unlink(missing_ok=True)
         return moment.source.watermark
 
@@ -221,9 +233,8 @@ class Sweep:
 
     def _current(self, moment: Moment) -> _Swept | None:
         """The sweep that is there, if it is of this ledger and of before this snapshot and moment."""
-        try:
-            swept = msgspec.json.decode((self._folder / "CURRENT").read_bytes(), type=_Swept)
-        except (OSError, msgspec.MsgspecError):
+        swept = self._pointer()
+        if swept is None:
             return None
         reached = swept.watermark.position
         if swept.fold != FOLD or reached > moment.source.watermark.position or swept.now > moment.now:
@@ -231,6 +242,17 @@ class Sweep:
         events = self._project.history.read(reached - 1, 1) if reached else []
         # By what it is chained to: the ledger may be another one than it was.
         return swept if events and events[0].chain_hash == swept.watermark.chain_hash else None
+
+    def _is_old(self, path: Path) -> bool:
+        """Whether whoever wrote it would have pointed to it by now."""
+        begun = ulid_time(path.stem) if is_ulid(path.stem) else None
+        return begun is None or (self._project.clock() - begun).total_seconds() > _ABANDONED_SECONDS
+
+    def _pointer(self) -> _Swept | None:
+        try:
+            return msgspec.json.decode((self._folder / "CURRENT").read_bytes(), type=_Swept)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
     def _rows(self, swept: _Swept) -> pa.Table | None:
         """What it holds; None if it is damaged or was replaced just now."""
@@ -258,6 +280,7 @@ def _fingerprints(bench: Workbench, catalog: Catalog) -> dict[str, str]:
     return {
         asset_id: canonical.sha256_hex(
             {
+                "code": catalog.spec(key).code_version,  # which may be about to be deployed
                 "codes": codes.get(asset_id, []),
                 "freshness": _seconds(catalog, key),
                 "partitions": _described(catalog, key),
