@@ -235,6 +235,7 @@ def test_a_definition_that_was_edited_is_told_of(shop: Folder) -> None:
         (2, "is not a duration", ("numbers", *MONTH, "--target-chunk", "2 fortnights")),
         (2, "a chunk that takes no time", ("numbers", *MONTH, "--target-chunk", "0s")),
         (2, "cannot name a backfill", ("numbers", *MONTH, "--name", "January!")),
+        (2, "a priority of 9223372036854775808", ("numbers", *MONTH, "--priority", "9223372036854775808")),
     ],
 )
 def test_what_cannot_be_meant_leaves_nothing_behind(shop: Folder, code: int, said: str, asked: tuple[str, ...]) -> None:
@@ -242,6 +243,16 @@ def test_what_cannot_be_meant_leaves_nothing_behind(shop: Folder, code: int, sai
     refused = shop.fails(code, "backfill", "create", *asked)
     assert said in refused
     assert "(" in refused, "it says what to do"
+    assert shop.files() == before
+
+
+def test_assets_that_read_each_other_are_refused(shop: Folder) -> None:
+    definitions = shop.path / "definitions.py"
+    definitions.write_text("from servo import asset\n@asset\ndef a(b): ...\n@asset\ndef b(a): ...\n")
+    before = shop.files()
+    for verb in ("create", "preview"):
+        refused = shop.fails(2, "backfill", verb, "a", "--include-upstream")
+        assert "is part of a cycle: shop/a → shop/b → shop/a (" in refused
     assert shop.files() == before
 
 

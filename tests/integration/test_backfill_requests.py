@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -11,7 +13,9 @@ import pytest
 from servo.errors import AssetNotFound, InvalidInput, InvalidName, ServoError
 from servo.events.automation import BackfillCreated
 from servo.planning.chunking import learned_size
+from servo.runtime import open_workspace
 from servo.runtime.backfill_planning import BackfillPlan, BackfillRequest
+from servo.runtime.backfills import Backfilled, Backfills
 from servo.runtime.durations import partition_seconds
 from servo.runtime.marking import mark
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
@@ -104,13 +108,24 @@ def test_filters_ask_what_is_so_now(shop: Plant) -> None:
     }
 
 
+def test_what_is_stale_can_be_asked_for(shop: Plant) -> None:
+    with at_work(shop):
+        shop.ended(shop.create("orders", start="2025-01-01", end="2025-01-03", include_upstream=True).name)
+        with pytest.raises(InvalidInput, match="no partition of shop/orders is stale"):
+            plan(shop, "orders", filter="stale")
+        shop.ended(shop.create("raw", partitions="2025-01-02").name)
+    [job] = plan(shop, "orders", filter="stale").jobs
+    assert job.partitions.describe() == "2025-01-02 × eu, us"
+    assert sizes(plan(shop, "orders", filter="stale", partitions="2025-01-02,eu")) == {"orders": 1}
+
+
 def test_only_missing_leaves_out_what_is_current(shop: Plant) -> None:
     mark(shop.project, "raw", ["2025-01-01..2025-01-20"], as_what="materialized", reason="moved here", actor=ME)
     asked = {"start": "2025-01-01", "end": "2025-01-31", "include_upstream": True, "max_upstream_depth": 2}
     assert sizes(plan(shop, "totals", only_missing=True, **asked)) == {"raw": 11, "orders": 62, "totals": 31}
 
 
-def test_what_cannot_be_mapped_is_taken_whole_with_a_warning(shop: Plant) -> None:
+def test_what_cannot_be_mapped_is_taken_whole_with_a_warning(shop: Plant, caplog: pytest.LogCaptureFixture) -> None:
     asked = {"start": "2025-01-01", "end": "2025-01-02", "include_upstream": True}
     found = plan(shop, "puzzled", **asked)
     assert sizes(found) == {"raw": 90, "puzzled": 2}
@@ -122,6 +137,8 @@ def test_what_cannot_be_mapped_is_taken_whole_with_a_warning(shop: Plant) -> Non
     made = shop.create("puzzled", **asked)
     [_, child] = shop.facts(BackfillCreated)
     assert child.warnings == list(found.warnings) == list(made.warnings)
+    told = [record for record in caplog.records if getattr(record, "action", None) == "backfill.warning"]
+    assert [(one.levelname, one.getMessage()) for one in told] == [("WARNING", f"{made.name}: {warning}")]
     tiers = plan(shop, "tiers", partitions="gold", include_upstream=True)
     assert (sizes(tiers), "no dimension in common" in tiers.warnings[0]) == ({"raw": 90, "tiers": 1}, True)
 
@@ -180,6 +197,8 @@ def test_a_hundred_thousand_partitions_are_a_small_event(shop: Plant) -> None:
         ("tiers", {"start": "2025-01-01"}, InvalidInput, "is not partitioned by time"),
         ("raw", {"start": "2025-01-01", "name": "No Good"}, InvalidName, "cannot name a backfill"),
         ("raw", {"start": "2025-01-01", "target_chunk_seconds": 0.0}, InvalidInput, "takes no time"),
+        ("raw", {"start": "2025-01-01", "priority": 2**63}, InvalidInput, "a priority of 9223372036854775808"),
+        ("raw", {"start": "2025-01-01", "priority": -(2**63) - 1}, InvalidInput, "a priority of -9223372036854775809"),
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_writes_nothing(
@@ -189,6 +208,39 @@ def test_what_cannot_be_meant_is_one_line_and_writes_nothing(
     with pytest.raises(kind, match=said):
         shop.create(asset, **asked)
     assert shop.project.ledger.head() == before
+
+
+def test_any_number_that_an_event_holds_is_a_priority(shop: Plant) -> None:
+    for number in (2**63 - 1, -(2**63)):
+        assert shop.tree(shop.create("raw", partitions="2025-01-01", priority=number).name).root.priority == number
+
+
+def test_where_propagation_is_switched_off_it_is_refused(tmp_path: Path) -> None:
+    with plant(tmp_path, ASSETS, toml="[backfill]\nupstream_propagation_enabled = false\n") as shop:
+        before = shop.project.ledger.head()
+        with pytest.raises(InvalidInput) as refused:
+            shop.create("totals", start="2025-01-01", include_upstream=True)
+        assert str(refused.value).splitlines() == [
+            "upstream propagation is switched off here (set backfill.upstream_propagation_enabled = true in servo.toml)"
+        ]
+        assert shop.project.ledger.head() == before
+        assert sizes(plan(shop, "totals", start="2025-03-31")) == {"totals": 1}
+
+
+def test_who_ask_at_once_under_one_id_get_one_backfill(shop: Plant) -> None:
+    ready = Barrier(4)
+
+    def ask(_: int) -> Backfilled:
+        with open_workspace(shop.project.settings) as project:
+            ready.wait(30)
+            asked = BackfillRequest(assets=("totals",), start="2025-01-01", end="2025-01-31", include_upstream=True)
+            return Backfills(project).create(asked, request_id="january", actor=ME)
+
+    with ThreadPoolExecutor(4) as pool:
+        made = list(pool.map(ask, range(4)))
+    assert len({one.backfill_id for one in made}) == len({one.name for one in made}) == 1
+    assert sorted(one.duplicate for one in made) == [False, True, True, True]
+    assert [fact.asset_selection for fact in shop.facts(BackfillCreated)] == [["shop/totals"], ["shop/orders"]]
 
 
 def test_a_name_is_given_once(shop: Plant) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.types import IntegerType
 from servo.assets import asset
 from servo.assets import checks as check
 from servo.errors import StorageFailed, WorkCancelled
-from servo.execution.protocol import Outcome
+from servo.execution.protocol import Outcome, PartitionResult
 from servo.partitions import Daily, Hourly, Static
 from tests.integration.execution_support import Kitchen, kitchen, spark
 
@@ -93,18 +93,39 @@ def too_much(context) -> DataFrame:
 
 
 @asset(partitions=days, batch=True)
+def of_no_day(context) -> DataFrame:
+    return context.spark.sql("SELECT id, date_add(DATE'2024-12-31', int(id)) AS date FROM range(5)")
+
+
+@asset(partitions=days, batch=True)
 def undated(context) -> DataFrame:
     return context.spark.range(5)
 
 
+def test_what_nobody_asked_for_is_left_out(kitchen: Kitchen) -> None:
+    """A function that computes a whole day is asked for one region of it; or for some of the days that it reads."""
+    results = kitchen.run(too_much, MONTH[:3])
+    assert [result.outcome for result in results.values()] == [Outcome.SUCCEEDED] * 3
+    assert [result.staged.rows for result in results.values() if result.staged] == [1, 1, 1]
+    alone = kitchen.run(too_much, MONTH[1:2])["2025-01-02"]
+    assert alone.staged is not None
+    assert alone.staged.content_hash == _hash(results["2025-01-02"])
+
+
+def _hash(result: PartitionResult) -> str | None:
+    return None if result.staged is None else result.staged.content_hash
+
+
 def test_rows_outside_and_a_missing_dimension_are_refused_for_all(kitchen: Kitchen) -> None:
-    outside = kitchen.run(too_much, MONTH[:3])
-    for result in outside.values():
-        assert result.outcome is Outcome.FAILED
-        assert "asked for 3 partitions, and 2 of its 5 rows are outside of them, such as date=2025-01-04" in (
-            result.error or ""
-        )
-        assert not result.retryable
+    # In place of what was asked for, or of a day that there is none of.
+    for outside, asked, said in (
+        (kitchen.run(too_much, MONTH[3:7]), 4, "3 of its 5 rows are outside of them, such as date=2025-01-01"),
+        (kitchen.run(of_no_day, MONTH[:3]), 3, "2 of its 5 rows are outside of them, such as date=2024-12-31"),
+    ):
+        for result in outside.values():
+            assert result.outcome is Outcome.FAILED
+            assert f"asked for {asked} partitions, and {said}" in (result.error or "")
+            assert not result.retryable
     missing = kitchen.run(undated, MONTH[:2])["2025-01-01"]
     assert "its output has no column 'date' to split it by; it has id" in (missing.error or "")
     assert not kitchen.leftovers()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from servo.controllers.backfilling import BACKFILLS
 from servo.events import RecordedEvent, decode
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
 from servo.events.columns import Outcome
@@ -68,11 +69,10 @@ class BackfillLaws:
     def take(self, event: RecordedEvent) -> None:
         fact = decode(event)
         assert isinstance(fact, Fact)
+        by_itself = event.actor == BACKFILLS
         if self._to_request is not None:
             self._requested(self._to_request, fact)
             self._to_request = None
-        if not isinstance(fact, BackfillStateChanged | RunCancelRequested):
-            assert not self._to_cancel, "cancelled, and its runs go on"
         match fact:
             case BackfillCreated():
                 self._created(fact)
@@ -83,6 +83,8 @@ class BackfillLaws:
             case RunRequested():
                 assert fact.source.kind != "backfill" or fact.run_id in self._of_runs, "a run of no chunk"
             case RunCancelRequested():
+                # The runs that were known are stopped with it; others, by whoever decides next.
+                self.seen["planned just before it was cancelled"] += fact.run_id in self._to_cancel and by_itself
                 self.cancelled.add(fact.run_id)
                 self._to_cancel.discard(fact.run_id)
             case TaskFinished() if fact.run_id in self._of_runs:
@@ -140,12 +142,14 @@ class BackfillLaws:
     def _require_upstreams(self, job: Job) -> None:
         for upstream in job.fact.upstreams:
             other = self.jobs[upstream.backfill_id]
-            assert other.state in ("SUCCEEDED", "FAILED"), f"it did not wait for {upstream.asset_key}"
+            assert other.state in OVER, f"it did not wait for {upstream.asset_key}"
             assert other.all_made >= other.all_keys, f"it began without all of {upstream.asset_key}"
             self.seen["unblocked by a retry"] += other.state == "FAILED"
+            self.seen["unblocked by a retry of what was cancelled"] += other.state == "CANCELLED"
 
     def _ended(self, fact: RunFinished) -> None:
         job = self._of_runs[fact.run_id]
+        self._to_cancel.discard(fact.run_id)
         keys, outcomes = job.active.pop(fact.run_id), self._outcomes[fact.run_id]
         made = {key for key in keys if outcomes.get(key) is Outcome.SUCCEEDED}
         if fact.outcome is Outcome.SUCCEEDED:
@@ -178,6 +182,7 @@ class BackfillLaws:
     # ── at the end ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def check_the_end(self) -> None:
+        assert not self._to_cancel, "cancelled, and a run of it was neither asked to stop nor ended"
         for job in self.jobs.values():
             assert job.state in OVER, f"{job.fact.name} is {job.state} for ever"
             assert not job.active, "a run of it never ended"

@@ -10,13 +10,13 @@ from servo.controllers.backfilling import cancelled, paused, resumed
 from servo.errors import BackfillConflict, Conflict
 from servo.events.automation import BackfillCreated
 from servo.events.fact import Fact
-from servo.ledger import Condition
 from servo.partitions import PartitionSet
 from servo.planning.propagation import propagate
+from servo.runtime.backfill_facts import retry_fact
 from tests.simulation.ground import Actor, Ground
 from tests.simulation.projects import random_targets
-from tests.simulation.repairs import failed_partitions
-from tests.support.backfill_stories import retry_fact, tree_facts
+from tests.simulation.repairs import missing_partitions
+from tests.support.backfill_stories import tree_facts
 
 
 class Operators(Actor):
@@ -73,7 +73,7 @@ class Operators(Actor):
             targets,
             lambda _: world.mint.next(),
             chunk_size=random.choice([1, 1, 2, 3]),
-            max_concurrent_runs=random.randint(1, 3),
+            concurrency=random.randint(1, 3),
             priority=random.choice([0, 0, 5]),
             newest_first=random.random() < 0.3,
         )
@@ -111,7 +111,7 @@ class Operators(Actor):
             self._free(lost[0], tree)
         elif self.to_pause and chance < 0.25:
             self.to_pause -= self._steer("paused", tree)
-        elif self.to_cancel and chance < 0.3:
+        elif self.to_cancel and chance < (0.6 if any(map(_has_a_place, tree)) else 0.3):
             self.to_cancel -= self._steer("cancelled", tree)
         elif job.over and chance < (0.8 if job.state is BackfillState.CANCELLED else 0.4):
             self._retry(job)
@@ -124,18 +124,18 @@ class Operators(Actor):
             self.world.seen["retry of a retry"] += 1
 
     def _steer(self, what: str, tree: Sequence[Backfill]) -> bool:
-        """Do something to a backfill or to a tree, unless it goes on meanwhile: then one must look again."""
+        """Do something to a backfill or to a tree, unless one has changed meanwhile: then one must look again."""
         board = self.backfills
-        condition = Condition(position=board.position, subjects=frozenset(job.id for job in tree))
         try:
             facts: list[Fact] = {
                 "paused": lambda: paused([*tree]),
                 "resumed": lambda: resumed(board, [*tree]),
                 "cancelled": lambda: cancelled([*tree], "no longer wanted"),
             }[what]()
-            if self.random.random() < 0.5:
+            # Most interesting when a chunk is about to be planned.
+            if self.random.random() < (0.9 if any(map(_has_a_place, tree)) else 0.5):
                 self.world.interrupt()
-            self.world.append(facts, "alice", condition)
+            self.world.append(facts, "alice")
         except BackfillConflict:
             self.world.seen[f"cannot be {what}"] += 1
         except Conflict:
@@ -148,14 +148,38 @@ class Operators(Actor):
     def _retry(self, job: Backfill) -> bool:
         if not self.to_retry or job.state not in (BackfillState.FAILED, BackfillState.CANCELLED):
             return False
-        failed = failed_partitions(self.world.history(), job)
-        if not failed:
+        board = self.backfills
+        if board.has_succeeded(job.id) or any(not retry.over for retry in board.retries(job)):
             return False
-        tree = self.backfills.tree(job.root)
-        waited_for = any(upstream.backfill_id == job.id for one in tree for upstream in one.fact.upstreams)
-        fact = retry_fact(job, failed, self.world.mint.next(), waited_for=waited_for)
+        whole = job.state is BackfillState.CANCELLED and board.is_waited_for(job)
+        if whole and job.active:
+            return False
+        wanted = missing_partitions(self.world.history(), job, whole=whole)
+        if not wanted:
+            return False
+        backfill_id = self.world.mint.next()
+        fact = retry_fact(
+            job,
+            job.fact.asset_selection[0],
+            wanted,
+            backfill_id=backfill_id,
+            name=backfill_id,
+            request_id=backfill_id,
+            fingerprint=job.id,
+            waits=not board.may_start(job),
+            paused=board.is_paused(job.root),
+        )
         self.to_retry -= 1
         self.asked.append([fact])
         self.world.append([fact], "alice")
         self.world.seen[f"retry of {job.state}"] += 1
-        return job.state is BackfillState.FAILED
+        self.world.seen["retry of all that was cancelled"] += whole
+        self.world.seen["retry while all is paused"] += fact.state == "PAUSED"
+        self.world.seen["retry that waits"] += bool(fact.upstreams)
+        return whole or job.state is BackfillState.FAILED
+
+
+def _has_a_place(job: Backfill) -> bool:
+    """Whether its next chunk may be planned at once."""
+    free = len(job.active) < job.fact.max_concurrent_runs
+    return job.state is BackfillState.RUNNING and free and job.next_chunk < job.chunks

@@ -12,12 +12,13 @@ from servo.events.model import MaterializationPublished, RunFinished, TaskFinish
 from servo.partitions import PartitionSet
 
 
-def failed_partitions(events: Iterable[RecordedEvent], job: Backfill) -> PartitionSet:
-    """What its runs were to make and did not; where it was cancelled, not what was stopped or never tried."""
+def missing_partitions(events: Iterable[RecordedEvent], job: Backfill, *, whole: bool) -> PartitionSet:
+    """What its runs were to make and did not; where it was cancelled, what was stopped or never tried if `whole`."""
     definition = job.partitions.partitions
     planned: dict[str, PartitionSet] = {}
-    wanted, made = definition.empty(), definition.empty()
-    bad = {Outcome.FAILED} if job.state is BackfillState.CANCELLED else {Outcome.FAILED, Outcome.CANCELLED}
+    wanted, made = job.unplanned if whole else definition.empty(), definition.empty()
+    stopped_too = whole or job.state is not BackfillState.CANCELLED
+    bad = {Outcome.FAILED, Outcome.CANCELLED} if stopped_too else {Outcome.FAILED}
     for event in events:
         fact = decode(event)
         match fact:

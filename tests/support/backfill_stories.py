@@ -6,10 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from servo.controllers.backfill_board import Backfills
-from servo.controllers.backfill_states import Backfill, BackfillState
+from servo.controllers.backfill_states import Backfill
 from servo.controllers.backfilling import cancelled, decide, paused, resumed
 from servo.events import Proposal, RecordedEvent
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
@@ -18,10 +16,12 @@ from servo.events.definitions import Source, Upstream
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunStarted, TaskFinished
 from servo.ledger import Condition, MemoryLedger
-from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
+from servo.planning.chunking import chunk_count
 from servo.planning.propagation import Job
 from servo.planning.selectors import described
+from servo.runtime.backfill_facts import created_facts, retry_fact
+from servo.runtime.backfill_planning import BackfillJob, BackfillPlan, BackfillRequest
 from tests.support.recording import WORKSPACE, at, mint
 
 COUNTED = [
@@ -35,6 +35,7 @@ COUNTED = [
     "active",
     "succeeded",
     "failed",
+    "cancelled",
     "chunks_failed",
 ]
 
@@ -44,68 +45,44 @@ def run_id_of(run_key: str) -> str:
 
 
 def tree_facts(
-    known: Catalog, jobs: Sequence[Job], targets: Iterable[str], identify: Callable[[str], str], **more: Any
+    known: Catalog,
+    jobs: Sequence[Job],
+    targets: Iterable[str],
+    identify: Callable[[str], str],
+    *,
+    chunk_size: int,
+    **more: Any,
 ) -> list[BackfillCreated]:
-    """The facts of one request: the root first, then the others, as the runtime writes them."""
-    asked = [key for key in known.graph.specs if key in set(targets)]
-    alone = asked[0] if len(asked) == 1 else None
-    root = identify(alone or "several")
-    ids = {job.asset_key: root if job.asset_key == alone else identify(job.asset_key) for job in jobs}
-    facts = [
-        BackfillCreated(
-            backfill_id=ids[job.asset_key],
-            name=ids[job.asset_key],
-            asset_selection=[job.asset_key],
-            asset_id=known.asset_id(job.asset_key),
-            selector=described(job.partitions),
-            definition=job.partitions.partitions.to_json(),
-            total_partitions=job.partitions.count,
-            client_request_id=ids[job.asset_key],
-            parent_backfill_id=None if job.asset_key == alone else root,
-            root_backfill_id=None if job.asset_key == alone else root,
-            upstreams=[Upstream(backfill_id=ids[key], asset_key=key) for key in job.waits_for],
+    """The facts of one request, as the runtime writes them: the root first, then the others."""
+    chosen = set(targets)
+    asked = BackfillRequest(
+        assets=tuple(key for key in known.graph.specs if key in chosen), chunk_size=chunk_size, **more
+    )
+    planned = tuple(
+        BackfillJob(
+            asset_key=job.asset_key,
             role=job.role,
             level=job.level,
             distance=job.distance,
-            state=(BackfillState.WAITING_UPSTREAM if job.waits_for else BackfillState.PENDING).value,
-            warnings=list(job.warnings),
-            **more,
+            waits_for=tuple(job.waits_for),
+            partitions=job.partitions,
+            chunk_size=chunk_size,
+            chunks=chunk_count(job.partitions.count, chunk_size),
+            first_chunk=job.partitions,
+            warnings=tuple(job.warnings),
         )
         for job in jobs
-    ]
-    if alone is None:
-        facts.append(
-            BackfillCreated(
-                backfill_id=root,
-                name=root,
-                asset_selection=asked,
-                selector={},
-                total_partitions=0,
-                client_request_id=root,
-                upstreams=[Upstream(backfill_id=ids[job.asset_key], asset_key=job.asset_key) for job in jobs],
-                state=BackfillState.WAITING_UPSTREAM.value,
-                **more,
-            )
-        )
-    return sorted(facts, key=lambda fact: fact.backfill_id != root)
-
-
-def retry_fact(job: Backfill, failed: PartitionSet, backfill_id: str, *, waited_for: bool) -> BackfillCreated:
-    """A new backfill of what failed in another, as the runtime writes it."""
-    return msgspec.structs.replace(
-        job.fact,
-        backfill_id=backfill_id,
-        name=backfill_id,
-        selector=described(failed),
-        total_partitions=failed.count,
-        client_request_id=None,
-        retry_request_id=backfill_id,
-        parent_backfill_id=job.id,
-        root_backfill_id=job.fact.root_backfill_id or (job.id if waited_for else None),
-        upstreams=[],
-        state=BackfillState.PENDING.value,
-        warnings=[],
     )
+    plan = BackfillPlan(
+        jobs=planned,
+        targets=asked.assets,
+        partitions=sum(job.partitions.count for job in planned),
+        chunks=sum(job.chunks for job in planned),
+    )
+    ids = {key: identify(key) for key in [*(job.asset_key for job in jobs), "several"]}
+    minted = iter(ids.values())
+    alone = asked.assets[0] if len(asked.assets) == 1 else "several"
+    return created_facts(known, asked, plan, ids[alone], lambda: next(minted))
 
 
 def numbers(job: Backfill) -> dict[str, Any]:
@@ -170,7 +147,10 @@ class BackfillStory:
     def retried(self, name: str, of: str, failed: str) -> Backfill:
         job = self.job(of)
         some = job.partitions.partitions.parse_set(failed, self.now)
-        self.happens(retry_fact(job, some, name, waited_for=True), actor="alice")
+        asset = job.fact.asset_selection[0]
+        waits, stopped = not self.board.may_start(job), self.board.is_paused(job.root)
+        named = {"backfill_id": name, "name": name, "request_id": name, "fingerprint": name}
+        self.happens(retry_fact(job, asset, some, waits=waits, paused=stopped, **named), actor="alice")
         return self.job(name)
 
     def decides(self, known: Catalog | None = None) -> list[Fact]:

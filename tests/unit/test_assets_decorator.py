@@ -8,10 +8,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from servo import Approval, Daily, Dep, Retry, RunRequest, Schedule, Static, asset, check, mapping, sensor
 from servo.assets.checks import Check, literal, value_of
+from servo.assets.loading import load
 from servo.assets.spec import Dependency, collecting
 from servo.errors import InvalidDefinition, InvalidInput
 
@@ -107,6 +109,55 @@ def test_dependencies() -> None:
         ("raw/events", "e", None),
         ("gate", None, None),
     ]
+
+
+class Place(msgspec.Struct):
+    root: Path
+    definitions: str | None = None
+    namespace: str = "shop"
+
+
+TWINS = """
+from servo import asset
+
+@asset(key="web/orders")
+def web(): ...
+
+@asset(key="store/orders")
+def store(): ...
+
+"""
+
+
+def test_upstreams_of_one_name_in_two_namespaces_are_both_there(tmp_path: Path) -> None:
+    told = '@asset(deps=["web/orders", "store/orders"])\ndef totals(): ...\n'
+    (tmp_path / "definitions.py").write_text(TWINS + told)
+    assert load(Place(tmp_path)).graph.upstream("shop/totals") == ("web/orders", "store/orders")
+    named = '@asset(deps={"web_orders": "web/orders", "orders": "store/orders"})\ndef totals(orders, web_orders): ...\n'
+    (tmp_path / "definitions.py").write_text(TWINS + named)
+    assert load(Place(tmp_path)).graph.upstream("shop/totals") == ("store/orders", "web/orders")
+
+
+def test_a_parameter_that_may_be_either_of_two_is_refused(tmp_path: Path) -> None:
+    told = '@asset(deps=["web/orders", "store/orders"])\ndef totals(orders): ...\n'
+    (tmp_path / "definitions.py").write_text(TWINS + told)
+    with pytest.raises(InvalidDefinition) as refused:
+        load(Place(tmp_path))
+    said = str(refused.value)
+    assert "asset totals: the parameter orders may be web/orders or store/orders" in said
+    assert 'deps={"web_orders": "web/orders", "store_orders": "store/orders"}' in said
+    assert "\n" not in said
+
+
+def test_an_upstream_that_is_named_twice_alike_is_one() -> None:
+    def reads(orders): ...
+
+    def gated(): ...
+
+    assert dependencies(["orders", "orders"], reads) == [("orders", "orders", None)]
+    assert dependencies(["gate", "gate"], gated) == [("gate", None, None)]
+    with pytest.raises(InvalidDefinition, match="orders is in deps= with several mappings"):
+        dependencies([Dep("orders", mapping.Offset(-1)), Dep("orders", mapping.Offset(-2))], reads)
 
 
 def test_a_default_is_a_value_and_no_upstream() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from servo.controllers.backfill_states import BackfillState
 from servo.controllers.backfilling import cancelled, paused, resumed
-from servo.errors import BackfillConflict
+from servo.errors import BackfillConflict, IdempotencyMismatch
 from servo.events.automation import BackfillCreated, BackfillStateChanged
 from servo.events.columns import Outcome
 from servo.events.definitions import Upstream
@@ -160,6 +160,25 @@ def test_runs_that_nobody_asked_to_stop_are_asked_by_whoever_decides() -> None:
     assert told.decides() == []
 
 
+def test_a_run_that_was_planned_while_somebody_cancelled_is_stopped_by_whoever_decides() -> None:
+    told = story()
+    told.created("b", "raw", JANUARY)
+    facts = cancelled([told.job("b")], "enough")
+    before = told.board.position
+    told.decides()
+    # The state has moved on meanwhile, so whoever cancels has to look again …
+    with pytest.raises(IdempotencyMismatch):
+        told.happens(*facts)
+    told.board.take(told.ledger.read(before))
+    told.ends("b", 0)
+    facts = cancelled([told.job("b")], "enough")
+    told.decides()
+    told.happens(*facts)  # … but a chunk is no obstacle
+    [stopped] = told.decides()
+    assert isinstance(stopped, RunCancelRequested)
+    assert (stopped.run_id, stopped.reason) == (run_id_of("backfill:b:chunk:2"), "enough")
+
+
 def test_a_tree_is_cancelled_whole_and_what_has_ended_stays() -> None:
     told = story()
     chain(told, size=31)
@@ -176,7 +195,7 @@ def test_what_is_paused_can_be_cancelled() -> None:
     told.created("b", "raw", JANUARY)
     told.pauses("b")
     told.cancels("b")
-    assert told.shown("b") == "CANCELLED"
+    assert (told.shown("b"), told.job("b").resumed) == ("CANCELLED", False)
 
 
 # ── refused ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from servo.controllers.backfill_states import BackfillState
+from servo.events.columns import Outcome
 from servo.partitions import Daily
 from servo.planning.propagation import propagate
 from tests.support.backfill_stories import (
@@ -120,8 +121,8 @@ def test_a_second_retry_of_the_first_job_unblocks_too() -> None:
     told.ends("raw", 0, lost=1)
     told.decides()
     told.retried("one", of="raw", failed="2024-01-31")
-    told.cancels("one")
-    assert [one.id for one in told.board.blockers(told.job("orders"))] == ["one"]
+    told.cancels("one")  # as if nobody had tried
+    assert [one.id for one in told.board.blockers(told.job("orders"))] == ["raw"]
     told.retried("two", of="raw", failed="2024-01-31")
     told.goes_well("two", "clean", "orders")
 
@@ -144,7 +145,22 @@ def test_a_retry_of_less_than_what_is_missing_does_not_unblock() -> None:
     assert told.board.has_succeeded("raw")
 
 
-def test_a_cancelled_upstream_blocks_whatever_is_retried_of_it() -> None:
+def test_a_retry_of_a_cancelled_retry_unblocks() -> None:
+    told = story()
+    chain(told, size=31)
+    told.decides()
+    told.ends("raw", 0, lost=1)
+    told.decides()
+    told.retried("one", of="raw", failed="2024-01-31")
+    told.cancels("one")
+    assert told.board.is_waited_for(told.job("one"))
+    told.retried("two", of="one", failed="2024-01-31")
+    assert told.board.blockers(told.job("orders")) == []
+    assert [one.id for one in told.board.retries(told.job("raw"))] == ["one", "two"]
+    told.goes_well("two", "clean", "orders")
+
+
+def test_a_cancelled_upstream_blocks_until_all_that_it_did_not_make_is_made() -> None:
     told = story()
     chain(told)
     told.decides()
@@ -155,6 +171,66 @@ def test_a_cancelled_upstream_blocks_whatever_is_retried_of_it() -> None:
     told.goes_well("part")
     assert told.shown("orders") == "BLOCKED_UPSTREAM_FAILED"
     assert [one.id for one in told.board.blockers(told.job("orders"))] == ["raw"]
+    assert told.board.is_waited_for(told.job("raw"))
+    told.ends("raw", 1, lost=10, outcome=Outcome.CANCELLED)
+    told.retried("whole", of="raw", failed="2024-01-10..2024-01-31")
+    assert told.shown("orders") == "WAITING_UPSTREAM"
+    told.goes_well("whole")
+    assert not told.board.is_waited_for(told.job("raw"))
+    told.goes_well("clean", "orders")
+
+
+def test_nobody_waits_for_what_was_cancelled_with_its_tree() -> None:
+    told = story()
+    chain(told)
+    told.decides()
+    told.cancels("orders", "raw", "clean")
+    assert not any(told.board.is_waited_for(job) for job in told.board.jobs.values())
+
+
+def test_a_retry_of_what_was_cancelled_before_it_began_waits_as_that_did() -> None:
+    told = story()
+    chain(told, size=31)
+    told.decides()
+    told.cancels("clean")
+    told.retried("clean-retry", of="clean", failed=JANUARY)
+    assert (told.shown("clean-retry"), told.shown("orders")) == ("WAITING_UPSTREAM", "WAITING_UPSTREAM")
+    assert told.decides() == []
+    told.ends("raw", 0, lost=1)
+    told.decides()
+    for name in ("clean-retry", "orders"):
+        assert [one.id for one in told.board.blockers(told.job(name))] == ["raw"]
+    told.retried("raw-retry", of="raw", failed="2024-01-31")
+    told.goes_well("raw-retry", "clean-retry", "orders")
+
+
+def test_a_retry_in_a_paused_tree_starts_nothing() -> None:
+    told = story()
+    chain(told, size=31)
+    told.decides()
+    told.ends("raw", 0, lost=1)
+    told.decides()
+    told.pauses("clean", "orders")
+    told.retried("again", of="raw", failed="2024-01-31")
+    assert told.shown("again") == "PAUSED"
+    assert told.decides() == []
+    told.resumes("clean", "orders", "again")
+    assert told.shown("again") == "RESUMING"
+    told.goes_well("again", "clean", "orders")
+
+
+def test_a_tree_whose_root_has_ended_is_paused_when_all_that_goes_on_is() -> None:
+    told = story()
+    told.created("raw", "raw", "2024-01-01")
+    told.created("clean", "clean", "2024-01-01", after=["raw"], root_backfill_id="raw")
+    told.decides()
+    told.ends("raw", 0, lost=1)
+    told.decides()
+    assert not told.board.is_paused("raw")
+    told.pauses("clean")
+    assert told.board.is_paused("raw")
+    told.cancels("clean")
+    assert not told.board.is_paused("raw")
 
 
 def test_what_blocks_is_found_quickly_through_many_diamonds() -> None:

@@ -134,6 +134,37 @@ def test_what_failed_is_first_until_it_is_repaired() -> None:
     ]
 
 
+def failures(backfill_id: str, count: int) -> list[BackfillFailure]:
+    return [
+        BackfillFailure(
+            backfill_id=backfill_id,
+            asset_key="shop/a",
+            chunk_index=index,
+            run_id=f"run_{index}",
+            failed=1,
+            state="FAILED",
+            reason=None,
+        )
+        for index in range(count)
+    ]
+
+
+def test_failures_that_are_not_shown_are_counted() -> None:
+    """Of many the tree has the first alone: the jobs know how many there are."""
+    lost = job("a", state="FAILED", failed=50, chunks={"FAILED": 48, "CANCELLED": 2, "SUCCEEDED": 7})
+    other = job("b", state="FAILED", failed=3, chunks={"FAILED": 3})
+    said = drawn(tree(lost, other, failures=failures("id-a", 20)))
+    assert [line for line in said if "more" in line] == ["  and 43 more chunks: servo backfill chunks a"]  # of 10 shown
+    few = job("a", state="FAILED", failed=11, chunks={"FAILED": 11})
+    said = drawn(tree(few, failures=failures("id-a", 11)))
+    assert [line for line in said if "more" in line] == ["  and 1 more chunk: servo backfill chunks a"]
+    assert not [line for line in drawn(tree(few, failures=failures("id-a", 10))) if "see --json" in line]
+    again = job("again", 1, state="SUCCEEDED", retry_of=lost.backfill_id, partitions=50)
+    said = drawn(tree(lost, again, failures=failures("id-a", 20)))
+    assert said[1] == "50 chunks failed, and a retry has made the rest since"
+    assert not [line for line in said if "more" in line]
+
+
 def test_remarks_come_last_and_all_fits() -> None:
     long = job("a_rather_long_name", edited="its partitions were defined otherwise since", warnings=["all are taken"])
     said = drawn(tree(long, job("short", warnings=["all are taken"])), columns=60)

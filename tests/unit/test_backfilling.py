@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
+from zlib import compress
+
 import msgspec
 import pytest
 
 from servo.controllers.backfill_states import BackfillState
 from servo.controllers.backfilling import BACKFILLS, decide
-from servo.errors import AppendConflict
+from servo.errors import AppendConflict, InvalidPartition
 from servo.events.automation import BackfillChunkPlanned, BackfillStateChanged
 from servo.events.columns import Outcome
 from servo.events.model import RunRequested
 from servo.ids import request_fingerprint
 from servo.ledger import Condition
-from servo.partitions import Daily, PartitionSet, Static
+from servo.partitions import Daily, Dynamic, Partitions, PartitionSet, Static
+from servo.partitions.definitions import Dimension
+from servo.planning.selectors import selected
 from tests.support.backfill_stories import (
     BackfillStory,
     chunks_of,
@@ -178,11 +183,33 @@ def test_one_that_cannot_be_read_fails_and_stops_nobody_else() -> None:
         fact, backfill_id="bad", name="bad", client_request_id="bad", selector={"every": "second"}, priority=9
     )
     worse = msgspec.structs.replace(fact, backfill_id="worse", name="worse", client_request_id="worse", definition=None)
-    told.happens(bad, worse)
+    torn = msgspec.structs.replace(
+        fact, backfill_id="torn", name="torn", client_request_id="torn", selector={"packed": "eJwrTi0="}
+    )
+    told.happens(bad, worse, torn)
     facts = told.decides()
-    assert [name for name, state in states_of(facts) if state == "FAILED"] == ["bad", "worse"]
+    assert [name for name, state in states_of(facts) if state == "FAILED"] == ["bad", "worse", "torn"]
     assert chunks_of(facts) == [("good", 0), ("good", 1)]
     assert told.job("bad").reason == "bad: a selector that does not say which partitions"
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [
+        "eJwrTi0=",  # torn off
+        "AAAA",  # not compressed
+        "no base64!",
+        "é",
+        7,
+        b64encode(compress(b"{")).decode(),
+        b64encode(compress(b"[1]")).decode(),
+        b64encode(compress(b'{"dimensions":["customer"],"parts":[7]}')).decode(),
+    ],
+)
+@pytest.mark.parametrize("dimension", [DAYS, Dynamic("customer", ["ann"])])
+def test_a_selector_that_was_packed_badly_is_refused_in_a_line(packed: object, dimension: Dimension) -> None:
+    with pytest.raises(InvalidPartition):
+        selected(Partitions.of(dimension).to_json(), {"packed": packed})
 
 
 # ── the end ──────────────────────────────────────────────────────────────────────────────────────────────────────

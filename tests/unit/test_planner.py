@@ -13,6 +13,7 @@ from servo.ids import request_fingerprint
 from servo.partitions import UNPARTITIONED, Daily, Monthly, Static
 from servo.partitions.mappings import All, Last, Lookback, Offset
 from servo.planning import PlanLimits, boundary, explain, make_plan, plan_fact, plan_of, require_inputs
+from servo.planning.planner import with_inputs
 from tests.support.catalogs import asset_id, catalog, spec
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
@@ -193,3 +194,38 @@ def test_a_request_for_nothing_or_for_what_is_not_deployed_is_refused() -> None:
         request(SHOP, {}, run_key="manual:1", run_id="run_1", source=MANUAL)
     with pytest.raises(AssetNotFound):
         request(SHOP, {"shop/x": JANUARY["shop/raw"]}, run_key="manual:1", run_id="run_1", source=MANUAL)
+
+
+def test_what_has_its_inputs_is_told_from_what_has_not() -> None:
+    wanted = {"shop/orders": days("orders", "2025-01-01..2025-01-10")}
+    have = {"shop/raw": days("raw", "2025-01-01..2025-01-10") - days("raw", "2025-01-03|2025-01-07")}
+    left, [without] = with_inputs(SHOP, wanted, have, NOW)
+    assert left["shop/orders"] == wanted["shop/orders"] - days("orders", "2025-01-03|2025-01-07")
+    assert without.partitions == days("orders", "2025-01-03|2025-01-07")
+    assert without.reasons == {
+        f"date=d:{day}": f"shop/orders reads shop/raw {day}, which is not there and not part of the run"
+        for day in ("2025-01-03", "2025-01-07")
+    }
+    assert not make_plan(SHOP, left, have, NOW).missing
+
+
+def test_whoever_reads_what_has_no_inputs_has_none_either() -> None:
+    wanted = {key: JANUARY[key] for key in ("shop/orders", "shop/revenue", "shop/report")}
+    have = {"shop/raw": days("raw", "2025-01-01..2025-01-30")}
+    left, without = with_inputs(SHOP, wanted, have, NOW)
+    assert {key: asked.count for key, asked in left.items()} == {"shop/orders": 30, "shop/revenue": 60}
+    assert [(one.asset_key, one.partitions.count) for one in without] == [
+        ("shop/orders", 1),
+        ("shop/revenue", 2),
+        ("shop/report", 1),
+    ]
+    assert with_inputs(SHOP, JANUARY, {}, NOW) == (JANUARY, ())
+
+
+def test_who_has_nothing_to_read_is_left_out() -> None:
+    known = catalog(spec("raw", Daily("date", start="2025-01-05")), spec("orders", DAYS, ["raw"]))
+    wanted = {"shop/orders": days("orders", "2025-01-04..2025-01-05")}
+    have = {"shop/raw": known.spec("shop/raw").partitions.parse_set("2025-01-05", NOW)}
+    left, [without] = with_inputs(known, wanted, have, NOW)
+    assert left["shop/orders"].describe() == "2025-01-05"
+    assert without.summary == "shop/orders 2025-01-04 has nothing to read in shop/raw"

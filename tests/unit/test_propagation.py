@@ -380,6 +380,45 @@ def test_both_ways_what_was_only_needed_is_not_spread() -> None:
     }
 
 
+def test_both_ways_what_a_target_changes_is_spread_though_another_target_reads_it() -> None:
+    known = catalog(spec("a", DAYS), spec("b", DAYS, ["a"]), spec("t", DAYS, ["b"]), spec("x", DAYS, ["b"]))
+    targets = some(known, a="2025-01-01", t="2025-02-01")
+    jobs = propagate(known, targets, NOW, upstream_depth=1, downstream=True)
+    assert {name: job.partitions.describe() for name, job in by_name(jobs).items()} == {
+        "a": "2025-01-01",
+        "b": "2025-01-01, 2025-02-01",
+        "t": "2025-01-01, 2025-02-01",
+        "x": "2025-01-01",  # of what t reads alone nothing follows
+    }
+    assert {name: (job.role, job.distance) for name, job in by_name(jobs).items()} == {
+        "a": ("target", 0),
+        "b": ("upstream", 1),
+        "t": ("target", 0),
+        "x": ("downstream", 2),
+    }
+
+
+def test_both_ways_what_others_need_of_a_target_besides_is_not_spread() -> None:
+    known = catalog(spec("b", DAYS), spec("t", DAYS, ["b"]), spec("x", DAYS, ["b"]))
+    targets = some(known, b="2025-01-01", t="2025-02-01")
+    jobs = by_name(propagate(known, targets, NOW, upstream_depth=1, downstream=True))
+    assert jobs["b"].partitions.describe() == "2025-01-01, 2025-02-01"
+    assert jobs["x"].partitions.describe() == "2025-01-01"
+
+
+def test_the_nearest_target_counts_also_where_it_is_upstream() -> None:
+    jobs = by_name(
+        propagate(
+            UNEQUAL,
+            some(UNEQUAL, left="2025-01-01", top="2025-02-01"),
+            NOW,
+            upstream_depth=UNLIMITED,
+            downstream=True,
+        )
+    )
+    assert {name: job.distance for name, job in jobs.items()} == {"raw": 1, "left": 0, "middle": 1, "top": 0}
+
+
 # ── several targets ──────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -255,13 +255,31 @@ def _tags(given: Any) -> dict[str, str]:
 
 def _dependencies(function: Callable[..., Any], given: Any) -> Iterator[Dependency]:
     """Those of the parameters in their order, then those without a DataFrame."""
-    declared = dict(_given(given))
+    declared: dict[str, list[Dependency]] = {}
+    for name, dependency in _given(given):
+        if dependency not in (same := declared.setdefault(name, [])):
+            same.append(dependency)
     for parameter in _parameters(function):
-        one = declared.pop(parameter.name, None)
-        if one is None and parameter.default is not parameter.empty:
+        named = declared.pop(parameter.name, [])
+        if not named and parameter.default is not parameter.empty:
             continue  # a value that the asset's author filled in, such as that of a loop's variable
-        yield msgspec.structs.replace(one or Dependency(upstream=parameter.name), parameter=parameter.name)
-    yield from declared.values()
+        one, *others = named or [Dependency(upstream=parameter.name)]
+        if others:
+            raise _ambiguous(parameter.name, named)
+        yield msgspec.structs.replace(one, parameter=parameter.name)
+    for rest in declared.values():
+        yield from rest
+
+
+def _ambiguous(parameter: str, named: list[Dependency]) -> InvalidInput:
+    upstreams = list(dict.fromkeys(one.upstream for one in named))
+    if len(upstreams) == 1:
+        return InvalidInput(f"{upstreams[0]} is in deps= with several mappings", hint="name it once, with one of them")
+    shown = ", ".join(f'"{upstream.replace("/", "_")}": "{upstream}"' for upstream in upstreams)
+    return InvalidInput(
+        f"the parameter {parameter} may be {' or '.join(upstreams)}",
+        hint=f"give each a parameter of its own: deps={{{shown}}}",
+    )
 
 
 def _parameters(function: Callable[..., Any]) -> Iterator[inspect.Parameter]:

@@ -72,7 +72,8 @@ def create(ctx: click.Context, *, asked: BackfillRequest, request_id: str | None
     """Compute partitions of assets in chunks, each of them a run, a few at the same time.
 
     `preview` shows it first. Whoever works here does it (`servo up`); with --wait and nobody there, a worker is started
-    here. Ctrl-C takes leave, and the backfill stays. With --wait it exits with 1 unless all was made.
+    here. Ctrl-C takes leave, and the backfill stays. With --wait it exits with 1 unless all was made. Two backfills of
+    the same partitions at the same time compute them twice.
 
     \b
     servo backfill create revenue --start 2025-01-01 --end 2025-01-31 --chunk-size 10
@@ -102,7 +103,8 @@ def create(ctx: click.Context, *, asked: BackfillRequest, request_id: str | None
 def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait: bool, as_json: bool) -> None:
     """Compute again exactly the partitions that failed in a backfill that has ended, as a new one.
 
-    Where others wait for that one they go on when the new one has succeeded; --wait waits for them too.
+    Where others wait for that one they go on when the new one has succeeded; --wait waits for them too. A chunk's run
+    that is retried by hand (`servo run retry`) does not count for the backfill.
     """
     from servo.runtime.backfills import Backfills
     from servo.runtime.embedded import require_workable

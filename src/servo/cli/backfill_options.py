@@ -52,9 +52,9 @@ _OPTIONS = [
         "--max-upstream-depth", type=int, metavar="N", help="So many levels up; 1 is direct, -1 as far as it goes."
     ),
     click.option("--include-downstream", is_flag=True, help="Then compute what is made from them."),
-    click.option("--only-missing", is_flag=True, help="Of what is up- or downstream, leave out what is current."),
+    click.option("--only-missing", is_flag=True, help="Of what is upstream, leave out what is current."),
     click.option("--priority", type=int, default=0, show_default=True, metavar="N", help="Higher goes first."),
-    click.option("--newest-first", is_flag=True, help="Begin with the last partitions."),
+    click.option("--newest-first", is_flag=True, help="Begin with the last partitions, as they are defined."),
     click.option("--name", metavar="NAME", help="What it is called; by default after the asset."),
 ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from servo.controllers.backfill_states import Backfill, BackfillState, Chunk, Shown
+from servo.controllers.backfill_states import GOING, Backfill, BackfillState, Chunk, Shown
 from servo.events import RecordedEvent, decode
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
 from servo.events.columns import Outcome
@@ -25,7 +25,10 @@ class Backfills:
         self.jobs: dict[str, Backfill] = {}
         self._keep_ended = keep_ended
         self._of_runs: dict[str, str] = {}  # backfills by the runs of their active chunks
-        self._over: set[str] = set()  # those that are not kept any more: whoever tells of one again tells nothing new
+        # Those that are not kept any more: whoever tells of one again tells nothing new. It grows with the trees that
+        # end while this process runs, by a short text for each of their jobs, whatever their size: people ask for
+        # backfills, and would not fill a memory with them in years.
+        self._over: set[str] = set()
         self._retries: dict[str, list[str]] = {}
         self._trees: dict[str, list[str]] = {}
 
@@ -83,9 +86,35 @@ class Backfills:
                 seen.add(other.id)
                 if other.over:
                     found.update((lost.id, lost) for lost in self._lost(other))
+                    # A retry of what was cancelled before it began may itself have to wait.
+                    waiting += (one for one in self.retries(other) if not one.over)
                 else:
                     waiting.append(other)
         return list(found.values())
+
+    def retries(self, job: Backfill) -> list[Backfill]:
+        """The retries of a job, and those of them, however far."""
+        found = [job]
+        for one in found:  # grows while it is walked through
+            found += (self.jobs[retry] for retry in self._retries.get(one.id, ()) if retry in self.jobs)
+        return found[1:]
+
+    def is_waited_for(self, job: Backfill) -> bool:
+        """Whether others cannot start without it, or without what it repairs."""
+        while job.is_retry and (repaired := self.jobs.get(job.fact.parent_backfill_id or "")) is not None:
+            job = repaired
+        if self.has_succeeded(job.id):
+            return False
+        waiting = (one for one in self.tree(job.root) if not one.over)
+        return any(upstream.backfill_id == job.id for one in waiting for upstream in one.fact.upstreams)
+
+    def is_paused(self, root: str) -> bool:
+        """Whether nothing new is to start in a tree: its root is paused, or has ended and all the others are."""
+        above = self.jobs.get(root)
+        if above is not None and not above.over:
+            return above.state is BackfillState.PAUSED
+        going_on = [job for job in self.tree(root) if not job.over]
+        return bool(going_on) and all(job.state is BackfillState.PAUSED for job in going_on)
 
     def shown(self, job: Backfill) -> str:
         """The state as people see it."""
@@ -99,15 +128,22 @@ class Backfills:
         return job.state
 
     def _lost(self, job: Backfill) -> list[Backfill]:
-        """A job that has ended without success, unless a retry of it goes on; of retries that failed, the last."""
-        lost = [self._lost(retry) if retry.over else [] for retry in self._repairs(job)]
+        """A job that has ended without success, unless a retry of it goes on; of retries that failed, the last.
+
+        A retry that was cancelled is as if nobody had tried.
+        """
+        lost = []
+        for retry in self._repairs(job):
+            left = self._lost(retry) if retry.over else []
+            if retry.state is not BackfillState.CANCELLED or left != [retry]:
+                lost.append(left)
         if not lost:
             return [job]
         return [] if any(not one for one in lost) else lost[-1]
 
     def _repairs(self, job: Backfill) -> list[Backfill]:
         """Retries that would give all that is missing: of a job that was cancelled or given up, more is than failed."""
-        if job.state is not BackfillState.FAILED:
+        if job.state not in (BackfillState.FAILED, BackfillState.CANCELLED):
             return []
         retries = [self.jobs[one] for one in self._retries.get(job.id, ()) if one in self.jobs]
         missing = job.fact.total_partitions - job.succeeded
@@ -138,7 +174,7 @@ class Backfills:
         job = self.jobs.get(fact.backfill_id)
         if job is None or fact.state_version != job.state_version + 1:
             return
-        job.resumed = job.state is BackfillState.PAUSED
+        job.resumed = job.state is BackfillState.PAUSED and fact.state in GOING
         job.state, job.state_version = BackfillState(fact.state), fact.state_version
         job.state_at, job.reason = event.occurred_at, fact.reason
         self._forget(job)

@@ -13,7 +13,7 @@ from servo.partitions.slices import Slices
 from servo.planning.chunking import chunk, chunk_count
 from servo.planning.selectors import selected
 
-__all__ = ["OVER", "Backfill", "BackfillState", "Chunk", "Shown"]
+__all__ = ["GOING", "OVER", "Backfill", "BackfillState", "Chunk", "Shown"]
 
 
 class BackfillState(StrEnum):
@@ -29,6 +29,8 @@ class BackfillState(StrEnum):
 
 
 OVER = frozenset({BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED})
+GOING = frozenset({BackfillState.PENDING, BackfillState.RUNNING})
+"""Those in which the next chunk may be planned at once."""
 
 
 class Shown(StrEnum):

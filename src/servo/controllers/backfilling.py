@@ -31,6 +31,8 @@ def decide(board: Backfills, catalog: Catalog, now: datetime, run_id_of: Callabl
     for job in [*board.open, *(job for job in board.jobs.values() if job.state is BackfillState.CANCELLED)]:
         facts = tuple(_facts(board, job, catalog, run_id_of))
         if facts:
+            # On condition that nothing happened to this backfill: so a loop that has not seen yet that it was paused
+            # or cancelled plans nothing any more, though whoever did that did not wait for anybody.
             yield Decision(facts=facts, position=board.position, subjects=frozenset({job.id}), actor=BACKFILLS, at=now)
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from servo.controllers.remaining import planned
-from servo.controllers.states import RunState
+from servo.controllers.states import RunState, TaskState
 from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import Source
 from servo.events.model import RunRequested
 from servo.ids import request_fingerprint
-from servo.partitions import PartitionSet
+from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
+from servo.planning.left_out import LeftOut, apart, no_longer_there
 
 
 def request(
@@ -44,9 +44,29 @@ def request(
 
 
 def requested(run: RunState, catalog: Catalog) -> dict[str, PartitionSet]:
-    """What a run was asked to compute, in terms of the definitions of today."""
+    """What a run was asked to compute, as far as the definitions of today still have it."""
+    return {key: kept for key, (kept, _) in _asked(run, catalog).items() if kept}
+
+
+def gone(run: RunState, catalog: Catalog) -> tuple[LeftOut, ...]:
+    """What a run was asked to compute and the definitions of today no longer have."""
+    return tuple(no_longer_there(key, lost) for key, (_, lost) in _asked(run, catalog).items() if lost)
+
+
+def require_some(run: RunState, catalog: Catalog) -> dict[str, PartitionSet]:
+    """What is still there of what a run was asked to compute, or an error that says that nothing is."""
+    left = requested(run, catalog)
+    if not left:
+        lost = "; ".join(one.summary for one in gone(run, catalog))
+        raise InvalidSelection(
+            f"nothing to run: {lost or 'no partition is selected'}", hint="ask for partitions that are defined today"
+        )
+    return left
+
+
+def _asked(run: RunState, catalog: Catalog) -> dict[str, tuple[PartitionSet, PartitionSet]]:
     asked = run.partitions or {}
-    return {key: PartitionSet.from_json(catalog.spec(key).partitions, asked[key]) for key in run.asset_selection}
+    return {key: apart(catalog.spec(key).partitions, asked[key]) for key in run.asset_selection}
 
 
 def retry_selection(
@@ -60,15 +80,16 @@ def retry_selection(
 
     What failed, was skipped or was cancelled is what did not succeed. A run that was never planned gave nothing.
     """
-    wanted = requested(run, catalog) if not run.tasks else {}
+    wanted = require_some(run, catalog) if not run.tasks else {}
     for task in run.tasks.values():
-        asked = planned(task, catalog)
+        asked = _still_there(task, catalog)
         if asked is None:
             raise InvalidInput(
                 f"{task.asset_key} is no longer defined as it was when {run.run_id} was planned",
                 hint="request a new run for its partitions of today",
             )
-        left = asked if everything or not task.succeeded else asked - asked.partitions.set_of(task.succeeded)
+        made = () if everything else (key for key in map(PartitionKey.parse, task.succeeded) if key in asked)
+        left = asked - asked.partitions.set_of(made)
         if left:
             wanted[task.asset_key] = wanted[task.asset_key] | left if task.asset_key in wanted else left
     if subset is not None:
@@ -76,6 +97,21 @@ def retry_selection(
     if not wanted:
         raise InvalidSelection(
             f"{run.run_id} left nothing to try again" + ("" if subset is None else " among these partitions"),
-            hint="everything it was asked for succeeded; `--all` runs it anew" if subset is None else None,
+            hint=_instead(run) if subset is None else None,
         )
     return wanted
+
+
+def _still_there(task: TaskState, catalog: Catalog) -> PartitionSet | None:
+    """The partitions of a task that its asset has today; None where it is not partitioned like that any more."""
+    spec = catalog.graph.specs.get(task.asset_key)
+    try:
+        return None if spec is None else apart(spec.partitions, task.partitions)[0]
+    except InvalidInput:
+        return None
+
+
+def _instead(run: RunState) -> str:
+    if all(task.complete for task in run.tasks.values()):
+        return "everything it was asked for succeeded; `--all` runs it anew"
+    return "what did not succeed is no longer defined"

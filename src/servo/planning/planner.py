@@ -11,6 +11,7 @@ from servo.partitions import PartitionSet
 from servo.partitions.mappings import ByDimension, Custom, Last, Lookback, Offset
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
+from servo.planning.left_out import LeftOut
 from servo.planning.stages import MissingInput, Plan, TaskPlan, staged
 
 Wanted = Mapping[str, PartitionSet]
@@ -51,6 +52,24 @@ def boundary(catalog: Catalog, wanted: Wanted, now: datetime) -> dict[str, Parti
 def unmet(catalog: Catalog, wanted: Wanted, have: Wanted, now: datetime) -> tuple[MissingInput, ...]:
     """What would be read that is neither computed nor there. `have`: of the `boundary`, what is there."""
     return tuple(missing for read in _reads(catalog, wanted, now) for missing in _missing(read, wanted, have, now))
+
+
+def with_inputs(
+    catalog: Catalog, wanted: Wanted, have: Wanted, now: datetime
+) -> tuple[dict[str, PartitionSet], tuple[LeftOut, ...]]:
+    """Of what is wanted, what can be made with what is there, and what cannot, since it has not all that it reads."""
+    left = {key: asked for key, asked in wanted.items() if asked}
+    found: list[MissingInput] = []
+    # Who reads what is left out has to be left out as well: again until nobody is.
+    while missing := unmet(catalog, left, have, now):
+        before = sum(asked.count for asked in left.values())
+        for one in missing:
+            left[one.needed_by] = left[one.needed_by] - one.needed_for
+        left = {key: asked for key, asked in left.items() if asked}
+        if sum(asked.count for asked in left.values()) == before:
+            return {}, ()  # nobody reads what is missing, so the mapping contradicts itself
+        found += missing
+    return left, tuple(_left_out(catalog, key, found, now) for key in dict.fromkeys(one.needed_by for one in found))
 
 
 def make_plan(
@@ -106,6 +125,30 @@ def _missing(read: _Read, wanted: Wanted, have: Wanted, now: datetime) -> Iterat
     if idle:
         nothing = read.needed.partitions.empty()
         yield MissingInput(asset_key=read.upstream, partitions=nothing, needed_by=read.by, needed_for=idle)
+
+
+def _left_out(catalog: Catalog, asset_key: str, missing: Sequence[MissingInput], now: datetime) -> LeftOut:
+    """The partitions of an asset that have not all that they read, each with what it is that they have not."""
+    first, *others = [one for one in missing if one.needed_by == asset_key]
+    partitions = first.needed_for
+    reasons = dict(_one_by_one(catalog, first, now))
+    for other in others:
+        partitions = partitions | other.needed_for
+        reasons = {**dict(_one_by_one(catalog, other, now)), **reasons}
+    more = f", and {len(others)} more like it" if others else ""
+    summary = first.sentence() + more
+    return LeftOut(asset_key=asset_key, partitions=partitions, label="unread", summary=summary, reasons=reasons)
+
+
+def _one_by_one(catalog: Catalog, missing: MissingInput, now: datetime) -> Iterator[tuple[str, str]]:
+    mapping = catalog.graph.mapping(missing.asset_key, missing.needed_by)
+    asked = missing.needed_for.partitions
+    for key in missing.needed_for:
+        alone = asked.set_of([key])
+        reads = missing.partitions
+        if reads and not isinstance(mapping, Custom):  # anybody's code is not asked once for every partition
+            reads = mapping.upstream(alone, reads.partitions, now) & reads
+        yield str(key), msgspec.structs.replace(missing, partitions=reads, needed_for=alone).sentence()
 
 
 def may_read_nothing(mapping: PartitionMapping) -> bool:

@@ -1,8 +1,11 @@
 """From the partitions that are asked for to all that must be computed with them, asset by asset. Pure.
 
 Upstream propagation goes from the readers to what they read, each asset once with everything that any of its readers
-needs; downstream propagation the other way. Every job waits for the jobs of the assets that it reads, so the order is
-that of the longest path, and what does not depend on each other may run at the same time.
+needs; downstream propagation the other way, from what was asked for alone: what is only computed since somebody reads
+it changes others too, but nobody asked for those.
+
+Every job waits for the jobs of the assets that it reads, so the order is that of the longest path, and what does not
+depend on each other may run at the same time.
 """
 
 from __future__ import annotations
@@ -77,7 +80,8 @@ class _Spread:
         current: Callable[[str], PartitionSet] | None,
     ) -> None:
         self._catalog, self._now, self._current = catalog, now, current
-        self._wanted: dict[str, PartitionSet] = {key: some for key, some in targets.items() if some}
+        self._targets: dict[str, PartitionSet] = {key: some for key, some in targets.items() if some}
+        self._wanted = dict(self._targets)
         self._roles: dict[str, Role] = dict.fromkeys(self._wanted, "target")
         self._distances = dict.fromkeys(self._wanted, 0)
         self._reads: dict[str, list[Read]] = {}
@@ -95,15 +99,17 @@ class _Spread:
             self._want(asset_key, needed, "upstream", near[asset_key])
 
     def down(self) -> None:
+        # Whatever role an asset has: one that a target reads may follow from another target as well.
+        affected, distances = dict(self._targets), dict.fromkeys(self._targets, 0)
         for asset_key in self._catalog.graph.specs:  # upstreams first
-            definition = self._catalog.spec(asset_key).partitions
-            affected, distance = definition.empty(), 0
-            for upstream in dict.fromkeys(self._catalog.graph.upstream(asset_key)):
-                if upstream in self._wanted and self._roles[upstream] != "upstream":
-                    affected = affected | self._affected(upstream, asset_key)
-                    distance = min(distance or self._distances[upstream] + 1, self._distances[upstream] + 1)
-            if affected:
-                self._want(asset_key, affected, "downstream", distance)
+            upstreams = [key for key in dict.fromkeys(self._catalog.graph.upstream(asset_key)) if key in affected]
+            following = self._catalog.spec(asset_key).partitions.empty()
+            for upstream in upstreams:
+                following = following | self._following(upstream, affected[upstream], asset_key)
+            if following:
+                affected[asset_key] = following | affected[asset_key] if asset_key in affected else following
+                distances.setdefault(asset_key, 1 + min(distances[key] for key in upstreams))
+                self._want(asset_key, following, "downstream", distances[asset_key])
 
     def jobs(self) -> list[Job]:
         levels: dict[str, int] = {}
@@ -149,7 +155,7 @@ class _Spread:
             return
         self._wanted[asset_key] = some if mine is None else mine | some
         self._roles.setdefault(asset_key, role)
-        self._distances.setdefault(asset_key, distance)
+        self._distances[asset_key] = min(self._distances.get(asset_key, distance), distance)
 
     def _given(self, upstream: str, reader: str) -> PartitionSet:
         """What a job reads of an upstream asset, as far as it has begun; all of it where the mapping cannot say."""
@@ -163,10 +169,10 @@ class _Spread:
             found, why = definition.everything(self._now), problem.message
         return self._noted(upstream, reader, _called(mapping), found, why)
 
-    def _affected(self, upstream: str, reader: str) -> PartitionSet:
-        """What reads something of a job, as far as it has ended; all of it where the mapping cannot say."""
+    def _following(self, upstream: str, changed: PartitionSet, reader: str) -> PartitionSet:
+        """What reads something that is changed, as far as it has ended; all of it where the mapping cannot say."""
         mapping = self._catalog.graph.mapping(upstream, reader)
-        definition, changed = self._catalog.spec(reader).partitions, self._wanted[upstream]
+        definition = self._catalog.spec(reader).partitions
         ended = definition.everything(self._now)
         try:
             found = mapping.downstream(changed, definition, self._now) & ended

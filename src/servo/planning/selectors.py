@@ -9,14 +9,16 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterator, Mapping
 from typing import Any
 from zlib import compress, decompress
+from zlib import error as ZlibError
 
 from servo import canonical
-from servo.errors import InvalidPartition
+from servo.errors import InvalidCanonicalValue, InvalidPartition
 from servo.partitions import Partitions, PartitionSet
 
 __all__ = ["described", "selected"]
 
 _FEW = 100  # keys that are named one by one
+_NEWER = "it may be of a newer Servo"
 _LONG = 16_384  # bytes of a set that is written as it is
 
 
@@ -52,14 +54,24 @@ def selected(definition: Mapping[str, Any], selector: Mapping[str, Any]) -> Part
     """The partitions that a selector means, by the definition of its day."""
     partitions, data = Partitions.from_json(definition), selector.get("partitions")
     if "packed" in selector:
-        data = canonical.loads(decompress(b64decode(selector["packed"])))
+        data = _unpacked(selector["packed"])
     if data is None:
-        raise InvalidPartition("a selector that does not say which partitions", hint="it may be of a newer Servo")
+        raise InvalidPartition("a selector that does not say which partitions", hint=_NEWER)
     dynamic = {one.name for one in partitions.dimensions if one.kind == "dynamic"}
     if dynamic:
-        values = dict(_values(data["parts"], list(data["dimensions"]), dynamic))
+        try:
+            values = dict(_values(data["parts"], list(data["dimensions"]), dynamic))
+        except (LookupError, TypeError, ValueError, AttributeError) as error:
+            raise InvalidPartition(f"a selector that cannot be read: {error!r:.200}", hint=_NEWER) from error
         partitions = partitions.resolved({name: values.get(name, []) for name in dynamic})
     return PartitionSet.from_json(partitions, data)
+
+
+def _unpacked(packed: Any) -> Any:
+    try:
+        return canonical.loads(decompress(b64decode(packed, validate=True)))
+    except (ZlibError, InvalidCanonicalValue, ValueError, TypeError) as error:
+        raise InvalidPartition(f"a packed selector that cannot be read: {error!s:.200}", hint=_NEWER) from error
 
 
 def _values(parts: list[Any], names: list[str], dynamic: set[str]) -> Iterator[tuple[str, list[str]]]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from servo.controllers.backfill_board import Backfills as Board
-from servo.controllers.backfill_states import Backfill
+from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.planning.catalog import Catalog
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView, ChunkView, tree_of, view_of
@@ -28,10 +28,11 @@ _LIST = f"""
     ORDER BY root DESC LIMIT $limit
 """
 _COUNTS = """
-    SELECT backfill_id, state, count(*), sum(partition_count) FROM backfill_chunks
+    SELECT backfill_id, state, count(*) FROM backfill_chunks
     WHERE backfill_id IN (SELECT unnest($ids)) GROUP BY backfill_id, state
 """
-# How long a partition took in each chunk that has ended, in the order in which they did; older ones have no weight.
+# How long a partition took in each chunk that succeeded, in the order in which they ended; older ones have no weight.
+# One that failed or was cancelled did not compute all of its partitions: it would seem fast.
 _SAMPLES = """
     SELECT backfill_id, seconds FROM (
       SELECT c.backfill_id, epoch_us(r.finished_at - r.started_at) / 1e6 / c.partition_count AS seconds,
@@ -39,38 +40,59 @@ _SAMPLES = """
              row_number() OVER (PARTITION BY c.backfill_id ORDER BY r.finished_version DESC) AS place
       FROM backfill_chunks c JOIN runs r ON r.run_id = c.run_id
       WHERE c.backfill_id IN (SELECT unnest($ids)) AND r.finished_at IS NOT NULL AND r.started_at IS NOT NULL
-        AND c.partition_count > 0
+        AND c.state = 'SUCCEEDED' AND c.partition_count > 0
     ) WHERE place <= 100 ORDER BY backfill_id, finished_version
 """
-_SPANS = """
-    SELECT c.backfill_id, min(r.started_at), max(r.finished_at)
+_STARTS = """
+    SELECT c.backfill_id, min(r.started_at)
     FROM backfill_chunks c JOIN runs r ON r.run_id = c.run_id
     WHERE c.backfill_id IN (SELECT unnest($ids)) GROUP BY c.backfill_id
 """
+# First what nobody has repaired yet: of many, not all are shown. Only the tasks of these chunks are counted, not those
+# of all runs that there ever were.
 _FAILURES = """
-    SELECT c.backfill_id, c.chunk_index, c.run_id, c.partition_count, c.state, r.reason,
-           c.partition_count - coalesce(t.made, 0) AS failed
-    FROM backfill_chunks c LEFT JOIN runs r ON r.run_id = c.run_id
-    LEFT JOIN (SELECT run_id, sum(partitions_succeeded) AS made FROM tasks GROUP BY run_id) t ON t.run_id = c.run_id
-    WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.state IN ('FAILED', 'CANCELLED')
-    ORDER BY c.planned_version LIMIT $limit
+    WITH lost AS (
+      SELECT backfill_id, chunk_index, run_id, partition_count, state, planned_version,
+             list_contains($open, backfill_id) AS open
+      FROM backfill_chunks WHERE backfill_id IN (SELECT unnest($ids)) AND state IN ('FAILED', 'CANCELLED')
+      ORDER BY open DESC, planned_version LIMIT $limit
+    ), made AS (
+      SELECT run_id, sum(partitions_succeeded) AS count FROM tasks
+      WHERE run_id IN (SELECT run_id FROM lost) GROUP BY run_id
+    )
+    SELECT lost.backfill_id, lost.chunk_index, lost.run_id, lost.state, runs.reason,
+           lost.partition_count - coalesce(made.count, 0) AS failed
+    FROM lost LEFT JOIN runs USING (run_id) LEFT JOIN made USING (run_id)
+    ORDER BY lost.open DESC, lost.planned_version
 """
 # What is staged is made but not there; a run waits for a person once nothing else of it is left to do.
 _STAGED = """
+    WITH running AS (
+      SELECT backfill_id, run_id FROM backfill_chunks
+      WHERE backfill_id IN (SELECT unnest($ids)) AND state = 'RUNNING'
+    ), staged AS (
+      SELECT run_id, sum(len(partition_keys)) AS count FROM checkpoints
+      WHERE requested_version IS NOT NULL AND decision IS NULL AND run_id IN (SELECT run_id FROM running)
+      GROUP BY run_id
+    ), busy AS (
+      SELECT DISTINCT run_id FROM tasks
+      WHERE state IN ('PLANNED', 'RUNNING', 'RETRY_WAIT') AND run_id IN (SELECT run_id FROM running)
+    )
     SELECT c.backfill_id, count(*) FILTER (busy.run_id IS NULL AND r.cancel_requested_at IS NULL), sum(staged.count)
-    FROM backfill_chunks c JOIN runs r ON r.run_id = c.run_id
-    JOIN (SELECT run_id, sum(len(partition_keys)) AS count FROM checkpoints
-          WHERE requested_version IS NOT NULL AND decision IS NULL GROUP BY run_id) staged ON staged.run_id = c.run_id
-    LEFT JOIN (SELECT DISTINCT run_id FROM tasks WHERE state IN ('PLANNED', 'RUNNING', 'RETRY_WAIT')) busy
-      ON busy.run_id = c.run_id
-    WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.state = 'RUNNING' GROUP BY c.backfill_id
+    FROM running c JOIN runs r ON r.run_id = c.run_id JOIN staged ON staged.run_id = c.run_id
+    LEFT JOIN busy ON busy.run_id = c.run_id GROUP BY c.backfill_id
 """
 _CHUNKS = """
-    SELECT c.chunk_index, c.state, c.partition_count, c.run_id, c.partitions, c.planned_at, r.started_at, r.finished_at,
-           r.reason, coalesce(t.made, 0) AS succeeded
-    FROM backfill_chunks c LEFT JOIN runs r ON r.run_id = c.run_id
-    LEFT JOIN (SELECT run_id, sum(partitions_succeeded) AS made FROM tasks GROUP BY run_id) t ON t.run_id = c.run_id
-    WHERE c.backfill_id = $id AND c.chunk_index > $after ORDER BY c.chunk_index LIMIT $limit
+    WITH shown AS (
+      SELECT chunk_index, state, partition_count, run_id, planned_at FROM backfill_chunks
+      WHERE backfill_id = $id AND chunk_index > $after ORDER BY chunk_index LIMIT $limit
+    ), made AS (
+      SELECT run_id, sum(partitions_succeeded) AS count FROM tasks
+      WHERE run_id IN (SELECT run_id FROM shown) GROUP BY run_id
+    )
+    SELECT shown.chunk_index, shown.state, shown.partition_count, shown.run_id, shown.planned_at, runs.started_at,
+           runs.finished_at, runs.reason, coalesce(made.count, 0) AS succeeded
+    FROM shown LEFT JOIN runs USING (run_id) LEFT JOIN made USING (run_id) ORDER BY shown.chunk_index
 """
 
 
@@ -96,13 +118,20 @@ class BackfillBook:
         return [tree_of(root, [views[job.id] for job in tree], []) for root, tree in ordered.items()]
 
     def tree(self, backfill_id: str, root: str, *, failures: int = 20) -> BackfillTree:
-        """A backfill with its tree, or, of one that is not the root, with itself and its retries."""
+        """A backfill with its tree, or, of one that is not the root, with itself and its retries.
+
+        With so many failures at most, those first that no retry has repaired; how many there are is in `chunks` of each
+        job.
+        """
         ask, known = self._snapshot()
         board = backfills_of(self._project, [root], ask)
         jobs = board.tree(root) if backfill_id == root else _with_retries(board, backfill_id)
         views = self._views(ask, board, jobs, known)
         names = {job.id: job.fact.asset_selection[0] for job in jobs}
-        rows = ask.query(_FAILURES, {"ids": list(views), "limit": failures}).rows
+        # A retry of one that was cancelled makes what failed, not what was never tried.
+        repaired = {job.id for job in jobs if job.state is BackfillState.FAILED and board.has_succeeded(job.id)}
+        unrepaired = [job.id for job in jobs if job.id not in repaired]
+        rows = ask.query(_FAILURES, {"ids": list(views), "open": unrepaired or [""], "limit": failures}).rows
         found = [
             BackfillFailure(
                 backfill_id=one,
@@ -113,7 +142,7 @@ class BackfillBook:
                 state=state,
                 reason=reason,
             )
-            for one, index, run_id, _, state, reason, failed in rows
+            for one, index, run_id, state, reason, failed in rows
         ]
         return tree_of(backfill_id, list(views.values()), found)
 
@@ -133,7 +162,7 @@ class BackfillBook:
                 finished_at=finished_at,
                 reason=reason,
             )
-            for index, state, count, run_id, _, planned_at, started_at, finished_at, reason, made in rows
+            for index, state, count, run_id, planned_at, started_at, finished_at, reason, made in rows
         ]
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -149,12 +178,12 @@ class BackfillBook:
     def _views(self, ask: Answers, board: Board, jobs: Sequence[Backfill], known: Catalog) -> dict[str, BackfillView]:
         ids = {"ids": [job.id for job in jobs]}
         chunks: dict[str, dict[str, int]] = {}
-        for backfill_id, state, count, _ in ask.query(_COUNTS, ids).rows:
+        for backfill_id, state, count in ask.query(_COUNTS, ids).rows:
             chunks.setdefault(backfill_id, {})[state] = count
         samples: dict[str, list[float]] = {}
         for backfill_id, seconds in ask.query(_SAMPLES, ids).rows:
             samples.setdefault(backfill_id, []).append(seconds)
-        spans = {backfill_id: (started, finished) for backfill_id, started, finished in ask.query(_SPANS, ids).rows}
+        starts = dict(ask.query(_STARTS, ids).rows)
         waiting = {backfill_id: (runs, int(staged)) for backfill_id, runs, staged in ask.query(_STAGED, ids).rows}
         # Where nothing of a job has ended yet, its asset may have run before.
         unknown = [job.fact.asset_id for job in jobs if not job.over and job.fact.asset_id and job.id not in samples]
@@ -169,7 +198,7 @@ class BackfillBook:
                 samples=samples.get(job.id, []),
                 seconds_before=before.get(job.fact.asset_id or ""),
                 waiting=waiting.get(job.id, (0, 0)),
-                span=spans.get(job.id, (None, None)),
+                span=(starts.get(job.id), None),
             )
             for job in jobs
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 
 import msgspec
@@ -15,7 +16,7 @@ from servo.planning.catalog import Catalog
 from servo.planning.selectors import described
 from servo.runtime.backfill_planning import BackfillJob, BackfillPlan, BackfillRequest
 
-__all__ = ["created_facts", "fingerprint_of", "retry_fact"]
+__all__ = ["created_facts", "fingerprint_of", "job_names", "retry_fact"]
 
 
 def fingerprint_of(asked: BackfillRequest) -> str:
@@ -23,6 +24,18 @@ def fingerprint_of(asked: BackfillRequest) -> str:
     values = msgspec.to_builtins(asked)
     seconds = values["target_chunk_seconds"]  # a hash has no floats
     return canonical.sha256_hex({**values, "target_chunk_seconds": None if seconds is None else str(seconds)})
+
+
+def job_names(plan: BackfillPlan, name: str) -> dict[str, str]:
+    """What the jobs below a root of this name are called, by asset: shortly, as long as that tells them apart."""
+    others = [job.asset_key for job in plan.jobs if plan.targets != (job.asset_key,)]
+    short = {key: key.rpartition("/")[2] for key in others}
+    # A namespace has no dots, so no two assets have the same text here. Names of assets may have some.
+    full = {key: key.replace("/", ".") for key in others}
+    times = Counter(short.values())
+    mixed = {key: short[key] if times[short[key]] == 1 else full[key] for key in others}
+    told = mixed if len(set(mixed.values())) == len(mixed) else full
+    return {key: f"{name}.{text}" for key, text in told.items()}
 
 
 def created_facts(
@@ -34,6 +47,7 @@ def created_facts(
     root_id = ids[alone] if alone is not None else mint()
     called = alone.rpartition("/")[2] if alone is not None else "several"
     name = asked.name or f"{called}-{root_id[-6:].lower()}"
+    names = job_names(plan, name)
     fingerprint = fingerprint_of(asked)
     facts = []
     for job in plan.jobs:
@@ -44,7 +58,7 @@ def created_facts(
                 asked,
                 job,
                 backfill_id=ids[job.asset_key],
-                name=name if is_root else f"{name}.{job.asset_key.rpartition('/')[2]}",
+                name=name if is_root else names[job.asset_key],
                 client_request_id=request_id if is_root else f"{request_id}:{job.asset_key}",
                 root_id=None if is_root else root_id,
                 upstreams=[Upstream(backfill_id=ids[key], asset_key=key) for key in job.waits_for],
@@ -116,28 +130,35 @@ def _job_fact(
 def retry_fact(
     job: Backfill,
     asset_key: str,
-    failed: PartitionSet,
+    wanted: PartitionSet,
     *,
     backfill_id: str,
-    number: int,
+    name: str,
     request_id: str,
     fingerprint: str,
+    waits: bool = False,
+    paused: bool = False,
 ) -> BackfillCreated:
-    """A backfill of what failed in another, otherwise like that one; `number`: which retry of it this is."""
+    """A backfill of what another has not made, otherwise like that one.
+
+    It `waits` for whatever the other one waited for where that is not there yet, since that one was cancelled before.
+    """
+    state = BackfillState.WAITING_UPSTREAM if waits else BackfillState.PENDING
     return msgspec.structs.replace(
         job.fact,
         backfill_id=backfill_id,
-        name=f"{job.fact.name}-retry" + (f"-{number}" if number > 1 else ""),
+        name=name,
         asset_selection=[asset_key],
-        selector=described(failed),
-        total_partitions=failed.count,
+        selector=described(wanted),
+        total_partitions=wanted.count,
         client_request_id=None,
         retry_request_id=request_id,
         request_fingerprint=fingerprint,
         parent_backfill_id=job.id,
         # It is part of the tree: whoever waits for the parent goes on when the retry has succeeded.
         root_backfill_id=job.root,
-        upstreams=[],
-        state=BackfillState.PENDING.value,
+        upstreams=job.fact.upstreams if waits else [],
+        # Where nothing new is to start, it does not either.
+        state=(BackfillState.PAUSED if paused else state).value,
         warnings=[],
     )

@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain, count
+
 import msgspec
 
 from servo.errors import BackfillNotFound, Conflict, InvalidInput, InvalidName
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.wiring import Project
 
-__all__ = ["Backfilled", "created_before", "find_backfill", "require_name", "retried_before"]
+__all__ = [
+    "Backfilled",
+    "created_before",
+    "find_backfill",
+    "free_name",
+    "require_free",
+    "require_name",
+    "retried_before",
+    "taken",
+]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _NAME = "abcdefghijklmnopqrstuvwxyz0123456789_-."
@@ -25,6 +37,7 @@ _BY_RETRY = """
     SELECT backfill_id, name, request_fingerprint, created_version, total_partitions FROM backfills
     WHERE created_version IS NOT NULL AND parent_backfill_id = $parent AND retry_request_id = $request_id
 """
+_AT_ONCE = 100  # names that are looked up together
 _NAMED = "SELECT name FROM backfills WHERE created_version IS NOT NULL AND name IN (SELECT unnest($names))"
 
 
@@ -108,5 +121,31 @@ def require_name(project: Project, name: str | None) -> None:
     if not 1 <= len(name) <= 100 or not set(name) <= set(_NAME) or not name[0].isalpha():
         hint = "use lower-case letters, digits, -, _ and dots, a letter first"
         raise InvalidName(f"{name!r:.100} cannot name a backfill", hint=hint)
-    if not project.unbegun and project.reader.query(_NAMED, {"names": [name]}, fresh=True, timeout=_PATIENCE).rows:
-        raise InvalidInput(f"there is a backfill {name} already", hint="choose another name, or none")
+    require_free(project, [name])
+
+
+def require_free(project: Project, names: Iterable[str]) -> None:
+    """Refuse names that a backfill has already, be it one that was asked for or a job of its tree."""
+    if found := _names_of(project, list(names)):
+        raise taken(min(found))
+
+
+def taken(name: str) -> InvalidInput:
+    return InvalidInput(f"there is a backfill {name} already", hint="choose another name, or none")
+
+
+def free_name(project: Project, name: str) -> str:
+    """This name, or the first with a number behind it that no backfill has."""
+    for first in count(1, _AT_ONCE):
+        names = [name if number == 1 else f"{name}-{number}" for number in range(first, first + _AT_ONCE)]
+        found = _names_of(project, names)
+        if left := [one for one in names if one not in found]:
+            return left[0]
+    raise AssertionError
+
+
+def _names_of(project: Project, names: list[str]) -> set[str]:
+    if project.unbegun:
+        return set()
+    rows = project.reader.query(_NAMED, {"names": names}, fresh=True, timeout=_PATIENCE).rows
+    return set(chain.from_iterable(rows))

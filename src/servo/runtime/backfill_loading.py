@@ -9,7 +9,7 @@ import msgspec
 
 from servo import canonical
 from servo.controllers.backfill_board import Backfills
-from servo.controllers.backfill_states import OVER, Backfill, BackfillState, Chunk
+from servo.controllers.backfill_states import GOING, OVER, Backfill, BackfillState, Chunk
 from servo.events.automation import BackfillCreated
 from servo.events.definitions import Upstream
 from servo.runtime.wiring import Project
@@ -23,10 +23,13 @@ _PATIENCE = 60.0  # seconds for the tail to be folded
 _STEP = 1_000
 _OPEN = f"state NOT IN ({', '.join(repr(state.value) for state in sorted(OVER))})"
 _ROOT = "coalesce(root_backfill_id, backfill_id)"
-# The whole tree of whatever goes on: a job waits for others that may have ended long ago.
+_UNDER_WAY = "state IN ('PLANNED', 'RUNNING')"
+# The whole tree of whatever goes on: a job waits for others that may have ended long ago. What was cancelled goes on
+# as long as runs of it do: somebody has to ask them to stop.
 _GOING_ON = f"""
     SELECT * FROM backfills WHERE created_version IS NOT NULL AND {_ROOT} IN (
-      SELECT {_ROOT} FROM backfills WHERE created_version IS NOT NULL AND {_OPEN})
+      SELECT {_ROOT} FROM backfills WHERE created_version IS NOT NULL AND ({_OPEN}
+        OR state = 'CANCELLED' AND backfill_id IN (SELECT backfill_id FROM backfill_chunks WHERE {_UNDER_WAY})))
     ORDER BY created_version
 """
 _TREES = f"""
@@ -43,10 +46,10 @@ _ENDED_CHUNKS = """
     LEFT JOIN (SELECT run_id, sum(partitions_succeeded) AS made FROM tasks GROUP BY run_id) t ON t.run_id = c.run_id
     WHERE c.backfill_id IN (SELECT unnest($ids)) GROUP BY c.backfill_id
 """
-_ACTIVE_CHUNKS = """
+_ACTIVE_CHUNKS = f"""
     SELECT c.backfill_id, c.chunk_index, c.run_id, c.partition_count, c.state, r.cancel_requested_at IS NOT NULL
     FROM backfill_chunks c LEFT JOIN runs r ON r.run_id = c.run_id
-    WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.state IN ('PLANNED', 'RUNNING')
+    WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.{_UNDER_WAY}
     ORDER BY c.chunk_index
 """
 _MADE = """
@@ -98,14 +101,11 @@ def _loaded(snapshot: Answers, rows: list[dict[str, Any]], *, keep_ended: bool =
         for run_id, task_key, made in snapshot.query(_MADE, {"runs": list(runs)}).rows:
             runs[run_id].active[run_id].made[task_key] = made
     for row in rows:
-        # A state that was said after the last chunk was planned, and by a person: that is a resumption.
+        # To run is said before a chunk is planned, in one append; after the last one only people say so, who resume it.
         job = jobs[row["backfill_id"]]
         said_at, planned_at = row["state_order"][-26:], planned.get(job.id, "")
-        job.resumed = job.state in _GOING and job.state_version > 2 and said_at > planned_at
+        job.resumed = job.state in GOING and job.state_version > 1 and said_at > planned_at
     return board.begin_with(jobs.values())
-
-
-_GOING = (BackfillState.PENDING, BackfillState.RUNNING)
 
 
 def _job(row: dict[str, Any]) -> Backfill:

@@ -28,6 +28,7 @@ __all__ = ["BackfillJob", "BackfillPlan", "BackfillRequest", "plan_backfill", "p
 
 log = logging.getLogger(__name__)
 
+_PRIORITIES = (-(2**63), 2**63 - 1)  # what an event holds
 FILTERS = ("missing", "failed", "stale")
 
 
@@ -90,6 +91,7 @@ def plan_backfill(
 ) -> BackfillPlan:
     """The jobs that a request comes to, by these definitions; `chosen`: instead of the partitions that it names."""
     require_chunk_size(asked.chunk_size, asked.concurrency)
+    _require_priority(asked.priority)
     depth = _depth(project.settings.backfill, asked)
     if asked.target_chunk_seconds is not None and asked.target_chunk_seconds <= 0:
         raise InvalidInput("a chunk that takes no time", hint="write --target-chunk 2m, or 90s")
@@ -208,6 +210,13 @@ def _listed(definition: Partitions, text: str, now: datetime) -> PartitionSet:
 
 
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _require_priority(priority: int) -> None:
+    """Refuse what no event holds, before anything is written."""
+    least, most = _PRIORITIES
+    if not least <= priority <= most:
+        raise InvalidInput(f"a priority of {priority!s:.40}", hint=f"use a whole number from {least} to {most}")
 
 
 def _depth(settings: BackfillSettings, asked: BackfillRequest) -> int:

@@ -9,17 +9,16 @@ import msgspec
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill
 from servo.controllers.backfilling import cancelled, paused, resumed
-from servo.errors import AppendConflict, BackfillConflict, IdempotencyMismatch
+from servo.errors import BackfillConflict, IdempotencyMismatch
 from servo.events import Proposal
 from servo.events.fact import Fact
-from servo.ledger.protocol import Condition
+from servo.ledger.protocol import Receipt
+from servo.runtime.backfill_appending import Patience
 from servo.runtime.backfill_finding import find_backfill
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.wiring import Project
 
 __all__ = ["Steered", "cancel", "pause", "resume"]
-
-_TRIES = 20
 
 Decide = Callable[[Board, list[Backfill]], Sequence[Fact]]
 
@@ -49,8 +48,17 @@ def cancel(project: Project, backfill: str, expected_version: int | None, reason
 
 
 def _steer(project: Project, backfill: str, decide: Decide, expected_version: int | None, actor: str) -> Steered:
+    """Say it of all jobs at once, and then of those that somebody has added to the tree meanwhile.
+
+    There is no condition on what happened since the look: a chunk that was planned in between is no obstacle, or
+    whoever wants a busy tree to stop would never get a word in. That a job was not changed in between is seen to by
+    the version of its state, of which there can be only one; and whoever plans chunks does so on condition that
+    nothing happened to the backfill, so none is planned after this. The run of a chunk that was planned between the
+    look and a cancellation is cancelled by the control loop.
+    """
     backfill_id, root = find_backfill(project, backfill)
-    for attempt in range(_TRIES):
+    patience = Patience(backfill.strip())
+    while True:
         board = backfills_of(project, [root])
         job = board.jobs[backfill_id]
         if expected_version is not None and job.state_version != expected_version:
@@ -59,28 +67,43 @@ def _steer(project: Project, backfill: str, decide: Decide, expected_version: in
                 hint="somebody else changed it: look again with `servo backfill status`",
             )
         tree = [job, *(one for one in board.tree(root) if one is not job)] if job.id == root else [job]
-        facts = decide(board, tree)
-        condition = Condition(position=board.position, subjects=frozenset(one.id for one in tree))
-        proposals = [Proposal(fact=fact, occurred_at=project.clock(), actor=actor) for fact in facts]
+        facts = [*decide(board, tree)]
+        receipts = _said(project, facts, actor)
+        if receipts is not None:
+            break
+        patience.pause()
+    known = {one.id for one in tree}
+    while True:
+        board = backfills_of(project, [root])
+        added = [one for one in board.tree(root) if one.id not in known] if job.id == root else []
         try:
-            receipts = project.ledger.append(proposals, condition)
-        except (AppendConflict, IdempotencyMismatch):
-            # A chunk was planned just now, or a job of the tree has moved on by itself.
-            if attempt + 1 < _TRIES:
-                continue
-            raise
-        return _steered(project, job, facts, receipts[0].event_id)
-    raise AssertionError
+            more = [*decide(board, added)] if added else []
+        except BackfillConflict:
+            more = []  # it has come to that without us
+        if not more:
+            return _steered(board.jobs[backfill_id], facts, receipts[0].event_id)
+        if _said(project, more, actor) is None:
+            patience.pause()
+        else:
+            facts += more
+            known.update(one.id for one in added)
 
 
-def _steered(project: Project, job: Backfill, facts: Sequence[Fact], event_id: str) -> Steered:
-    now = backfills_of(project, [job.root]).jobs[job.id]
+def _said(project: Project, facts: Sequence[Fact], actor: str) -> list[Receipt] | None:
+    """None: a job has moved on to another state since the look, or a run was asked to stop for another reason."""
+    try:
+        return project.ledger.append([Proposal(fact=fact, occurred_at=project.clock(), actor=actor) for fact in facts])
+    except IdempotencyMismatch:
+        return None
+
+
+def _steered(job: Backfill, facts: Sequence[Fact], event_id: str) -> Steered:
     changed = sum(fact.event_type == "BackfillStateChanged" for fact in facts)
     return Steered(
         backfill_id=job.id,
         name=job.fact.name,
-        state=now.state.value,
-        state_version=now.state_version,
+        state=job.state.value,
+        state_version=job.state_version,
         jobs=changed,
         runs=len(facts) - changed,
         event_id=event_id,

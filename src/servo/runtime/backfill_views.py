@@ -8,7 +8,9 @@ from datetime import datetime
 import msgspec
 
 from servo.controllers.backfill_board import Backfills as Board
-from servo.controllers.backfill_states import OVER, Backfill
+from servo.controllers.backfill_states import OVER, Backfill, BackfillState
+from servo.errors import InvalidInput
+from servo.partitions import Partitions, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.durations import SAMPLES, weighted_mean
 
@@ -160,8 +162,11 @@ def view_of(
     pending = fact.total_partitions - succeeded - job.failed - running
     seconds = weighted_mean(samples) if samples else seconds_before
     at_once = min(fact.max_concurrent_runs, max(job.chunks - job.next_chunk + len(job.active), 1))
-    left = 0 if job.over else running + pending
+    left = running + pending
     rate = None if not seconds else 60.0 * at_once / seconds
+    blockers = [] if job.over else board.blockers(job)
+    # Nobody can tell how long a person takes.
+    held_up = job.over or job.state is BackfillState.PAUSED or bool(blockers)
     planned = sum(chunks.values())
     return BackfillView(
         backfill_id=job.id,
@@ -187,13 +192,12 @@ def view_of(
         priority=fact.priority,
         newest_first=fact.newest_first,
         percent=_percent(succeeded + job.failed - job.cancelled, fact.total_partitions, over=job.over),
-        rate_per_minute=None if job.over else rate,
-        # Nobody can tell how long a person takes.
-        eta_seconds=None if job.over or parked or seconds is None else left * seconds / at_once,
-        eta_reliable=len(samples) >= SAMPLES,
+        rate_per_minute=None if held_up else rate,
+        eta_seconds=None if held_up or parked or seconds is None else left * seconds / at_once,
+        eta_reliable=not held_up and not parked and len(samples) >= SAMPLES,
         described=job.partitions.describe() if fact.definition is not None else "",
         waits_for=[upstream.asset_key for upstream in fact.upstreams],
-        blocked_by=[one.fact.name for one in board.blockers(job)] if not job.over else [],
+        blocked_by=[one.fact.name for one in blockers],
         root_backfill_id=fact.root_backfill_id,
         parent_backfill_id=fact.parent_backfill_id,
         retry_of=fact.parent_backfill_id if job.is_retry else None,
@@ -213,9 +217,23 @@ def _edited(job: Backfill, known: Catalog) -> str | None:
     key = known.asset_key(job.fact.asset_id)
     if key is None:
         return "its asset is no longer deployed"
-    if known.spec(key).partitions.to_json() != job.fact.definition:
-        return "its partitions were defined otherwise since: it goes on with those of its creation"
-    return None
+    today = known.spec(key).partitions
+    changed = today.to_json() != job.fact.definition
+    # Values of a dynamic dimension come and go without an edit.
+    if not changed and not any(dimension.kind == "dynamic" for dimension in today.dimensions):
+        return None
+    gone = job.partitions.count - _still_defined(job.partitions, today)
+    if gone:
+        what = "1 of its partitions is" if gone == 1 else f"{gone:,} of its partitions are"
+        return f"{what} no longer defined: what is not made yet of that fails, all else goes on"
+    return "its partitions were defined otherwise since: it goes on with those of its creation" if changed else None
+
+
+def _still_defined(partitions: PartitionSet, today: Partitions) -> int:
+    try:
+        return PartitionSet.from_json(today, partitions.to_json(), clip=True).count
+    except InvalidInput:  # its dimensions are others now
+        return 0
 
 
 def _percent(done: int, total: int, *, over: bool) -> float:

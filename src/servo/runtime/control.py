@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
+from datetime import datetime
 from threading import Event
 
 import msgspec
@@ -11,7 +13,8 @@ from servo.controllers import backfilling
 from servo.controllers.anti_entropy import sweep
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unplanned
-from servo.controllers.requests import requested
+from servo.controllers.leaving_out import planned_without
+from servo.controllers.requests import gone, require_some
 from servo.controllers.states import RunState
 from servo.errors import AppendOutcomeUnknown, Conflict, LedgerUnavailable, ProjectionError, ServoError, StorageFailed
 from servo.events.columns import Outcome
@@ -21,7 +24,7 @@ from servo.ids import run_id
 from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.planning import plan_fact, require_inputs
-from servo.runtime.planned import plan_for
+from servo.runtime.planned import plan_for, plan_of_what_can_be_made
 from servo.runtime.service import Service
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
@@ -52,6 +55,8 @@ class Control:
                         self._pass(stop)
             except _PASSING as problem:
                 _trouble(problem, stop)
+        with suppress(ServoError):
+            self._service.bound_the_tail(at_rest=True, rest=0.0)
 
     def _pass(self, stop: Event) -> None:
         try:
@@ -96,8 +101,7 @@ class Control:
         """The plan of a run; a request that cannot be planned ends as a failed run that says why."""
         now = self._project.clock()
         try:
-            known = self._watch.catalog
-            plan = require_inputs(plan_for(self._project, known, requested(run, known), now))
+            facts = self._plan(run, now)
         except _PASSING:
             raise
         except ServoError as problem:
@@ -107,7 +111,19 @@ class Control:
             log.exception("%s cannot be planned", run.run_id, extra={"action": "control.unplanned"})
             return self._refused(run, f"it cannot be planned: {type(problem).__name__}: {problem}")
         # At the moment of the plan: that is when its mappings were asked, and are asked again when it runs.
-        return msgspec.structs.replace(self._decision(run, plan_fact(plan, run.run_id)), at=now)
+        return msgspec.structs.replace(self._decision(run, *facts), at=now)
+
+    def _plan(self, run: RunState, now: datetime) -> tuple[Fact, ...]:
+        """The plan of what can be made, and the end of what was asked for and cannot."""
+        known = self._watch.catalog
+        wanted, left_out = require_some(run, known), gone(run, known)
+        if run.source.kind == "backfill":
+            # A person who names partitions is told at once; of thousands, one must not keep the others from being made.
+            plan, unread = plan_of_what_can_be_made(self._project, known, wanted, now)
+            left_out += unread
+        else:
+            plan = require_inputs(plan_for(self._project, known, wanted, now))
+        return planned_without(run, plan_fact(plan, run.run_id), left_out, known)
 
     def _refused(self, run: RunState, reason: str) -> Decision:
         refused = RunFinished(run_id=run.run_id, outcome=Outcome.FAILED, source=run.source, reason=reason)

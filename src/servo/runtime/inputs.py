@@ -9,7 +9,7 @@ import msgspec
 
 from servo.errors import LedgerNotFound
 from servo.execution.protocol import Place
-from servo.partitions import PartitionSet
+from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.wiring import Project
 
@@ -61,7 +61,8 @@ def present(project: Project, needed: dict[str, PartitionSet], known: Catalog) -
             keys = current(project, known.asset_id(asset_key), _named(wanted))
         except LedgerNotFound:
             keys = {}  # a plan can be looked at before there is any ledger
-        have[asset_key] = wanted.partitions.set_of(keys) & wanted
+        # Whoever needs many is told of all that are there, also of some that are no longer defined.
+        have[asset_key] = wanted.partitions.set_of(key for key in map(PartitionKey.parse, keys) if key in wanted)
     return have
 
 

@@ -267,12 +267,13 @@ class Service:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def bound_the_tail(self, *, at_rest: bool = False) -> None:
+    def bound_the_tail(self, *, at_rest: bool = False, rest: float = _REST_SECONDS) -> None:
         """Compact where the tail has outgrown its limits: in embedded mode nobody else does.
 
-        `at_rest`: also where nothing has happened for a while, so that whoever reads next need not fold anything.
+        `at_rest`: also where nothing has happened for a while (`rest`, in seconds), so that whoever reads next need not
+        fold anything.
         """
-        if not self._tail_is_long(_REST_SECONDS if at_rest else None):
+        if not self._tail_is_long(rest if at_rest else None):
             return
         try:
             # Without waiting, and so without taking the work away from whoever is at it.

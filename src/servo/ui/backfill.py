@@ -130,13 +130,27 @@ def _head(tree: BackfillTree) -> Node:
 def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
     """What nobody has repaired yet: which chunk of what, in which run, how many, and why."""
     made_since = repaired(tree.jobs)
-    left = [one for one in tree.failures if one.backfill_id not in made_since]
-    for one in left[:most]:
+    shown = [one for one in tree.failures if one.backfill_id not in made_since][:most]
+    for one in shown:
         yield _failure(one)
-    if len(left) > most:
-        yield Node(line=[Span(f"  and {len(left) - most:,} more chunks; see --json", DIM)])
-    if gone := len(tree.failures) - len(left):
+    # Of many, the tree has the first alone; how many there are is counted with each job.
+    lost = {job.backfill_id: _lost_chunks(job, tree) for job in tree.jobs}
+    more = {one: count - sum(each.backfill_id == one for each in shown) for one, count in lost.items()}
+    hidden = [job for job in tree.jobs if job.backfill_id not in made_since and more[job.backfill_id] > 0]
+    if hidden:
+        count, most_of = (
+            sum(more[job.backfill_id] for job in hidden),
+            max(hidden, key=lambda job: more[job.backfill_id]),
+        )
+        yield Node(line=[Span(f"  and {_counted(count, 'more chunk')}: servo backfill chunks {most_of.name}", DIM)])
+    if gone := sum(lost[one] for one in made_since):
         yield Node(line=[Span(f"{_counted(gone, 'chunk')} failed, and a retry has made the rest since", DIM)])
+
+
+def _lost_chunks(job: BackfillView, tree: BackfillTree) -> int:
+    """How many chunks of a job were not made, also those that the tree has no room for."""
+    told = sum(one.backfill_id == job.backfill_id for one in tree.failures)
+    return max(job.chunks.get("FAILED", 0) + job.chunks.get("CANCELLED", 0), told)
 
 
 def _failure(one: BackfillFailure) -> Node:
