@@ -165,7 +165,7 @@ def test_what_failed_is_told_first_and_only_that_is_tried_again(served: Folder) 
     assert (retry["state"], retry["described"]) == ("SUCCEEDED", "2025-02-02")
     assert (retry["parent_backfill_id"], retry["root_backfill_id"]) == (tree["root"]["backfill_id"],) * 2
     head, remark, *rest = served.ok("backfill", "status", "feb").splitlines()
-    assert head == "✗ FAILED feb 4 of 4 partitions, 100 %"
+    assert head == "✓ REPAIRED feb 4 of 4 partitions, 100 %"
     assert remark == "1 chunk failed, and a retry has made the rest since"
     assert [line for line in rest if line.startswith("└─ retry feb-retry")]
     assert not [line for line in rest if "retry-failed" in line]

@@ -234,3 +234,8 @@ def test_what_no_run_made_has_no_execution(how: str) -> None:
     assert (made.current.by, made.current.reason) == (how, "made elsewhere" if how == "mark" else None)
     assert (made.partition, made.output.rows) == (audits.DAYS[0], 2)
     assert typeset(made)
+
+
+def test_a_printed_report_is_no_report() -> None:
+    with pytest.raises(InvalidInput, match="a printed report cannot be verified"):
+        parse(b"%PDF-1.7\n")

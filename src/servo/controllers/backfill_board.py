@@ -119,6 +119,8 @@ class Backfills:
     def shown(self, job: Backfill) -> str:
         """The state as people see it."""
         match job.state:
+            case BackfillState.FAILED | BackfillState.CANCELLED if self.has_succeeded(job.id):
+                return Shown.REPAIRED
             case BackfillState.PAUSED if job.failed:
                 return Shown.PAUSED_WITH_FAILURES
             case BackfillState.WAITING_UPSTREAM if self.blockers(job):

@@ -39,6 +39,7 @@ class Shown(StrEnum):
     PAUSED_WITH_FAILURES = "PAUSED_WITH_FAILURES"
     RESUMING = "RESUMING"
     BLOCKED_UPSTREAM_FAILED = "BLOCKED_UPSTREAM_FAILED"
+    REPAIRED = "REPAIRED"
 
 
 @dataclass(slots=True, kw_only=True)

@@ -76,6 +76,11 @@ def to_json(report: Report) -> bytes:
 
 def parse(data: bytes) -> Report:
     """A report of just the documented shape, or one line on where it is not."""
+    if data.startswith(b"%PDF"):
+        raise InvalidInput(
+            "a printed report cannot be verified",
+            hint="give its JSON: `servo audit report … --output report.json`; the PDF has the same hash at its foot",
+        )
     try:
         return msgspec.json.decode(data, type=Report)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:

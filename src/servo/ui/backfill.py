@@ -18,10 +18,11 @@ COLOURS = {
     "PAUSED": "yellow",
     "PAUSED_WITH_FAILURES": "red",
     "SUCCEEDED": "green",
+    "REPAIRED": "green",
     "FAILED": "red",
     "CANCELLED": "yellow",
 }
-_MARKS = {"SUCCEEDED": "✓"} | dict.fromkeys(("FAILED", "CANCELLED", "BLOCKED_UPSTREAM_FAILED"), "✗")
+_MARKS = {"SUCCEEDED": "✓", "REPAIRED": "✓"} | dict.fromkeys(("FAILED", "CANCELLED", "BLOCKED_UPSTREAM_FAILED"), "✗")
 _BAR = 16
 _ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
