@@ -9,12 +9,13 @@ from threading import Event
 import pytest
 
 from servo.cli.backfill_progress import at_rest, outcome
-from servo.errors import BackfillConflict, Conflict
+from servo.errors import BackfillConflict, Conflict, NotAllowed
 from servo.events import decode
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated
 from servo.events.model import RunCancelRequested, RunFinished, RunRequested, TaskFinished, TaskStarted
 from servo.execution.protocol import Order
 from servo.partitions import PartitionKey
+from servo.runtime.audits import Audits
 from servo.runtime.checkpoints import Checkpoints
 from servo.runtime.runs import Runs
 from servo.ui.backfill import lines, to_retry
@@ -297,6 +298,31 @@ def figures(context): ...
 @asset(partitions=days)
 def summary(figures): ...
 """
+
+
+def test_who_created_a_backfill_asked_for_its_runs(tmp_path: Path) -> None:
+    """Otherwise whoever wants two pairs of eyes on it could bring both: their own, and those of a controller."""
+    definitions = APPROVED.replace('Approval("finance")', 'Approval("finance", four_eyes=True)')
+    with plant(tmp_path, definitions) as shop:
+        made = shop.create("figures", start="2025-01-01", end="2025-01-02", name="mine")
+        with at_work(shop):
+            shop.until(lambda: shop.tree(made.name).root.waiting_approval, "it waits for an approval")
+        [waiting] = Checkpoints(shop.project).list(status="REQUESTED")
+        assert waiting["requested_by"] == ME
+        with pytest.raises(NotAllowed, match="asked for"):
+            Checkpoints(shop.project).approve(waiting["checkpoint_id"], actor=ME)
+        [asked] = shop.facts(RunRequested)
+        assert (asked.source.kind, asked.on_behalf_of) == ("backfill", ME)
+
+
+def test_an_audit_report_names_who_created_the_backfill(shop: Plant) -> None:
+    made = shop.create("raw", start="2025-01-01", end="2025-01-02")
+    with at_work(shop):
+        shop.ended(made.name)
+    report = Audits(shop.project).report("raw", "2025-01-01", keep=False)
+    assert report.execution is not None
+    assert report.execution.trigger is not None
+    assert (report.actor, report.execution.trigger.id) == (ME, made.backfill_id)
 
 
 def test_what_waits_for_people_is_told(tmp_path: Path) -> None:

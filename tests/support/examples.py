@@ -206,6 +206,14 @@ EXAMPLES: dict[str, Fact] = {
         priority=-5,
         tags={"team": "sales", "": "empty"},
     ),
+    "RunRequested.v1.on_behalf_of": RunRequested(
+        run_id=RUN,
+        run_key=f"backfill:{BACKFILL}:chunk:7",
+        request_fingerprint=FINGERPRINT,
+        asset_selection=[ORDERS],
+        source=_SOURCE,
+        on_behalf_of="person:ann",
+    ),
     "RunPlanned.v1": RunPlanned(
         run_id=RUN,
         tasks=[

@@ -343,6 +343,7 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
             partitions=maybe_objects,
             priority=st.integers(-1, 1),
             tags=tag_maps,
+            on_behalf_of=st.none() | st.just("person:ann"),
         )
     ),
     RunPlanned: st.builds(

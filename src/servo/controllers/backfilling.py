@@ -85,6 +85,7 @@ def _planned(
         run_id=run_id_of(run_key),
         source=Source(kind="backfill", id=job.id, detail=str(index)),
         priority=job.fact.priority,
+        on_behalf_of=job.created_by,
     )
     yield BackfillChunkPlanned(
         backfill_id=job.id,

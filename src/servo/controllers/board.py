@@ -97,7 +97,7 @@ class Board:
             priority=fact.priority,
             tags=fact.tags,
             requested_at=event.occurred_at,
-            requested_by=event.actor,
+            requested_by=fact.asked_by(event.actor),
             position=event.position,
         )
 

@@ -23,6 +23,7 @@ def request(
     source: Source,
     priority: int = 0,
     tags: Mapping[str, str] | None = None,
+    on_behalf_of: str | None = None,
 ) -> RunRequested:
     """The request for these partitions. Whoever wants the same under the same run key gets the same run."""
     assets = sorted(key for key, partitions in wanted.items() if partitions)
@@ -40,6 +41,7 @@ def request(
         partitions=partitions,
         priority=priority,
         tags=dict(tags or {}),
+        on_behalf_of=on_behalf_of,
     )
 
 

@@ -105,6 +105,11 @@ class RunRequested(Fact, frozen=True, kw_only=True):
     partitions: Selector | None = None
     priority: Int64 = 0
     tags: dict[str, str] = {}
+    on_behalf_of: str | None = None  # the person whom a controller acts for, such as who created a backfill
+
+    def asked_by(self, actor: str) -> str:
+        """Who wanted it, given who recorded it: four eyes are two of people, and not of a person and a controller."""
+        return self.on_behalf_of or actor
 
     @property
     def idempotency_key(self) -> str:

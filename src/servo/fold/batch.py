@@ -105,7 +105,7 @@ def _request(event: RecordedEvent, fact: RunRequested) -> Chunk:
             "conflicting_fingerprint": fact.request_fingerprint,
             "run_id": fact.run_id,
             "conflicting_event_id": event.event_id,
-            "requested_by": event.actor,
+            "requested_by": fact.asked_by(event.actor),
             "detected_at": event.occurred_at,
             "conflict_version": event.event_id,
         },

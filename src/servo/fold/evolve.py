@@ -120,7 +120,7 @@ def run_key_conflict(event: RecordedEvent, fact: RunRequested, index: RunKeyRow)
         existing_fingerprint=index.request_fingerprint,
         run_id=fact.run_id,
         conflicting_event_id=event.event_id,
-        requested_by=event.actor,
+        requested_by=fact.asked_by(event.actor),
         detected_at=event.occurred_at,
         conflict_version=event.event_id,
     )

@@ -60,7 +60,7 @@ def run_requested(event: RecordedEvent, fact: RunRequested) -> Iterator[Row]:
         priority=fact.priority,
         tags=fact.tags,
         requested_at=event.occurred_at,
-        requested_by=event.actor,
+        requested_by=fact.asked_by(event.actor),
         status_version=by_number(RUN_STATUS_RANK["REQUESTED"], event),
         requested_version=event.event_id,
     )

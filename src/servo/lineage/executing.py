@@ -44,11 +44,11 @@ def execution_of(story: Story, making: Making, key: str) -> Execution | None:
         run_key=None if requested is None else requested[1].run_key,
         status=_status(requested, planned, started, cancelled, finished),
         trigger=None if requested is None else _trigger(requested[1]),
-        requested=None if requested is None else _request(requested[0]),
+        requested=None if requested is None else _request(requested[0], requested[1].asked_by(requested[0].actor)),
         planned=None if planned is None else step(planned[0]),
         deployment=None if planned is None else planned[1].deployment_id,
         started=None if started is None else step(started[0]),
-        cancel_requested=None if cancelled is None else _request(cancelled[0]),
+        cancel_requested=None if cancelled is None else _request(cancelled[0], cancelled[0].actor),
         finished=None if finished is None else _finish(*finished),
         duration_ms=None
         if started is None or finished is None
@@ -106,8 +106,8 @@ def step(event: RecordedEvent) -> Step:
     return Step(at=timestamp_text(event.occurred_at), event=event.position)
 
 
-def _request(event: RecordedEvent) -> Request:
-    return Request(by=event.actor, at=timestamp_text(event.occurred_at), event=event.position)
+def _request(event: RecordedEvent, by: str) -> Request:
+    return Request(by=by, at=timestamp_text(event.occurred_at), event=event.position)
 
 
 def _trigger(fact: RunRequested) -> Trigger:
