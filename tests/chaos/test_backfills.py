@@ -22,6 +22,7 @@ from tests.support.idle import Plant, plant
 
 ROOT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "10"))
+PROCESSES = 3  # each with a control loop and a worker
 ASSETS = """
 from servo import Daily, Monthly, asset
 
@@ -71,7 +72,7 @@ def test_it_completes_though_everybody_is_killed(shop: Plant) -> None:
         "report", start="2025-01", end="2025-04", include_upstream=True, max_upstream_depth=-1, chunk_size=5
     )
     assert made.total_partitions == 120 * 2 + 4
-    children = [begin(shop), begin(shop)]
+    children = [begin(shop) for _ in range(PROCESSES)]
     try:
         killed_at: list[int] = []
         for _ in range(ROUNDS):
@@ -83,7 +84,7 @@ def test_it_completes_though_everybody_is_killed(shop: Plant) -> None:
             for child in children:
                 child.send_signal(signal.SIGKILL)
                 child.wait()
-            children = [begin(shop), begin(shop)]
+            children = [begin(shop) for _ in range(PROCESSES)]
         tree = shop.ended(made.name, seconds=120)
     finally:
         for child in children:

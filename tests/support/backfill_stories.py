@@ -16,12 +16,14 @@ from servo.events.definitions import Source, Upstream
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunStarted, TaskFinished
 from servo.ledger import Condition, MemoryLedger
+from servo.partitions import Daily
 from servo.planning.catalog import Catalog
 from servo.planning.chunking import chunk_count
 from servo.planning.propagation import Job
 from servo.planning.selectors import described
 from servo.runtime.backfill_facts import created_facts, retry_fact
 from servo.runtime.backfill_planning import BackfillJob, BackfillPlan, BackfillRequest
+from tests.support.catalogs import catalog, spec
 from tests.support.recording import WORKSPACE, at, mint
 
 COUNTED = [
@@ -36,7 +38,6 @@ COUNTED = [
     "succeeded",
     "failed",
     "cancelled",
-    "chunks_failed",
 ]
 
 
@@ -222,3 +223,25 @@ def chunks_of(facts: Iterable[Fact]) -> list[tuple[str, int]]:
 
 def states_of(facts: Iterable[Fact]) -> list[tuple[str, str]]:
     return [(fact.backfill_id, fact.state) for fact in facts if isinstance(fact, BackfillStateChanged)]
+
+
+DAYS = Daily("date", start="2024-01-01")
+SHOP = catalog(
+    spec("raw", DAYS),
+    spec("clean", DAYS, ["raw"]),
+    spec("orders", DAYS, ["clean"]),
+    spec("other", DAYS),
+)
+JANUARY = "2024-01"
+
+
+def story() -> BackfillStory:
+    """A shop in which nothing has happened yet."""
+    return BackfillStory(SHOP)
+
+
+def chain(told: BackfillStory, size: int = 10) -> None:
+    """orders waits for clean, clean for raw."""
+    told.created("raw", "raw", JANUARY, root_backfill_id="orders", chunk_size=size)
+    told.created("clean", "clean", JANUARY, root_backfill_id="orders", chunk_size=size, after=["raw"])
+    told.created("orders", "orders", JANUARY, chunk_size=size, after=["clean"])

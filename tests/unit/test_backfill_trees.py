@@ -4,36 +4,18 @@ from __future__ import annotations
 
 from servo.controllers.backfill_states import BackfillState
 from servo.events.columns import Outcome
-from servo.partitions import Daily
 from servo.planning.propagation import propagate
 from tests.support.backfill_stories import (
-    BackfillStory,
+    DAYS,
+    JANUARY,
+    SHOP,
+    chain,
     chunks_of,
     states_of,
+    story,
     tree_facts,
 )
 from tests.support.catalogs import catalog, spec
-
-DAYS = Daily("date", start="2024-01-01")
-SHOP = catalog(
-    spec("raw", DAYS),
-    spec("clean", DAYS, ["raw"]),
-    spec("orders", DAYS, ["clean"]),
-    spec("other", DAYS),
-)
-JANUARY = "2024-01"
-
-
-def story() -> BackfillStory:
-    return BackfillStory(SHOP)
-
-
-def chain(told: BackfillStory, size: int = 10) -> None:
-    """orders waits for clean, clean for raw."""
-    told.created("raw", "raw", JANUARY, root_backfill_id="orders", chunk_size=size)
-    told.created("clean", "clean", JANUARY, root_backfill_id="orders", chunk_size=size, after=["raw"])
-    told.created("orders", "orders", JANUARY, chunk_size=size, after=["clean"])
-
 
 # ── upstream ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

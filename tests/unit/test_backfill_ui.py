@@ -122,6 +122,7 @@ def test_what_failed_is_first_until_it_is_repaired() -> None:
     again = job("again", 1, state="FAILED", retry_of=lost.backfill_id, partitions=1)
     third = job("third", 2, state="SUCCEEDED", retry_of=again.backfill_id, partitions=1)
     assert repaired([lost, again]) == set()
+    lost, again = (msgspec.structs.replace(one, display_state="REPAIRED") for one in (lost, again))
     assert repaired([third, lost, again]) == {lost.backfill_id, again.backfill_id}
     waiting = msgspec.structs.replace(waiting, blocked_by=[])
     said = drawn(tree(waiting, lost, again, third, failures=[failure]))
@@ -160,6 +161,7 @@ def test_failures_that_are_not_shown_are_counted() -> None:
     assert [line for line in said if "more" in line] == ["  and 1 more chunk: servo backfill chunks a"]
     assert not [line for line in drawn(tree(few, failures=failures("id-a", 10))) if "see --json" in line]
     again = job("again", 1, state="SUCCEEDED", retry_of=lost.backfill_id, partitions=50)
+    lost = msgspec.structs.replace(lost, display_state="REPAIRED")
     said = drawn(tree(lost, again, failures=failures("id-a", 20)))
     assert said[1] == "50 chunks failed, and a retry has made the rest since"
     assert not [line for line in said if "more" in line]
@@ -187,6 +189,7 @@ def test_what_waits_for_people_and_what_was_cancelled_is_said() -> None:
     # What a retry has made since is nobody's concern any more.
     lost = job("lost", state="FAILED", succeeded=9, cancelled=1)
     assert "1 cancelled" in drawn(tree(lost))[0]
+    lost = msgspec.structs.replace(lost, display_state="REPAIRED")
     assert "cancelled" not in drawn(tree(lost, job("again", 1, state="SUCCEEDED", retry_of=lost.backfill_id)))[0]
 
 
@@ -194,6 +197,8 @@ def ended(name: str, number: int = 0, **more: Any) -> BackfillView:
     return job(name, number, finished_at=START + timedelta(hours=1), **more)
 
 
+REPAIRED = {"state": "FAILED", "display_state": "REPAIRED"}
+STOPPED = {"state": "CANCELLED", "display_state": "REPAIRED"}
 PARKED: dict[str, Any] = {"waiting_approval": 2, "chunks": {"SUCCEEDED": 1, "RUNNING": 2}}
 
 
@@ -239,7 +244,8 @@ PARKED: dict[str, Any] = {"waiting_approval": 2, "chunks": {"SUCCEEDED": 1, "RUN
         (True, 1, [ended("a", state="FAILED", failed=2), job("again", 1, **PARKED, failed=1, retry_of="id-a")]),
         (True, 0, [ended("a", state="SUCCEEDED")]),
         (True, 1, [ended("a", state="FAILED", failed=1)]),
-        (True, 0, [ended("a", state="FAILED", failed=1), ended("again", 1, state="SUCCEEDED", retry_of="id-a")]),
+        (True, 0, [ended("a", **REPAIRED, failed=1), ended("again", 1, state="SUCCEEDED", retry_of="id-a")]),
+        (True, 0, [ended("a", **STOPPED, cancelled=1), ended("again", 1, state="SUCCEEDED", retry_of="id-a")]),
         (False, 1, [ended("a", state="CANCELLED", **PARKED)]),  # its runs end after it
     ],
 )

@@ -12,7 +12,7 @@ from servo.controllers.backfill_states import GOING, Backfill, BackfillState, Ch
 from servo.events import RecordedEvent, decode
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
 from servo.events.columns import Outcome
-from servo.events.model import RunCancelRequested, RunFinished, RunStarted, TaskFinished
+from servo.events.model import RunCancelRequested, RunFinished, TaskFinished
 
 __all__ = ["Backfills"]
 
@@ -207,10 +207,6 @@ class Backfills:
         job = self.jobs.get(self._of_runs.get(run_id or "", ""))
         return None if job is None or run_id is None else (job, job.active[run_id])
 
-    def _run_started(self, _: RecordedEvent, fact: RunStarted) -> None:
-        if found := self._chunk(fact.run_id):
-            found[1].begun = True
-
     def _cancel_requested(self, _: RecordedEvent, fact: RunCancelRequested) -> None:
         if found := self._chunk(fact.run_id):
             found[1].cancel_requested = True
@@ -218,7 +214,6 @@ class Backfills:
     def _task_finished(self, _: RecordedEvent, fact: TaskFinished) -> None:
         if found := self._chunk(fact.run_id):
             chunk, order = found[1], (fact.attempt, _step(fact), fact.part or 0)
-            chunk.begun = True
             if order > chunk.words.get(fact.task_key, (-1, 0, 0)):
                 # A total of the task, not of the attempt; the newest word counts, since what was staged may be refused.
                 chunk.words[fact.task_key] = order
@@ -232,7 +227,6 @@ class Backfills:
             job.succeeded += made
             job.failed += chunk.count - made
             job.cancelled += chunk.count - made if fact.outcome is Outcome.CANCELLED else 0
-            job.chunks_failed += fact.outcome is not Outcome.SUCCEEDED
             self._forget(job)
 
 
@@ -249,7 +243,6 @@ _TAKES: dict[str, Callable[[Backfills, RecordedEvent, Any], None]] = {
 """What each fact means here; facts of other kinds are not even decoded."""
 
 _TAKES_OF_RUNS: dict[str, Callable[[Backfills, RecordedEvent, Any], None]] = {
-    RunStarted.event_type: Backfills._run_started,
     RunCancelRequested.event_type: Backfills._cancel_requested,
     TaskFinished.event_type: Backfills._task_finished,
     RunFinished.event_type: Backfills._run_finished,

@@ -49,7 +49,6 @@ class Chunk:
     index: int
     run_id: str
     count: int
-    begun: bool = False
     cancel_requested: bool = False
     made: dict[str, int] = field(default_factory=dict)  # partitions that are there, by task
     words: dict[str, tuple[int, int, int]] = field(default_factory=dict, compare=False)  # how new that is
@@ -73,7 +72,6 @@ class Backfill:
     succeeded: int = 0  # partitions, of chunks that have ended
     failed: int = 0  # and were not made, for whatever reason
     cancelled: int = 0  # those of them whose run was cancelled
-    chunks_failed: int = 0
 
     @property
     def id(self) -> str:

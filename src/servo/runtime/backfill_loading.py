@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 __all__ = ["backfills_of", "created_fact", "going_on"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
-_STEP = 1_000
 _OPEN = f"state NOT IN ({', '.join(repr(state.value) for state in sorted(OVER))})"
 _ROOT = "coalesce(root_backfill_id, backfill_id)"
 _UNDER_WAY = "state IN ('PLANNED', 'RUNNING')"
@@ -41,13 +40,16 @@ _ENDED_CHUNKS = """
              + coalesce(sum(t.made) FILTER (c.state IN ('FAILED', 'CANCELLED')), 0),
            coalesce(sum(c.partition_count) FILTER (c.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')), 0),
            coalesce(sum(c.partition_count - coalesce(t.made, 0)) FILTER (c.state = 'CANCELLED'), 0),
-           count(*) FILTER (c.state IN ('FAILED', 'CANCELLED')), max(c.planned_version)
+           max(c.planned_version)
     FROM backfill_chunks c
-    LEFT JOIN (SELECT run_id, sum(partitions_succeeded) AS made FROM tasks GROUP BY run_id) t ON t.run_id = c.run_id
+    LEFT JOIN (
+      SELECT run_id, sum(partitions_succeeded) AS made FROM tasks
+      WHERE run_id IN (SELECT run_id FROM backfill_chunks WHERE backfill_id IN (SELECT unnest($ids))) GROUP BY run_id
+    ) t ON t.run_id = c.run_id
     WHERE c.backfill_id IN (SELECT unnest($ids)) GROUP BY c.backfill_id
 """
 _ACTIVE_CHUNKS = f"""
-    SELECT c.backfill_id, c.chunk_index, c.run_id, c.partition_count, c.state, r.cancel_requested_at IS NOT NULL
+    SELECT c.backfill_id, c.chunk_index, c.run_id, c.partition_count, r.cancel_requested_at IS NOT NULL
     FROM backfill_chunks c LEFT JOIN runs r ON r.run_id = c.run_id
     WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.{_UNDER_WAY}
     ORDER BY c.chunk_index
@@ -86,15 +88,13 @@ def _loaded(snapshot: Answers, rows: list[dict[str, Any]], *, keep_ended: bool =
     jobs = {row["backfill_id"]: _job(row) for row in rows}
     ids = list(jobs)
     planned: dict[str, str] = {}
-    for backfill_id, following, made, of, cancelled, failed, version in snapshot.query(
-        _ENDED_CHUNKS, {"ids": ids}
-    ).rows:
+    for backfill_id, following, made, of, cancelled, version in snapshot.query(_ENDED_CHUNKS, {"ids": ids}).rows:
         job = jobs[backfill_id]
         job.next_chunk, job.succeeded, job.failed = int(following), int(made), int(of) - int(made)
-        job.cancelled, job.chunks_failed = int(cancelled), int(failed)
+        job.cancelled = int(cancelled)
         planned[backfill_id] = version
-    for backfill_id, index, run_id, count, state, cancelled in snapshot.query(_ACTIVE_CHUNKS, {"ids": ids}).rows:
-        chunk = Chunk(index=index, run_id=run_id, count=count, begun=state == "RUNNING", cancel_requested=cancelled)
+    for backfill_id, index, run_id, count, cancelled in snapshot.query(_ACTIVE_CHUNKS, {"ids": ids}).rows:
+        chunk = Chunk(index=index, run_id=run_id, count=count, cancel_requested=cancelled)
         jobs[backfill_id].active[run_id] = chunk
     runs = {run_id: job for job in jobs.values() for run_id in job.active}
     if runs:

@@ -81,13 +81,8 @@ def ordered(jobs: Sequence[BackfillView]) -> list[tuple[int, BackfillView]]:
 
 
 def repaired(jobs: Sequence[BackfillView]) -> set[str]:
-    """The jobs that failed, and of which a retry, or a retry of that, has made the rest."""
-    found: set[str] = set()
-    # A retry is younger than what it repairs.
-    for job in sorted(jobs, key=lambda job: job.created_at, reverse=True):
-        if job.retry_of is not None and (job.state == "SUCCEEDED" or job.backfill_id in found):
-            found.add(job.retry_of)
-    return found & {job.backfill_id for job in jobs if job.state == "FAILED"}
+    """The jobs that failed or were cancelled, and of which a retry, or a retry of that, has made the rest."""
+    return {job.backfill_id for job in jobs if job.display_state == "REPAIRED"}
 
 
 def to_retry(jobs: Sequence[BackfillView]) -> list[BackfillView]:
@@ -97,11 +92,11 @@ def to_retry(jobs: Sequence[BackfillView]) -> list[BackfillView]:
 
 
 def _lost(job: BackfillView, jobs: Sequence[BackfillView]) -> list[BackfillView]:
-    if job.state != "FAILED":
+    if job.display_state != "FAILED":
         return []
     retries = [one for one in jobs if one.retry_of == job.backfill_id and one.state != "CANCELLED"]
     lost = [_lost(one, jobs) for one in retries]
-    if not all(lost):  # one of them has made the rest, or is about to
+    if not all(lost):  # one of them is about to make the rest
         return []
     return lost[-1] if lost else [job]
 
