@@ -356,3 +356,5 @@ def _say_invalidated(opened: Any, done: Invalidated) -> None:
     if sys.stdout.isatty():
         typed = f"{done.asset_key} {Labels(opened)(done.asset_key, done.partitions[0])}".strip()
         note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(done.partitions) > 1 else ''}")
+        if all(some.asset_key != done.asset_key for some in done.sets):
+            note(f"{done.asset_key} itself is as it was; where that is what is wrong, compute it first")
