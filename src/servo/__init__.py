@@ -6,9 +6,13 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from servo import testing
     from servo.assets import checks as check
-    from servo.assets.automation import RunRequest, Schedule, sensor
+    from servo.assets.automation import Schedule, Skip, TickContext, schedule
     from servo.assets.decorator import Dep, asset
+    from servo.assets.messages import Message
+    from servo.assets.sensing import on, sensor
+    from servo.assets.sensor_context import RunRequest, SensorContext
     from servo.assets.spec import Approval, Retry
+    from servo.assets.watches import NewFiles, NewPartitions, NewRows, RunEnded
     from servo.partitions import Cron, Daily, Dynamic, Hourly, Monthly, Static, Weekly
     from servo.partitions import mappings as mapping
     from servo.runtime.reading import read
@@ -22,17 +26,27 @@ __all__ = [
     "Dep",
     "Dynamic",
     "Hourly",
+    "Message",
     "Monthly",
+    "NewFiles",
+    "NewPartitions",
+    "NewRows",
     "Retry",
+    "RunEnded",
     "RunRequest",
     "Schedule",
+    "SensorContext",
+    "Skip",
     "Static",
+    "TickContext",
     "Weekly",
     "__version__",
     "asset",
     "check",
     "mapping",
+    "on",
     "read",
+    "schedule",
     "sensor",
     "spark_views",
     "testing",
@@ -46,17 +60,27 @@ _PLACES = {
     "Dep": "servo.assets.decorator:Dep",
     "Dynamic": "servo.partitions:Dynamic",
     "Hourly": "servo.partitions:Hourly",
+    "Message": "servo.assets.messages:Message",
     "Monthly": "servo.partitions:Monthly",
+    "NewFiles": "servo.assets.watches:NewFiles",
+    "NewPartitions": "servo.assets.watches:NewPartitions",
+    "NewRows": "servo.assets.watches:NewRows",
     "Retry": "servo.assets.spec:Retry",
-    "RunRequest": "servo.assets.automation:RunRequest",
+    "RunEnded": "servo.assets.watches:RunEnded",
+    "RunRequest": "servo.assets.sensor_context:RunRequest",
     "Schedule": "servo.assets.automation:Schedule",
+    "SensorContext": "servo.assets.sensor_context:SensorContext",
+    "Skip": "servo.assets.automation:Skip",
     "Static": "servo.partitions:Static",
+    "TickContext": "servo.assets.automation:TickContext",
     "Weekly": "servo.partitions:Weekly",
     "asset": "servo.assets.decorator:asset",
     "check": "servo.assets.checks",
     "mapping": "servo.partitions.mappings",
+    "on": "servo.assets.sensing:on",
     "read": "servo.runtime.reading:read",
-    "sensor": "servo.assets.automation:sensor",
+    "schedule": "servo.assets.automation:schedule",
+    "sensor": "servo.assets.sensing:sensor",
     "spark_views": "servo.runtime.views:spark_views",
     "testing": "servo.testing",
 }

@@ -19,6 +19,8 @@
     │   ├── RunNotFound
     │   ├── CheckpointNotFound
     │   ├── BackfillNotFound
+    │   ├── ScheduleNotFound
+    │   ├── SensorNotFound
     │   └── DataNotFound
     ├── Conflict                   exit 4: somebody else was first; look again, decide again
     │   ├── AppendConflict
@@ -44,6 +46,7 @@
     │   ├── WorkCancelled
     │   └── WorkerLost
     └── EnvironmentProblem
+        ├── EvaluationUnavailable
         ├── JavaMissing
         ├── SparkUnavailable
         └── MissingExtra
@@ -188,6 +191,18 @@ class BackfillNotFound(NotFound):
     """No backfill has that id or name."""
 
     code = "backfill-not-found"
+
+
+class ScheduleNotFound(NotFound):
+    """No schedule has that id or name."""
+
+    code = "schedule-not-found"
+
+
+class SensorNotFound(NotFound):
+    """No sensor has that id or name."""
+
+    code = "sensor-not-found"
 
 
 class DataNotFound(NotFound):
@@ -365,6 +380,12 @@ class EnvironmentProblem(ServoError):
     code = "environment-problem"
 
 
+class EvaluationUnavailable(EnvironmentProblem):
+    """Nobody could be asked about a sensor, and nothing was recorded: try again."""
+
+    code = "evaluation-unavailable"
+
+
 class JavaMissing(EnvironmentProblem):
     """Spark needs Java 17 or newer and none was found."""
 
@@ -381,3 +402,7 @@ class MissingExtra(EnvironmentProblem):
     """An optional part of Servo is not installed."""
 
     code = "missing-extra"
+
+
+# What passes by itself: whoever goes on for long tries again.
+PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionError)

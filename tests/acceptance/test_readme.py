@@ -101,7 +101,7 @@ def examples(empty: Folder) -> dict[str, Any]:
 def test_the_reference_is_a_project(empty: Folder, examples: dict[str, Any]) -> None:
     assets = sum(isinstance(one, type(examples["orders"])) for one in examples.values())
     checked = empty.json("check")
-    assert checked == {"ok": True, "assets": assets, "schedules": 1, "sensors": 1, "problems": []}
+    assert checked == {"ok": True, "assets": assets, "schedules": 2, "sensors": 4, "problems": []}
     [asked] = examples["delivered"](None)
     assert asked.partitions == ("2025-01-02",)
 

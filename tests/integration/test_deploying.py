@@ -380,3 +380,15 @@ def test_the_cache_loads_neither_the_users_code_nor_what_is_slow(cached: Shop) -
         capture_output=True, text=True, check=False, timeout=60,
     )  # fmt: skip
     assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_an_edited_sensor_is_a_new_deployment(shop: Shop) -> None:
+    versions = "SELECT name, version FROM sensor_definitions"
+    deploy(shop.project, shop.load())
+    shop.edit(("def landing(context): ...", "def landing(context):\n    # a word\n    ..."))
+    assert not deploy(shop.project, shop.load()).changed
+    assert shop.rows(versions) == [("landing", 1)]
+    shop.edit(("    ...", "    context.cursor = 'x'"))
+    assert deploy(shop.project, shop.load()).changed
+    assert shop.rows(versions) == [("landing", 2)]
+    assert not deploy(shop.project, shop.load()).changed

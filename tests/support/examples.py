@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
+import msgspec
+
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -88,6 +90,7 @@ _SCHEDULE = ScheduleDefinition(
     enabled=False,
     settings={"partitions": "previous", "lag": 1, "strict": True, "note": None},
 )
+_EDITED = msgspec.structs.replace(_SCHEDULE, clock_since=datetime(2025, 1, 14, 9, tzinfo=UTC))
 _SENSOR = SensorDefinition(
     sensor_id=SENSOR,
     version=2,
@@ -159,6 +162,15 @@ EXAMPLES: dict[str, Fact] = {
     ),
     "ScheduleCreated.v1": ScheduleCreated(definition=_SCHEDULE),
     "ScheduleUpdated.v1": ScheduleUpdated(definition=_SCHEDULE),
+    "DefinitionsDeployed.v1.clock_since": DefinitionsDeployed(
+        deployment_id="01JHMN00000000000000000D02",
+        number=13,
+        definitions_hash=FINGERPRINT,
+        previous_deployment_id="01JHMN00000000000000000D01",
+        schedules=[_EDITED],
+    ),
+    "ScheduleCreated.v1.clock_since": ScheduleCreated(definition=_EDITED),
+    "ScheduleUpdated.v1.clock_since": ScheduleUpdated(definition=_EDITED),
     "SchedulePaused.v1": SchedulePaused(schedule_id=SCHEDULE, version=4, reason="holiday"),
     "ScheduleResumed.v1": ScheduleResumed(schedule_id=SCHEDULE, version=5, reason="back"),
     "ScheduleDeleted.v1": ScheduleDeleted(schedule_id=SCHEDULE, version=6, reason="unused"),
@@ -175,6 +187,18 @@ EXAMPLES: dict[str, Fact] = {
         run_id=RUN,
         request_fingerprint=FINGERPRINT,
         reason="asked for",
+    ),
+    "ScheduleTicked.v1.partitions": ScheduleTicked(
+        tick_id=f"{SCHEDULE}:1736904600",
+        schedule_id=SCHEDULE,
+        scheduled_for=datetime(2025, 1, 15, 1, 30, tzinfo=UTC),
+        definition_version=3,
+        status="TRIGGERED",
+        asset_selection=[ORDERS],
+        partitions={ORDERS: {"range": {"from": DAYS[0], "to": DAYS[1]}}},
+        run_key=f"sched:{SCHEDULE}:1736904600",
+        run_id=RUN,
+        request_fingerprint=FINGERPRINT,
     ),
     "SensorCreated.v1": SensorCreated(definition=_SENSOR),
     "SensorUpdated.v1": SensorUpdated(definition=_SENSOR),
@@ -195,6 +219,18 @@ EXAMPLES: dict[str, Fact] = {
         cursor_after="105",
         run_keys=[f"sensor:{SENSOR}:105"],
         reason="5 new files",
+    ),
+    "SensorEvaluated.v1.message": SensorEvaluated(
+        eval_id=f"{SENSOR}:msg:msg-1",
+        sensor_id=SENSOR,
+        trigger="push",
+        status="FAILED",
+        message_id="msg-1",
+        reason="KeyError: 'day'",
+        definition_version=2,
+        fingerprints=[FINGERPRINT],
+        failures=3,
+        message={"id": "msg-1", "data": "eyJkYXkiOjF9", "attributes": {"kind": "ä"}},
     ),
     "RunRequested.v1": RunRequested(
         run_id=RUN,

@@ -250,6 +250,7 @@ schedule_definitions = st.builds(
     overlap=texts,
     enabled=st.booleans(),
     settings=json_objects,
+    clock_since=st.none() | moments,
 )
 sensor_definitions = st.builds(
     SensorDefinition,
@@ -308,6 +309,7 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         run_id=st.none() | run_ids,
         request_fingerprint=st.none() | fingerprints,
         reason=maybe_texts,
+        partitions=maybe_objects,
     ),
     SensorCreated: st.builds(SensorCreated, definition=sensor_definitions),
     SensorUpdated: st.builds(SensorUpdated, definition=sensor_definitions),
@@ -331,6 +333,10 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         cursor_after=maybe_texts,
         run_keys=st.lists(run_keys, max_size=2),
         reason=maybe_texts,
+        definition_version=st.none() | small,
+        fingerprints=st.lists(fingerprints, max_size=2),
+        failures=small,
+        message=maybe_objects,
     ),
     RunRequested: run_keys.flatmap(
         lambda run_key: st.builds(

@@ -14,6 +14,7 @@ from servo.runtime.settings import (
     VARIABLES,
     LimitSettings,
     RetentionSettings,
+    SensorSettings,
     Settings,
     TailSettings,
     WorkerSettings,
@@ -53,6 +54,7 @@ def test_defaults(tmp_path: Path) -> None:
     assert settings.limits == LimitSettings(tasks=4, runs=10, threads=4, pools={})
     assert settings.worker == WorkerSettings(lease_seconds=15.0, heartbeat_seconds=3.0)
     assert settings.retention == RetentionSettings(versions=None, days=None, grace_hours=24)
+    assert settings.sensors == SensorSettings(processes=4, memory_mb=1024, timeout_seconds=60)
     assert {setting.origin for setting in settings.shown()} == {"default"}
 
 
@@ -121,8 +123,12 @@ def test_tables(tmp_path: Path) -> None:
         [retention]
         versions = 3
         grace_hours = 0
+        [sensors]
+        processes = 2
+        timeout_seconds = 2.5
     """
-    settings = load(tmp_path, toml, SERVO_LIMITS_TASKS="9", SERVO_RETENTION_DAYS="30", SERVO_DEFINITIONS="other")
+    variables = {"SERVO_LIMITS_TASKS": "9", "SERVO_RETENTION_DAYS": "30", "SERVO_SENSORS_MEMORY_MB": "64"}
+    settings = load(tmp_path, toml, SERVO_DEFINITIONS="other", **variables)
     assert (settings.namespace, settings.definitions) == ("sales_eu", "other")
     assert settings.spark.master == "spark://host:7077"
     assert settings.spark.conf == {
@@ -134,6 +140,7 @@ def test_tables(tmp_path: Path) -> None:
     assert settings.limits == LimitSettings(tasks=9, runs=2, pools={"api": 1, "big db": 3})
     assert settings.worker == WorkerSettings(lease_seconds=7.0)
     assert settings.retention == RetentionSettings(versions=3, days=30, grace_hours=0)
+    assert settings.sensors == SensorSettings(processes=2, memory_mb=64, timeout_seconds=2.5)
     shown = {setting.key: (setting.value, setting.origin) for setting in settings.shown()}
     assert shown["limits.pools"] == ("api=1, big db=3", str(tmp_path / "servo.toml"))
     assert shown["limits.tasks"] == ("9", "SERVO_LIMITS_TASKS")
@@ -238,6 +245,9 @@ def test_sqlite_addresses(tmp_path: Path, ledger: str) -> None:
         ("[worker]\nlease_seconds = inf", ["worker.lease_seconds", "<= 86400"]),
         ("[retention]\nversions = 0", ["retention.versions", ">= 1"]),
         ("[retention]\ngrace_hours = -1", ["retention.grace_hours", ">= 0"]),
+        ("[sensors]\nprocesses = 0", ["sensors.processes", ">= 1"]),
+        ("[sensors]\nmemory_mb = 1", ["sensors.memory_mb", ">= 16"]),
+        ("[sensors]\ntimeout_seconds = 0", ["sensors.timeout_seconds", "> 0"]),
         ("namespace = 'Acme'", ["namespace", "'Acme'", "lower-case"]),
         ("namespace = 'a/b'", ["namespace", "'a/b'"]),
         ("definitions = ' '", ["definitions names nothing"]),

@@ -1,55 +1,90 @@
-"""What starts work by itself, as declared in a project: schedules, sensors and the runs that sensors ask for."""
+"""Schedules, as declared in a project: what starts work by itself at certain times."""
 
 from __future__ import annotations
 
 import inspect
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from functools import update_wrapper
-from typing import Any, overload
+from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
 from cronsim import CronSim, CronSimError
 
+from servo.assets.code_version import code_version as derived_version
 from servo.assets.spec import Problem, Source, called_from, declare, report
 from servo.errors import InvalidInput
 
-__all__ = ["RunRequest", "Schedule", "Sensor", "sensor"]
+__all__ = [
+    "Schedule",
+    "Skip",
+    "TickContext",
+    "require_cron",
+    "require_distinct",
+    "require_name",
+    "require_takes_one",
+    "require_timezone",
+    "schedule",
+    "source_of",
+    "version_of",
+]
 
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _OVERLAPS = ("allow", "skip", "queue")
-_KINDS = ("poll", "push")
 _FIELDS = 5
+
+
+class Skip(Exception):  # noqa: N818 (nothing went wrong: it is raised to say that there is nothing to do)
+    """Raised by the function of a schedule or sensor: nothing is to be done this time, and why."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+        self.reason = " ".join(str(reason).split())
+
+
+class TickContext(msgspec.Struct, frozen=True, kw_only=True):
+    """What the function of a schedule is told: the moment that it is asked for, in the schedule's timezone."""
+
+    name: str
+    scheduled_for: datetime
+    log: logging.Logger
 
 
 class Schedule(msgspec.Struct, frozen=True):
     """Runs a selection at the times of a cron expression (five fields) in a timezone.
 
     `partitions` are those of the selection's named assets: a text as in `orders@…`; by default the window that ended
-    last. A tick that was missed is made up for `catchup` long, at most `max_catchup_ticks` in one pass.
+    last; None where a function says which (`@servo.schedule`). A tick that was missed is made up for `catchup` long, at
+    most `max_catchup_ticks` in one pass.
     """
 
     name: str
     cron: str = ""
     timezone: str = "UTC"
     select: str = ""
-    partitions: str = "latest"
+    partitions: str | None = "latest"
     catchup: timedelta = timedelta(minutes=1440)
     max_catchup_ticks: int = 10
     overlap: str = "allow"
     enabled: bool = True
     tags: dict[str, str] = {}
     source: Source | None = None
+    function: Callable[[TickContext], Any] | None = None
+    code_version: str | None = None  # of the function
+    description: str | None = None
 
     def __post_init__(self) -> None:
-        _require_name("schedule", self.name)
+        require_name("schedule", self.name)
         what = f"schedule {self.name}"
-        _require_cron(what, self.cron)
-        _require_timezone(what, self.timezone)
+        require_cron(what, self.cron)
+        require_timezone(what, self.timezone)
         if not isinstance(self.select, str) or not self.select.strip():
             raise InvalidInput(f"{what} selects nothing", hint='write select="+revenue"')
+        if self.function is None and (not isinstance(self.partitions, str) or not self.partitions.strip()):
+            hint = 'write partitions="latest", or "2025-01-01..2025-01-07"'
+            raise InvalidInput(f"{what}: partitions cannot be {self.partitions!r:.80}", hint=hint)
         if self.overlap not in _OVERLAPS:
             raise InvalidInput(f"{what}: overlap cannot be {self.overlap!r:.80}", hint=f"one of {', '.join(_OVERLAPS)}")
         if not isinstance(self.catchup, timedelta) or self.catchup < timedelta(0):
@@ -57,123 +92,105 @@ class Schedule(msgspec.Struct, frozen=True):
         if type(self.max_catchup_ticks) is not int or self.max_catchup_ticks < 1:
             hint = "give 1 or more"
             raise InvalidInput(f"{what}: max_catchup_ticks cannot be {self.max_catchup_ticks!r:.80}", hint=hint)
+        if not isinstance(self.tags, dict) or not all(
+            isinstance(one, str) for pair in self.tags.items() for one in pair
+        ):
+            raise InvalidInput(f"{what}: tags cannot be {self.tags!r:.80}", hint='write tags={"team": "sales"}')
         if self.source is None:
             msgspec.structs.force_setattr(self, "source", called_from())
         declare(self)
 
-
-class RunRequest(msgspec.Struct, frozen=True):
-    """A run that a sensor asks for. The same key gives the same run, however often it is asked for."""
-
-    key: str
-    select: str
-    partitions: tuple[str, ...] | list[str] | str | None = None
-    tags: Mapping[str, str] = {}
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.key, str) or not self.key:
-            raise InvalidInput(f"a run request cannot have the key {self.key!r:.80}", hint="give a text")
-        if not isinstance(self.select, str) or not self.select.strip():
-            raise InvalidInput(f"run request {self.key!r:.80} selects nothing", hint='write select="orders+"')
-        if self.partitions is not None:
-            given = self.partitions
-            texts = (given,) if isinstance(given, str) else tuple(map(str, given))
-            msgspec.structs.force_setattr(self, "partitions", texts)
-
-
-class Sensor:
-    """A function that looks at the world and asks for runs."""
-
-    def __init__(
-        self,
-        function: Callable[..., Any],
-        *,
-        name: str,
-        kind: str,
-        min_interval: timedelta,
-        enabled: bool,
-        source: Source,
-    ) -> None:
-        update_wrapper(self, function)
-        self.function = function
-        self.name = name
-        self.kind = kind
-        self.min_interval = min_interval
-        self.enabled = enabled
-        self.source = source
-        self.description = inspect.getdoc(function)
-
     def __call__(self, *args: Any, **options: Any) -> Any:
+        if self.function is None:
+            raise TypeError(f"schedule {self.name} has no function")
         return self.function(*args, **options)
 
-    def __repr__(self) -> str:
-        return f"<sensor {self.name}>"
 
-    def at(self, source: Source) -> Sensor:
-        """The same sensor, with another way to write where it stands."""
-        return Sensor(
-            self.function,
-            name=self.name,
-            kind=self.kind,
-            min_interval=self.min_interval,
-            enabled=self.enabled,
-            source=source,
-        )
-
-
-@overload
-def sensor(function: Callable[..., Any], /) -> Sensor: ...
-@overload
-def sensor(
-    *, name: str | None = None, kind: str = "poll", min_interval: timedelta = ..., enabled: bool = True
-) -> Callable[[Callable[..., Any]], Sensor]: ...
-def sensor(
-    function: Callable[..., Any] | None = None,
-    /,
+def schedule(
     *,
+    cron: str,
+    select: str,
+    timezone: str = "UTC",
     name: str | None = None,
-    kind: str = "poll",
-    min_interval: timedelta = timedelta(seconds=30),
+    catchup: timedelta = timedelta(minutes=1440),
+    max_catchup_ticks: int = 10,
+    overlap: str = "allow",
     enabled: bool = True,
-) -> Any:
-    """Declare a sensor: a function of `context` that yields `RunRequest`s and moves `context.cursor` on.
+    tags: dict[str, str] | None = None,
+    code_version: str | None = None,
+) -> Callable[[Callable[[TickContext], Any]], Schedule]:
+    """Declare a schedule whose function says which partitions each tick asks for.
 
-    `kind` is `poll` (called again and again, at most once per `min_interval`) or `push` (called with a message).
+    The function gets the tick (`tick.scheduled_for`, in the schedule's timezone) and returns a text as in `orders@…`,
+    or a list of them. It raises `servo.Skip("why")`, or returns None, where there is nothing to do.
     """
 
-    def declared(function: Callable[..., Any]) -> Sensor:
-        code = getattr(inspect.unwrap(function), "__code__", None)
-        source = called_from() if code is None else Source(code.co_filename, code.co_firstlineno)
+    def declared(function: Callable[[TickContext], Any]) -> Any:
+        source = source_of(function)
         called = str(name or getattr(function, "__name__", "?"))
-        made = Sensor(function, name=called, kind=kind, min_interval=min_interval, enabled=enabled, source=source)
         try:
-            _require_sensor(made)
+            require_takes_one("schedule", called, function, "tick")
+            return Schedule(
+                name=called,
+                cron=cron,
+                timezone=timezone,
+                select=select,
+                partitions=None,
+                catchup=catchup,
+                max_catchup_ticks=max_catchup_ticks,
+                overlap=overlap,
+                enabled=enabled,
+                tags=tags or {},
+                source=source,
+                function=function,
+                code_version=version_of("schedule", called, function, code_version),
+                description=inspect.getdoc(function),
+            )
         except InvalidInput as problem:
             report(Problem(message=problem.message, hint=problem.hint, source=source))
-        declare(made)
-        return made
+            # Reached only where problems are gathered; there is no schedule to speak of.
+            return function
 
-    return declared if function is None else declared(function)
-
-
-def _require_sensor(one: Sensor) -> None:
-    _require_name("sensor", one.name)
-    if one.kind not in _KINDS:
-        raise InvalidInput(f"sensor {one.name}: kind cannot be {one.kind!r:.80}", hint=f"one of {', '.join(_KINDS)}")
-    if not isinstance(one.min_interval, timedelta) or one.min_interval < timedelta(seconds=1):
-        hint = "give a timedelta of a second or more"
-        raise InvalidInput(f"sensor {one.name}: min_interval cannot be {one.min_interval!r:.80}", hint=hint)
-    if len(inspect.signature(one.function).parameters) != 1:
-        raise InvalidInput(f"sensor {one.name} takes more or less than context", hint="write def sensor(context)")
+    return declared
 
 
-def _require_name(what: str, name: Any) -> None:
+# ── what schedules and sensors have in common ────────────────────────────────────────────────────────────────────
+
+
+def source_of(function: Callable[..., Any]) -> Source:
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    return called_from() if code is None else Source(code.co_filename, code.co_firstlineno)
+
+
+def version_of(what: str, name: str, function: Callable[..., Any], given: str | None) -> str:
+    """What tells a function from another one: as given, or else derived from what it says."""
+    if given is None:
+        try:
+            return derived_version(function, {})
+        except InvalidInput as problem:
+            raise InvalidInput(f"{what} {name}: {problem.message}", hint=problem.hint) from None
+    if not isinstance(given, str) or not given:
+        raise InvalidInput(f"{what} {name}: code_version cannot be {given!r:.80}", hint='write code_version="1"')
+    return given
+
+
+def require_takes_one(what: str, name: str, function: Callable[..., Any], parameter: str) -> None:
+    hint = f"write def {name}({parameter})"
+    if not callable(function):
+        raise InvalidInput(f"{what} {name}: {function!r:.80} is not a function", hint=hint)
+    if len(inspect.signature(function).parameters) != 1:
+        raise InvalidInput(f"{what} {name} takes more or less than {parameter}", hint=hint)
+    if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
+        raise InvalidInput(f"{what} {name} is asynchronous", hint=f"write def, without async: {hint[6:]}")
+
+
+def require_name(what: str, name: Any) -> None:
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         hint = "use lower-case letters, digits, _ and -, a letter first"
         raise InvalidInput(f"{name!r:.80} is not the name of a {what}", hint=hint)
 
 
-def _require_cron(what: str, cron: Any) -> None:
+def require_cron(what: str, cron: Any) -> None:
     if not isinstance(cron, str) or len(cron.split()) != _FIELDS:
         hint = 'write five fields: minute hour day month weekday, such as cron="0 6 * * *"'
         raise InvalidInput(f"{what}: {cron!r:.80} is not a cron expression", hint=hint)
@@ -183,7 +200,7 @@ def _require_cron(what: str, cron: Any) -> None:
         raise InvalidInput(f"{what}: {cron!r:.80} is not a cron expression: {problem}", hint="mend it") from None
 
 
-def _require_timezone(what: str, name: Any) -> None:
+def require_timezone(what: str, name: Any) -> None:
     try:
         ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, TypeError, OSError):

@@ -10,6 +10,7 @@ from typing import Any, overload
 
 import msgspec
 
+from servo.assets.automation import Schedule, require_cron, require_name
 from servo.assets.checks import Check
 from servo.assets.code_version import code_version as derived_version
 from servo.assets.spec import Approval, AssetSpec, Dependency, Problem, Retry, Source, called_from, declare, report
@@ -34,7 +35,15 @@ class Dep(msgspec.Struct, frozen=True):
 class Asset:
     """A declared asset: what it is (`spec`) and what computes it. Calling it calls the function."""
 
-    def __init__(self, spec: AssetSpec, function: Callable[..., Any], *, own_namespace: bool, broken: bool) -> None:
+    def __init__(
+        self,
+        spec: AssetSpec,
+        function: Callable[..., Any],
+        *,
+        own_namespace: bool,
+        broken: bool,
+        cron: str | None = None,
+    ) -> None:
         update_wrapper(self, function)
         self.spec = spec
         self.function = function
@@ -42,6 +51,8 @@ class Asset:
         self.own_namespace = own_namespace
         # Declared so that it cannot be meant; that was reported, and others may still speak of it.
         self.broken = broken
+        # When it is materialized by itself.
+        self.cron = cron
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         return self.function(*args, **options)
@@ -55,7 +66,22 @@ class Asset:
 
     def bound(self, spec: AssetSpec) -> Asset:
         """The same function under a spec that knows more, such as the project's namespace."""
-        return Asset(spec, self.function, own_namespace=self.own_namespace, broken=self.broken)
+        return Asset(spec, self.function, own_namespace=self.own_namespace, broken=self.broken, cron=self.cron)
+
+    def scheduled(self) -> Schedule:
+        """The schedule that `schedule=` stands for: named like the asset, by the clock of its first time dimension."""
+        zones = [getattr(one, "timezone", None) for one in self.spec.partitions.dimensions if one.timed]
+        return Schedule(
+            name=_schedule_name(self.spec.name),
+            cron=self.cron or "",
+            timezone=next(iter(zones), None) or "UTC",
+            select=self.spec.key,
+            source=self.spec.source,
+        )
+
+
+def _schedule_name(asset: str) -> str:
+    return asset.replace(".", "_")
 
 
 _Upstream = str | Dep | Asset
@@ -75,6 +101,7 @@ def asset(
     checks: Iterable[Check] = (),
     retry: Retry | None = None,
     approval: Approval | None = None,
+    schedule: str | None = None,
     owners: Iterable[str] = (),
     tags: Mapping[str, str] | Iterable[str] = (),
     group: str | None = None,
@@ -94,6 +121,8 @@ def asset(function: Callable[..., Any] | None = None, /, **declared: Any) -> Any
     - `code_version`: what tells this code from other code; derived from the function where it is not given.
     - `freshness`: how old a partition may become; `checks`: what must be true of it, by `servo.check`.
     - `retry`, `approval`: a `Retry`, an `Approval`.
+    - `schedule`: a cron expression, such as `"0 6 * * *"`, at whose times the latest partition is asked for; in the
+      timezone of its partitions. `servo.Schedule` says more.
     - `owners`, `tags`, `group`, `description` (or the docstring): for people and selections.
     - `key` (`sales/orders`), or `name` and `namespace`: by default the function's name and the project's namespace.
     - `renamed_from`: the name it had before; its history comes with it.
@@ -132,7 +161,7 @@ def _made(function: Callable[..., Any], source: Source, declared: dict[str, Any]
         # Reached only where problems are gathered: others may speak of the asset, and are right to.
         stand_in = AssetSpec(key=f"{DEFAULT_NAMESPACE}/{called}", code_version="", source=source)
         return Asset(stand_in, function, own_namespace=False, broken=True)
-    return Asset(spec, function, own_namespace=own, broken=False)
+    return Asset(spec, function, own_namespace=own, broken=False, cron=declared.get("schedule"))
 
 
 def _unknown_option(problem: TypeError) -> str:
@@ -150,6 +179,7 @@ class _Declaration(msgspec.Struct, kw_only=True):
     checks: Any = ()
     retry: Any = None
     approval: Any = None
+    schedule: Any = None
     owners: Any = ()
     tags: Any = ()
     group: Any = None
@@ -170,6 +200,10 @@ class _Declaration(msgspec.Struct, kw_only=True):
             raise InvalidInput(f"freshness cannot be {self.freshness}", hint="give a positive timedelta")
         if self.code_version == "":
             raise InvalidInput("code_version is empty", hint='write code_version="1"')
+        key = self._key(function)
+        if self.schedule is not None:
+            require_cron("schedule", self.schedule)
+            require_name("schedule", _schedule_name(key.name))
         partitions = _partitions(self.partitions)
         dependencies = tuple(_dependencies(function, self.deps))
         checks = _checks(self.checks)
@@ -177,7 +211,7 @@ class _Declaration(msgspec.Struct, kw_only=True):
             hint = "leave out batch=True, or give partitions"
             raise InvalidInput("batch=True is for partitioned assets; it has one partition", hint=hint)
         return AssetSpec(
-            key=str(self._key(function)),
+            key=str(key),
             partitions=partitions,
             dependencies=dependencies,
             code_version=self.code_version

@@ -11,12 +11,12 @@ import traceback
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
 from servo.assets import graph as graphs
-from servo.assets.automation import Schedule, Sensor, require_distinct
+from servo.assets.automation import Schedule, require_distinct
 from servo.assets.decorator import Asset
 from servo.assets.finding import Target, targets
 from servo.assets.graph import Graph
@@ -32,7 +32,9 @@ from servo.assets.importing import (
 )
 from servo.assets.resolving import as_deployed
 from servo.assets.selection import require_sound
+from servo.assets.sensing import Sensor
 from servo.assets.spec import AssetSpec, Problem, Source, collecting
+from servo.assets.watches import BuiltIn, NewPartitions, RunEnded
 from servo.errors import InvalidDefinition, ServoError
 
 __all__ = ["Definitions", "Place", "examine", "load"]
@@ -187,20 +189,20 @@ def _definitions(
     broken = [one.spec.name for one in declared if one.broken]
     aliases = {one.spec.key: getattr(one.function, "__name__", one.spec.name) for one in assets}
     graph, problems = graphs.examine([one.spec for one in assets], aliases, broken)
-    schedules = sorted((one for one in found if isinstance(one, Schedule)), key=lambda one: _place(one.source))
     sensors = sorted((one for one in found if isinstance(one, Sensor)), key=lambda one: _place(one.source))
-    schedules = [msgspec.structs.replace(one, source=_within(one.source, root)) for one in schedules]
+    schedules = [
+        msgspec.structs.replace(one, source=_within(one.source, root)) for one in found if isinstance(one, Schedule)
+    ]
+    schedules += [one.scheduled() for one in assets if one.cron is not None]
+    schedules.sort(key=lambda one: _place(one.source))
     sensors = [one.at(_within(one.source, root)) for one in sensors]
     problems += require_distinct("schedule", ((one.name, one.source) for one in schedules))
     problems += require_distinct("sensor", ((one.name, one.source) for one in sensors))
     if graph is None:
         return None, problems
-    for schedule in schedules:
-        try:
-            require_sound(graph, schedule.select)
-        except ServoError as problem:
-            message = f"schedule {schedule.name}: {problem.message}"
-            problems.append(Problem(message=message, hint=problem.hint, source=schedule.source))
+    if not broken:  # else what is selected may be what could not be read
+        problems += _unsound(graph, "schedule", ((one.name, one.select, one.source) for one in schedules))
+        problems += _unwatchable(graph, sensors)
     by_key = {one.spec.key: one for one in assets}
     return (
         Definitions(
@@ -212,6 +214,36 @@ def _definitions(
         ),
         problems,
     )
+
+
+def _unsound(graph: Graph, what: str, selections: Iterable[tuple[str, str | None, Source | None]]) -> Iterator[Problem]:
+    """Selections that do not read, or name what is not there."""
+    for name, text, source in selections:
+        try:
+            require_sound(graph, text or "")
+        except ServoError as problem:
+            yield Problem(message=f"{what} {name}: {problem.message}", hint=problem.hint, source=source)
+
+
+class _Graphed(NamedTuple):
+    graph: Graph
+
+
+def _unwatchable(graph: Graph, sensors: Iterable[Sensor]) -> Iterator[Problem]:
+    """Sensors that watch, or by themselves ask for, what is not there."""
+    for one in sensors:
+        try:
+            if isinstance(one.watch, NewPartitions):
+                graph.resolve(one.watch.asset)
+            if isinstance(one.watch, RunEnded) and one.watch.select is not None:
+                require_sound(graph, one.watch.select)
+            if one.select:
+                require_sound(graph, one.select)
+            if one.select and isinstance(one.watch, BuiltIn):
+                one.watch.require_partitions(one.select, one.partitions, _Graphed(graph))
+        except ServoError as problem:
+            message = f"sensor {one.name}: {problem.message}"
+            yield Problem(message=message, hint=problem.hint, source=one.source)
 
 
 def _bound(asset: Asset, namespace: str, root: Path) -> AssetSpec:

@@ -49,6 +49,12 @@ cli = LazyGroup(
         "read": ("servo.cli.read:read", "Show the data of an asset, now or as of then."),
         "reproduce": ("servo.cli.reproduce:reproduce", "Compute a partition again as it was, and compare."),
         "run": ("servo.cli.run:run", "List, show, cancel and retry runs, and read their logs."),
+        "schedule": (
+            "servo.cli.schedule:schedule",
+            "What starts by the clock: list, edit, pause, trigger, look ahead.",
+        ),
+        "sensor": ("servo.cli.sensor:sensor", "What starts by itself: list, pause, evaluate, send messages."),
+        "tick": ("servo.cli.tick:tick", "Do what is due by schedules and sensors, once, and exit."),
         "up": ("servo.cli.up:up", "Run the control loop and workers until stopped."),
         "vacuum": ("servo.cli.vacuum:vacuum", "Remove data files that no event points to."),
         "worker": ("servo.cli.worker:worker", "Take tasks and run them on Spark."),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING
 
@@ -26,9 +27,9 @@ def read_ahead() -> None:
 
     def load() -> None:
         with suppress(ImportError):  # the command will meet it too, and say so
-            from servo.projections.engine import open_ahead
-
-            open_ahead()
+            # By name, and nothing of ours: of two threads that import modules which need each other, one may be given
+            # a module that is only half made.
+            import_module("duckdb")
 
     # Nobody waits for it: a command that was refused is over at once (`servo.cli.main` takes nothing apart meanwhile).
     Thread(target=load, name=READ_AHEAD, daemon=True).start()

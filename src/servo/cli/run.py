@@ -22,6 +22,7 @@ from servo.cli.progress import (
     summarize,
     waiting_checkpoints,
 )
+from servo.cli.run_conflicts import conflicts
 from servo.cli.states import counted, duration, marked
 from servo.cli.values import moment, plain, text
 
@@ -38,6 +39,9 @@ _LEVELS = {"DEBUG": "bright_black", "WARNING": "yellow", "ERROR": "red", "CRITIC
 @click.group()
 def run() -> None:
     """List, show, cancel and retry runs, and read their logs. A run id may be shortened."""
+
+
+run.add_command(conflicts)
 
 
 @run.command(name="list")

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -19,27 +20,39 @@ from servo.cli.progress import aside
 from servo.cli.states import counted
 
 if TYPE_CHECKING:
+    from servo.api.serving import Served
+    from servo.runtime.evaluating import Evaluators
+    from servo.runtime.settings import ServerSettings
     from servo.runtime.wiring import Project
 
 _LOOK_SECONDS = 0.5  # between two looks at the children
 _PATIENCE_SECONDS = 30.0  # for workers to show up, and for the control loop to end its pass
 _SHORT_LIFE_SECONDS = 10.0  # a worker that lives no longer is in trouble, and waits before it is started again
 _LONGEST_WAIT_SECONDS = 60.0
+_SWITCH_SECONDS = 0.0005
 _PLACES = ("tenant", "workspace", "ledger", "storage", "projections", "spark.master", "spark.remote")
 
 
 @click.command()
 @click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Processes that run tasks.")
+@click.option("--host", metavar="ADDRESS", help="Where the server listens: 127.0.0.1, or server.host of the settings.")
+@click.option(
+    "--port", type=click.IntRange(0, 65535), help="Its port, 0 for any: 8765, or server.port of the settings."
+)
 @json_option
-def up(workers: int, as_json: bool) -> None:
-    """Run the control loop here and workers beside it, until Ctrl-C or SIGTERM.
+def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
+    """Run everything here, and workers beside it, until Ctrl-C or SIGTERM.
 
-    The control loop plans runs, ends them and notices lost workers; it is in no JVM's process. A worker that dies is
-    started again. More workers may run elsewhere: `servo worker`.
+    The control loop plans runs, ends them and notices lost workers; the driver ticks schedules and polls sensors; the
+    server takes messages. None of it is in a JVM's process. A worker that dies is started again. More workers may run
+    elsewhere: `servo worker`. Several `servo up` may share a PostgreSQL ledger.
     """
     from servo.runtime.cataloguing import deployed_catalog
     from servo.runtime.embedded import telling
+    from servo.runtime.evaluating import Evaluators
 
+    # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
+    sys.setswitchinterval(_SWITCH_SECONDS)
     stop = Event()
 
     def stopping() -> None:
@@ -51,33 +64,68 @@ def up(workers: int, as_json: bool) -> None:
         # What is wrong with the ledger or with the definitions is said before anything starts.
         deployed_catalog(opened, actor=actor())
         after.enter_context(telling(opened))
+        evaluators = after.enter_context(Evaluators(opened.settings))
+        server = after.enter_context(_served(opened, evaluators, host, port))
         failure: list[BaseException] = []
-        control = Thread(target=_control, args=(opened, stop, failure), name="control", daemon=True)
-        control.start()
+        threads = [
+            Thread(target=_loop, args=(name, opened, evaluators, stop, failure), name=name, daemon=True)
+            for name in ("control", "driver")
+        ]
+        for thread in threads:
+            thread.start()
         crew = [_Member(opened, number) for number in range(1, workers + 1)]
         try:
             _until_heard_of(opened, crew, stop)
-            _say_where(opened, crew, as_json=as_json)
+            _say_where(opened, crew, server.url, as_json=as_json)
             while not stop.wait(_LOOK_SECONDS):
                 for member in crew:
                     member.look()
+                if server.problem is not None:
+                    raise server.problem
         finally:
             stop.set()
             for member in crew:
                 member.ask_to_end()
             for member in crew:
                 member.end()
-            control.join(_PATIENCE_SECONDS)
+            for thread in threads:
+                thread.join(_PATIENCE_SECONDS)
         if failure:
             raise failure[0]
 
 
-def _control(opened: Project, stop: Event, failure: list[BaseException]) -> None:
-    """Without the control loop nothing goes on: what ends it ends the program."""
+def _served(
+    opened: Project, evaluators: Evaluators, host: str | None, port: int | None
+) -> AbstractContextManager[Served]:
+    """The server. Where nobody chose its port, and another project's server has it, it takes any other."""
+    from servo.api.serving import serving
+    from servo.runtime.driving import one_pass
+    from servo.runtime.sensing import Sensing
+
+    if port is None and "server.port" not in opened.settings.origins and _is_taken(opened.settings.server):
+        port = 0
+    return serving(
+        opened,
+        sensing=Sensing(opened, evaluators),
+        driver=lambda: one_pass(opened, evaluators),
+        host=host,
+        port=port,
+    )
+
+
+def _is_taken(place: ServerSettings) -> bool:
+    with socket.socket() as trial:
+        trial.settimeout(1.0)
+        return trial.connect_ex((place.host, place.port)) == 0
+
+
+def _loop(name: str, opened: Project, evaluators: Evaluators, stop: Event, failure: list[BaseException]) -> None:
+    """Without its loops nothing goes on: what ends one of them ends the program."""
     from servo.runtime.control import Control
+    from servo.runtime.driving import Driver
 
     try:
-        Control(opened).run(stop)
+        (Control(opened) if name == "control" else Driver(opened, evaluators)).run(stop)
     except BaseException as problem:  # noqa: BLE001 (it goes on in the thread that waits)
         failure.append(problem)
     finally:
@@ -133,13 +181,13 @@ def _until_heard_of(opened: Project, crew: list[_Member], stop: Event) -> None:
             return
 
 
-def _say_where(opened: Project, crew: list[_Member], *, as_json: bool) -> None:
+def _say_where(opened: Project, crew: list[_Member], url: str, *, as_json: bool) -> None:
     shown = {setting.key: setting.value for setting in opened.settings.shown() if setting.key in _PLACES}
     pids = [member.process.pid for member in crew]
     if as_json:
-        echo_json(shown | {"workers": pids})
+        echo_json(shown | {"url": url, "workers": pids})
     else:
-        click.echo(f"✓ up: the control loop and {counted(len(pids), 'worker')}; Ctrl-C stops them")
+        click.echo(f"✓ up at {url}, with {counted(len(pids), 'worker')}; Ctrl-C stops it")
         processes = ", ".join(f"process {pid}" for pid in pids) or "none: start `servo worker`"
         for key, value in (shown | {"workers": processes, "logs": str(opened.settings.home / "logs")}).items():
             note(f"  {key:<12} {value}")

@@ -32,6 +32,8 @@ __all__ = ["DISPATCH", "Claim", "Decision", "Limits", "decide", "next_wake", "re
 DISPATCH = "controller:dispatch"
 POOL = "pool"
 """The tag of an asset that names the pool whose limit it shares."""
+QUEUE = "servo.queue"
+"""The tag of runs that go one after another, in the order in which they were asked for."""
 
 
 class _LimitSettings(Protocol):
@@ -146,12 +148,26 @@ def _admitted(board: Board, limits: Limits) -> list[RunState]:
         return not run.running, not run.started, *_urgency(run)
 
     # A cancelled run that nobody works on is over as soon as somebody says so.
+    first = queue_heads(board)
     candidates = (
         run
         for run in board.runs.values()
-        if not run.ended and not run.parked and (run.running or not run.cancel_requested)
+        if not run.ended
+        and not run.parked
+        and (run.running or not run.cancel_requested)
+        and first.get(run.tags.get(QUEUE, ""), run) is run
     )
     return nsmallest(limits.runs, candidates, key=rank)
+
+
+def queue_heads(board: Board) -> dict[str, RunState]:
+    """Of each queue the run whose turn it is: the first that has not ended, also where it waits for a person."""
+    heads: dict[str, RunState] = {}
+    for run in board.runs.values():
+        queue = run.tags.get(QUEUE)
+        if queue and not run.ended and (queue not in heads or run.position < heads[queue].position):
+            heads[queue] = run
+    return heads
 
 
 def _pools_in_use(board: Board, catalog: Catalog) -> Counter[str | None]:

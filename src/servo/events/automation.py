@@ -61,6 +61,7 @@ class ScheduleTicked(Fact, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "ScheduleTicked"
     key: ClassVar[str] = "sched_tick:{self.tick_id}"
     subject: ClassVar[str] = "schedule_id"
+    free_form: ClassVar[bool] = True
 
     tick_id: str
     schedule_id: str
@@ -74,6 +75,7 @@ class ScheduleTicked(Fact, frozen=True, kw_only=True):
     run_id: str | None = None
     request_fingerprint: str | None = None
     reason: str | None = None
+    partitions: Selector | None = None  # of each asset, as the run was asked for; however many there are
 
     def __post_init__(self) -> None:
         require_aware(self.scheduled_for, "scheduled_for")
@@ -140,6 +142,7 @@ class SensorEvaluated(Fact, frozen=True, kw_only=True):
 
     event_type: ClassVar[str] = "SensorEvaluated"
     subject: ClassVar[str] = "sensor_id"
+    free_form: ClassVar[bool] = True
 
     eval_id: str
     sensor_id: str
@@ -153,6 +156,11 @@ class SensorEvaluated(Fact, frozen=True, kw_only=True):
     cursor_after: str | None = None
     run_keys: list[str] = []
     reason: str | None = None
+    definition_version: Int64 | None = None
+    # Of each run key: so that another answer to the same question is known to be another, and not half recorded.
+    fingerprints: list[str] = []
+    failures: Int64 = 0  # evaluations by poll that failed in a row, this one included
+    message: dict[str, Any] | None = None  # that nobody has answered: it can be evaluated later, by hand
 
     def require_foldable(self) -> None:
         named = {"push": self.message_id, "poll": self.poll_epoch, "manual": self.request_id}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from datetime import datetime
 from typing import Any
 
 from servo.errors import InvalidInput
-from servo.events.fact import Int64, Value
+from servo.events.fact import Int64, Value, require_aware
 
 
 class Dependency(Value, frozen=True, kw_only=True):
@@ -48,6 +49,10 @@ class ScheduleDefinition(Value, frozen=True, kw_only=True):
     overlap: str = "allow"
     enabled: bool = True
     settings: dict[str, Any] = {}
+    clock_since: datetime | None = None  # since when this cron and timezone hold; None: since it was created
+
+    def require_foldable(self) -> None:
+        require_aware(self.clock_since, "clock_since")
 
 
 class SensorDefinition(Value, frozen=True, kw_only=True):

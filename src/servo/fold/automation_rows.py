@@ -15,9 +15,10 @@ class ScheduleDefinitionRow(Row, frozen=True, kw_only=True):
         newest(
             "definition_version",
             "name cron timezone asset_selection catchup_window_minutes max_catchup_ticks overlap "
-            "settings version updated_at",
+            "settings version updated_at clock_since",
         ),
         newest("switch_version", "enabled deleted_at"),
+        newest("resumed_version", "resumed_at"),
         first("created_version", "created_at created_by"),
     )
 
@@ -31,14 +32,17 @@ class ScheduleDefinitionRow(Row, frozen=True, kw_only=True):
     overlap: str | None = None
     settings: str | None = None
     version: int | None = None
+    clock_since: datetime | None = None
     enabled: bool | None = None
     created_at: datetime | None = None
     created_by: str | None = None
     updated_at: datetime | None = None
+    resumed_at: datetime | None = None
     deleted_at: datetime | None = None
     row_version: str
     definition_version: str | None = None
     switch_version: str | None = None
+    resumed_version: str | None = None
     created_version: str | None = None
 
 
@@ -66,7 +70,7 @@ class ScheduleTickRow(Row, frozen=True, kw_only=True):
     groups: ClassVar[tuple[Group, ...]] = (
         first(
             "tick_version",
-            "schedule_id scheduled_for manual definition_version asset_selection partition_selection "
+            "schedule_id scheduled_for manual definition_version asset_selection partition_selection partitions "
             "status reason run_key run_id request_fingerprint ticked_at",
         ),
     )
@@ -78,6 +82,7 @@ class ScheduleTickRow(Row, frozen=True, kw_only=True):
     definition_version: int | None = None
     asset_selection: list[str] | None = None
     partition_selection: list[str] | None = None
+    partitions: str | None = None
     status: str | None = None
     reason: str | None = None
     run_key: str | None = None
@@ -120,6 +125,7 @@ class SensorStateRow(Row, frozen=True, kw_only=True):
     groups: ClassVar[tuple[Group, ...]] = (
         newest("cursor_version", "cursor state_version"),
         newest("evaluation_version", "last_evaluation_at last_eval_id last_status last_reason"),
+        newest("polled_version", "last_polled_at failures"),
     )
 
     sensor_id: str
@@ -129,9 +135,12 @@ class SensorStateRow(Row, frozen=True, kw_only=True):
     last_eval_id: str | None = None
     last_status: str | None = None
     last_reason: str | None = None
+    last_polled_at: datetime | None = None
+    failures: int | None = None
     row_version: str
     cursor_version: str | None = None
     evaluation_version: str | None = None
+    polled_version: str | None = None
 
 
 class SensorEvalRow(Row, frozen=True, kw_only=True):
@@ -140,8 +149,8 @@ class SensorEvalRow(Row, frozen=True, kw_only=True):
     groups: ClassVar[tuple[Group, ...]] = (
         first(
             "eval_version",
-            "sensor_id trigger status reason message_id poll_epoch expected_state_version cursor_before "
-            "cursor_after run_keys evaluated_at",
+            "sensor_id trigger status reason message_id poll_epoch request_id expected_state_version cursor_before "
+            "cursor_after run_keys definition_version message evaluated_at",
         ),
     )
 
@@ -152,10 +161,13 @@ class SensorEvalRow(Row, frozen=True, kw_only=True):
     reason: str | None = None
     message_id: str | None = None
     poll_epoch: int | None = None
+    request_id: str | None = None
     expected_state_version: int | None = None
     cursor_before: str | None = None
     cursor_after: str | None = None
     run_keys: list[str] | None = None
+    definition_version: int | None = None
+    message: str | None = None
     evaluated_at: datetime | None = None
     row_version: str
     eval_version: str | None = None

@@ -128,6 +128,7 @@ def schedule_defined(event: RecordedEvent, schedule: ScheduleDefinition) -> Iter
         overlap=schedule.overlap,
         settings=as_json(schedule.settings),
         version=schedule.version,
+        clock_since=schedule.clock_since,
         enabled=schedule.enabled,
         created_at=event.occurred_at,
         created_by=event.actor,
@@ -140,12 +141,15 @@ def schedule_defined(event: RecordedEvent, schedule: ScheduleDefinition) -> Iter
 
 
 def schedule_switched(event: RecordedEvent, fact: SchedulePaused | ScheduleResumed | ScheduleDeleted) -> Iterator[Row]:
+    version, resumed = by_number(fact.version, event), isinstance(fact, ScheduleResumed)
     yield ScheduleDefinitionRow(
         **scope(event),
         schedule_id=fact.schedule_id,
-        enabled=isinstance(fact, ScheduleResumed),
+        enabled=resumed,
         deleted_at=event.occurred_at if isinstance(fact, ScheduleDeleted) else None,
-        switch_version=by_number(fact.version, event),
+        switch_version=version,
+        resumed_at=event.occurred_at if resumed else None,
+        resumed_version=version if resumed else None,
     )
     yield _schedule_version(event, fact.schedule_id, fact.version)
 
@@ -169,6 +173,7 @@ def ticked(event: RecordedEvent, fact: ScheduleTicked) -> Iterator[Row]:
         definition_version=fact.definition_version,
         asset_selection=fact.asset_selection,
         partition_selection=fact.partition_selection,
+        partitions=None if fact.partitions is None else as_json(fact.partitions),
         status=fact.status,
         reason=fact.reason,
         run_key=fact.run_key,
@@ -238,10 +243,13 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
         reason=fact.reason,
         message_id=fact.message_id,
         poll_epoch=fact.poll_epoch,
+        request_id=fact.request_id,
         expected_state_version=fact.expected_state_version,
         cursor_before=fact.cursor_before,
         cursor_after=fact.cursor_after,
         run_keys=fact.run_keys,
+        definition_version=fact.definition_version,
+        message=None if fact.message is None else as_json(fact.message),
         evaluated_at=event.occurred_at,
         eval_version=event.event_id,
     )
@@ -254,6 +262,14 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
         last_reason=fact.reason,
         evaluation_version=by_moment(event),
     )
+    if fact.trigger == "poll" and fact.status != "SKIPPED_STALE_CURSOR":
+        yield SensorStateRow(
+            **scope(event),
+            sensor_id=fact.sensor_id,
+            last_polled_at=event.occurred_at,
+            failures=fact.failures,
+            polled_version=by_moment(event),
+        )
     # Only a poll that did its work moves the cursor: not a person's trial, not a failure, not one that came too late.
     if fact.trigger == "poll" and fact.status in ("TRIGGERED", "NO_DATA"):
         yield cursor(event, fact.sensor_id, fact.cursor_after, (fact.expected_state_version or 0) + 1)

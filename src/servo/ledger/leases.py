@@ -1,4 +1,4 @@
-"""Who is alive: workers and control processes hold leases, and renew them while they live.
+"""Who is alive: workers, control loops and drivers hold leases, and renew them while they live.
 
 Leases are no facts. They are kept beside the ledger, never in it, and to lose them all loses no truth: the living show
 up again with their next beat, and what somebody wrongly given up for lost still tries to record is refused by the
@@ -29,7 +29,7 @@ from servo.clock import Clock, system_clock
 from servo.errors import FencedOut, InvalidInput, InvalidSettings, ServoError
 from servo.ledger.protocol import Workspace
 
-Kind = Literal["worker", "control"]
+Kind = Literal["worker", "control", "driver"]
 # How long a lease that ran out is remembered, so that its holder can be told: longer than a laptop sleeps.
 REMEMBERED = timedelta(days=30)
 

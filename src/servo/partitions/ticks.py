@@ -19,7 +19,7 @@ from servo.partitions.windows import DAY, EPOCH_DAY, Change, LocalTime, local_ti
 if TYPE_CHECKING:
     from cronsim import CronSim
 
-__all__ = ["TickGrid", "tick_grid"]
+__all__ = ["TickGrid", "parsed_cron", "tick_grid"]
 
 # Counting reaches from the beginning, so that there must be an end to how far anybody can ask.
 _LAST_YEAR = 2199
@@ -40,7 +40,7 @@ class TickGrid:
     __slots__ = ("_blocks", "_counts", "_every_day", "_expression", "_local", "_lock", "_offsets", "_slots", "_starts")
 
     def __init__(self, cron: str, local: LocalTime) -> None:
-        self._expression = _parsed(cron)
+        self._expression = parsed_cron(cron)
         self._local = local
         expression = self._expression
         self._slots = [
@@ -177,7 +177,8 @@ def _last_day(change: Change) -> int:
     return (change.at + max(change.before, change.after)) // DAY + 1
 
 
-def _parsed(cron: str) -> CronSim:
+def parsed_cron(cron: str) -> CronSim:
+    """A cron that was read, or an error that says what is wrong with it."""
     if len(cron.split()) != 5:
         raise InvalidPartition(
             f"{cron!r:.100} is not a cron of five fields", hint="write minute hour day month weekday"

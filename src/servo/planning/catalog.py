@@ -52,6 +52,12 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
             event_id=event_id,
         )
 
+    def with_values(self, added: Mapping[str, Sequence[str]]) -> Catalog:
+        """The same, with more values of dynamic dimensions."""
+        dynamic = {**self.dynamic, **{name: (*self.dynamic.get(name, ()), *new) for name, new in added.items()}}
+        specs = [_with_values(spec, dynamic) for spec in self.graph.specs.values()]
+        return msgspec.structs.replace(self, graph=Graph.known(specs), dynamic=dynamic)
+
     def spec(self, asset_key: str) -> AssetSpec:
         found = self.graph.specs.get(asset_key)
         if found is None:

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from servo import canonical
-from servo.assets.automation import Schedule, Sensor
+from servo.assets.automation import Schedule
 from servo.assets.checks import Check
+from servo.assets.sensing import Sensor
 from servo.assets.spec import ADMIN, Approval, AssetSpec, Dependency, Retry, Source
 from servo.events import definitions as events
 from servo.partitions import UNPARTITIONED, Partitions
@@ -182,6 +183,11 @@ def schedule_of(schedule: Schedule, schedule_id: str, version: int, *, enabled: 
             "partitions": schedule.partitions,
             "tags": dict(schedule.tags),
             "source": _place(schedule.source),
+            **_where_said(
+                function=None if schedule.function is None else True,
+                code_version=schedule.code_version,
+                description=schedule.description,
+            ),
         },
     )
 
@@ -198,8 +204,19 @@ def sensor_of(sensor: Sensor, sensor_id: str, version: int, *, enabled: bool) ->
             DECLARED: {"enabled": sensor.enabled},
             "description": sensor.description,
             "source": _place(sensor.source),
+            **_where_said(
+                code_version=sensor.code_version,
+                timeout_seconds=None if sensor.timeout is None else sensor.timeout // _SECOND,
+                watch=None if sensor.watch is None else sensor.watch.to_json(),
+                select=sensor.select,
+                partitions=sensor.partitions,
+            ),
         },
     )
+
+
+def _where_said(**settings: Any) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def _place(source: Source | None) -> dict[str, Any] | None:
@@ -226,7 +243,7 @@ def fingerprint(
 
 
 # Whether a schedule is on is up to people, once it is deployed; what its code says of that is under `declared`.
-_NOT_SAID = ("asset_id", "schedule_id", "sensor_id", "version", "enabled")
+_NOT_SAID = ("asset_id", "schedule_id", "sensor_id", "version", "enabled", "clock_since")
 
 
 def said(one: events.AssetDefinition | events.ScheduleDefinition | events.SensorDefinition) -> dict[str, Any]:

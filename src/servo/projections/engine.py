@@ -65,7 +65,7 @@ class Spares:
 
     def take(self) -> Connection:
         with self._lock:
-            opening, self._next = self._next or (_AHEAD.pop() if _AHEAD else None), None
+            opening, self._next = self._next, None
             if self._opener is None:
                 # Most processes need one alone: whoever needs a second will need a third.
                 self._opener = ThreadPoolExecutor(1, thread_name_prefix="duckdb")
@@ -78,19 +78,6 @@ class Spares:
         with self._lock:
             if self._opener is not None:
                 self._opener.submit(box.clear)
-
-
-_AHEAD: list[Future[Connection]] = []
-
-
-def open_ahead() -> None:
-    """Open a connection for the first who takes one: for a thread beside one that has other things to do until then."""
-    opening: Future[Connection] = Future()
-    _AHEAD.append(opening)
-    try:
-        opening.set_result(_unspilling())
-    except Exception as problem:  # noqa: BLE001 (it goes to who takes it)
-        opening.set_exception(problem)
 
 
 def _unspilling() -> Connection:

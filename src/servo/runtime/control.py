@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from contextlib import suppress
 from datetime import datetime
 from threading import Event
@@ -16,7 +17,7 @@ from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unpl
 from servo.controllers.leaving_out import planned_without
 from servo.controllers.requests import gone, require_some
 from servo.controllers.states import RunState
-from servo.errors import AppendOutcomeUnknown, Conflict, LedgerUnavailable, ProjectionError, ServoError, StorageFailed
+from servo.errors import PASSING, Conflict, ServoError
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunPlanned
@@ -32,8 +33,8 @@ from servo.runtime.wiring import Project
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 1.0
-# What passes by itself: the next pass may go well.
-_PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionError)
+_REST = 2.0  # of the time that a pass took, until the next one
+_LONGEST_REST_SECONDS = 0.2
 
 
 class Control:
@@ -53,16 +54,19 @@ class Control:
                 with Heartbeat(self._project.leases, holder, self._project.settings.worker) as heartbeat:
                     while not stop.is_set() and not heartbeat.lost.is_set():
                         self._pass(stop)
-            except _PASSING as problem:
+            except PASSING as problem:
                 _trouble(problem, stop)
         with suppress(ServoError):
             self._service.bound_the_tail(at_rest=True, rest=0.0)
 
     def _pass(self, stop: Event) -> None:
+        began = time.monotonic()
         try:
             self.step()
+            # Whoever appends wakes it, thousands of times where there is much to do: others need the processor too.
+            stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
             self._watch.wait(self._pause())
-        except _PASSING as problem:
+        except PASSING as problem:
             _trouble(problem, stop)
 
     def step(self) -> None:
@@ -102,7 +106,7 @@ class Control:
         now = self._project.clock()
         try:
             facts = self._plan(run, now)
-        except _PASSING:
+        except PASSING:
             raise
         except ServoError as problem:
             return self._refused(run, str(problem))

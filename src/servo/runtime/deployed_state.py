@@ -18,7 +18,16 @@ from servo.runtime.wiring import Project
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["DeployedAutomation", "DeployedState", "catalog_of", "look", "state_of"]
+__all__ = [
+    "DeployedAutomation",
+    "DeployedState",
+    "catalog_of",
+    "look",
+    "newest_version",
+    "schedule_of_row",
+    "sensor_of_row",
+    "state_of",
+]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _NUMBER = 16  # digits at the front of a version (see servo.fold.versions)
@@ -30,7 +39,7 @@ _ASSETS = """
 """
 _SCHEDULES = """
     SELECT schedule_id, name, cron, timezone, asset_selection, catchup_window_minutes, max_catchup_ticks, overlap,
-           settings, version, enabled, deleted_at, definition_version, switch_version
+           settings, version, clock_since, enabled, deleted_at, definition_version, switch_version
     FROM schedule_definitions WHERE name IS NOT NULL ORDER BY definition_version, name
 """
 _SENSORS = """
@@ -112,8 +121,10 @@ def state_of(snapshot: Answers, *, assets_only: bool = False) -> DeployedState:
         assets=[(_asset(row), row["removed_at"] is None) for row in rows],
         schedules=[]
         if assets_only
-        else [_automation(row, _schedule(row)) for row in snapshot.query(_SCHEDULES).dicts()],
-        sensors=[] if assets_only else [_automation(row, _sensor(row)) for row in snapshot.query(_SENSORS).dicts()],
+        else [_automation(row, schedule_of_row(row)) for row in snapshot.query(_SCHEDULES).dicts()],
+        sensors=[]
+        if assets_only
+        else [_automation(row, sensor_of_row(row)) for row in snapshot.query(_SENSORS).dicts()],
         dynamic=dynamic,
         deployment_id=rows[-1]["deployment_id"] if rows else None,
         number=max((_number(row["presence_version"]) for row in rows), default=0),
@@ -163,7 +174,7 @@ def _asset(row: dict[str, Any]) -> AssetDefinition:
     )
 
 
-def _schedule(row: dict[str, Any]) -> ScheduleDefinition:
+def schedule_of_row(row: dict[str, Any]) -> ScheduleDefinition:
     return ScheduleDefinition(
         schedule_id=row["schedule_id"],
         version=row["version"],
@@ -176,10 +187,11 @@ def _schedule(row: dict[str, Any]) -> ScheduleDefinition:
         overlap=row["overlap"],
         enabled=bool(row["enabled"]),
         settings=_json(row["settings"]) or {},
+        clock_since=row["clock_since"],
     )
 
 
-def _sensor(row: dict[str, Any]) -> SensorDefinition:
+def sensor_of_row(row: dict[str, Any]) -> SensorDefinition:
     return SensorDefinition(
         sensor_id=row["sensor_id"],
         version=row["version"],
@@ -191,6 +203,10 @@ def _sensor(row: dict[str, Any]) -> SensorDefinition:
     )
 
 
+def newest_version(row: dict[str, Any]) -> int:
+    """The version of the newest change to a schedule or sensor, of whatever kind."""
+    return max(_number(row["definition_version"]), _number(row["switch_version"]))
+
+
 def _automation(row: dict[str, Any], definition: ScheduleDefinition | SensorDefinition) -> DeployedAutomation:
-    version = max(_number(row["definition_version"]), _number(row["switch_version"]))
-    return DeployedAutomation(definition=definition, version=version, gone=row["deleted_at"] is not None)
+    return DeployedAutomation(definition=definition, version=newest_version(row), gone=row["deleted_at"] is not None)

@@ -46,7 +46,13 @@ def deploy(project: Project, definitions: Definitions, *, actor: str = "controll
     later one looks again."""
     for attempt in range(_TRIES):
         state = look(project)
-        facts = deployment_facts(state, definitions, mint=project.mint, mint_asset=lambda _: project.new_asset_id())
+        facts = deployment_facts(
+            state,
+            definitions,
+            now=project.clock(),
+            mint=project.mint,
+            mint_asset=lambda _: project.new_asset_id(),
+        )
         if not facts:
             done = Deployment(catalog=state.catalog(project.settings), changed=False)
             remember(project.settings, definitions, done.catalog)
@@ -131,12 +137,20 @@ def preview(definitions: Definitions, state: DeployedState) -> Catalog:
 
 
 def deployment_facts(
-    state: DeployedState, definitions: Definitions, *, mint: Callable[[], str], mint_asset: Callable[[str], str]
+    state: DeployedState,
+    definitions: Definitions,
+    *,
+    now: datetime,
+    mint: Callable[[], str],
+    mint_asset: Callable[[str], str],
 ) -> list[Fact]:
     """What must be recorded so that the definitions take effect; nothing if they already have."""
     ids = _asset_ids(state, definitions, mint_asset)
     assets = [definition_of(spec, ids) for spec in definitions.graph.specs.values()]
-    schedules = [_current(state.schedules, one, schedule_of, mint) for one in definitions.schedules.values()]
+    schedules = [
+        _clocked(state.schedules, _current(state.schedules, one, schedule_of, mint), now)
+        for one in definitions.schedules.values()
+    ]
     sensors = [_current(state.sensors, one, sensor_of, mint) for one in definitions.sensors.values()]
     declared = fingerprint(assets, schedules, sensors)
     if declared == state.definitions_hash() and state.deployment_id is not None:
@@ -185,6 +199,16 @@ def _asset_ids(state: DeployedState, definitions: Definitions, mint_asset: Calla
         twice = next(key for key in ids if list(ids.values()).count(ids[key]) > 1)
         raise InvalidDefinition(f"{twice} shares its history with another asset", hint="mend renamed_from")
     return ids
+
+
+def _clocked(known: list[DeployedAutomation], schedule: ScheduleDefinition, now: datetime) -> ScheduleDefinition:
+    """With the moment since when its clock holds: another cron, or one that was away, has no past to make up for."""
+    before = next((one for one in known if one.id == schedule.schedule_id), None)
+    if before is None or not isinstance(before.definition, ScheduleDefinition):
+        return schedule
+    same = (before.definition.cron, before.definition.timezone) == (schedule.cron, schedule.timezone)
+    since = before.definition.clock_since if same and not before.gone else now
+    return msgspec.structs.replace(schedule, clock_since=since)
 
 
 _D = TypeVar("_D", ScheduleDefinition, SensorDefinition)

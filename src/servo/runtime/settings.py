@@ -67,6 +67,15 @@ class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_allowed_upstream_depth: _Count = 20
 
 
+class SensorSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How sensors, and the functions of schedules, are evaluated: in how many processes that are kept, with how much
+    memory beside what the project itself takes, and for how long where a sensor does not say."""
+
+    processes: _Count = 4
+    memory_mb: Annotated[int, msgspec.Meta(ge=16)] = 1_024
+    timeout_seconds: _Pulse = 60.0
+
+
 class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Which materializations keep their data: the newest `versions`, those of the last `days`; None is all of them.
 
@@ -76,6 +85,13 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
     versions: _Count | None = None
     days: _Count | None = None
     grace_hours: Annotated[int, msgspec.Meta(ge=0)] = 24
+
+
+class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Where `servo up` listens. Without tokens, only loopback addresses are taken; port 0 is any free one."""
+
+    host: _Name = "127.0.0.1"
+    port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8765
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +125,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
     backfill: BackfillSettings = BackfillSettings()
+    sensors: SensorSettings = SensorSettings()
+    server: ServerSettings = ServerSettings()
     approvals: dict[str, list[str]] = {}  # who has which role, by the names that they are known by
     source: Path | None = None
     origins: dict[str, str] = {}
@@ -146,6 +164,8 @@ class _Raw(msgspec.Struct, kw_only=True):
     worker: WorkerSettings | None = None
     retention: RetentionSettings | None = None
     backfill: BackfillSettings | None = None
+    server: ServerSettings | None = None
+    sensors: SensorSettings | None = None
 
 
 _TABLES: dict[str, type[msgspec.Struct]] = {
@@ -155,6 +175,8 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "worker": WorkerSettings,
     "retention": RetentionSettings,
     "backfill": BackfillSettings,
+    "server": ServerSettings,
+    "sensors": SensorSettings,
 }
 _PLAIN = tuple(name for name in _Raw.__struct_fields__ if name not in _TABLES)
 _TYPES: dict[str, Any] = {
@@ -367,6 +389,8 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         worker=worker,
         retention=table("retention"),
         backfill=table("backfill"),
+        server=table("server"),
+        sensors=table("sensors"),
         approvals=said["approvals"].value if "approvals" in said else {},
         source=file,
         origins={key: one.origin for key, one in said.items()},

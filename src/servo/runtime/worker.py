@@ -20,12 +20,9 @@ from servo.controllers.decisions import ended
 from servo.controllers.dispatch import Claim, Limits, ready
 from servo.controllers.remaining import remaining
 from servo.errors import (
-    AppendOutcomeUnknown,
+    PASSING,
     Conflict,
-    LedgerUnavailable,
-    ProjectionError,
     ServoError,
-    StorageFailed,
 )
 from servo.events import Proposal
 from servo.events.columns import Outcome
@@ -49,8 +46,6 @@ _IDLE_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5  # between two interrupts of what does not end
 _PATIENCE_SECONDS = 15.0  # for it to end: less than whoever stops a worker has patience with it
 _STRAYS = 2  # threads for each task that may run: one that heeds nothing must not keep others from their turn
-# What passes by itself: trying again may go well.
-_PASSING = (LedgerUnavailable, AppendOutcomeUnknown, StorageFailed, ProjectionError)
 
 _ABANDON = "worker.abandon"
 
@@ -90,7 +85,7 @@ class Worker:
                 try:
                     with Heartbeat(self._project.leases, holder, self._project.settings.worker) as heartbeat:
                         enough = self._live(threads, heartbeat, stop, until)
-                except _PASSING as problem:
+                except PASSING as problem:
                     _trouble(problem, stop)
             self._interrupt_until_over(self._strays)
 
@@ -113,7 +108,7 @@ class Worker:
                     self._abandon(worker)
                     if enough or not self._claim(threads, worker):
                         self._watch.wait(_IDLE_SECONDS)
-                except _PASSING as problem:
+                except PASSING as problem:
                     _trouble(problem, stop)
             return False
         finally:

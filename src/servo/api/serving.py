@@ -1,0 +1,146 @@
+"""The server, in a thread of whoever runs it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Event, Thread
+
+import uvicorn
+
+from servo.api.app import create_app
+from servo.api.loopback import is_loopback
+from servo.api.patience import PatientProtocol
+from servo.api.protocols import Accepting, Driver
+from servo.errors import EnvironmentProblem, InvalidSettings
+from servo.runtime.wiring import Project
+
+__all__ = ["Served", "serving"]
+
+log = logging.getLogger(__name__)
+
+_START_SECONDS = 30.0
+_GRACE_SECONDS = 30
+_CONNECTIONS = 1000
+_BACKLOG = 512
+
+
+class Served:
+    """A server at work: where it listens, and whether it still does."""
+
+    def __init__(self, host: str, port: int, thread: Thread, problem: list[BaseException]) -> None:
+        self.host = host
+        self.port = port
+        self._thread = thread
+        self._problem = problem
+
+    @property
+    def url(self) -> str:
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}"
+
+    @property
+    def problem(self) -> BaseException | None:
+        """What ended it, where it has ended by itself."""
+        if self._problem:
+            return self._problem[0]
+        return None if self._thread.is_alive() else EnvironmentProblem("the server ended", hint="see the log")
+
+
+@contextmanager
+def serving(
+    project: Project,
+    *,
+    sensing: Accepting,
+    driver: Driver,
+    host: str | None = None,
+    port: int | None = None,
+    grace: int = _GRACE_SECONDS,
+) -> Iterator[Served]:
+    """Serve until the block ends; then no new request is taken, and those under way are answered within `grace` s.
+
+    `host` and `port` are those of the settings unless given; port 0 is any free one, and the answer says which.
+    """
+    place = project.settings.server
+    host, port = place.host if host is None else host, place.port if port is None else port
+    config = uvicorn.Config(
+        create_app(project, sensing, driver),
+        loop="asyncio",
+        http=PatientProtocol,
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        limit_concurrency=_CONNECTIONS,
+        timeout_graceful_shutdown=grace,
+    )
+    listening = _listen(host, port)
+    server, ready, problem = _Server(config), Event(), list[BaseException]()
+    server.ready = ready
+    thread = Thread(target=_run, args=(server, listening, problem), name="servo-server", daemon=True)
+    thread.start()
+    try:
+        ready.wait(_START_SECONDS)
+        if problem or not server.started:
+            raise EnvironmentProblem("the server did not start", hint="see the log") from next(iter(problem), None)
+        yield Served(host, listening.getsockname()[1], thread, problem)
+    finally:
+        server.should_exit = True
+        thread.join(grace + _START_SECONDS)
+        if thread.is_alive():
+            log.warning("requests are still under way; they are left", extra={"action": "api.left"})
+
+
+class _Server(uvicorn.Server):
+    """Says when it listens, or that it never will."""
+
+    ready: Event
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.ready.set()
+
+
+def _run(server: _Server, listening: socket.socket, problem: list[BaseException]) -> None:
+    try:
+        server.run(sockets=[listening])
+    except (Exception, SystemExit, asyncio.CancelledError) as error:
+        log.exception("the server ended", extra={"action": "api.ended"})
+        problem.append(error)
+    finally:
+        server.ready.set()
+        listening.close()
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    if not is_loopback(host):
+        raise InvalidSettings(
+            f"server.host: {host!r:.80} is no loopback address, and any other demands tokens",
+            hint="use 127.0.0.1, or put a proxy that asks for credentials before it",
+        )
+    try:
+        return _bound(host, port)
+    except OverflowError:
+        raise InvalidSettings(f"server.port: {port} is no port", hint="give 0 to 65535") from None
+    except OSError as error:
+        what = f"cannot listen at {host}:{port}: {error.strerror}"
+        raise EnvironmentProblem(what, hint="is another server there? give another --port") from error
+
+
+def _bound(host: str, port: int) -> socket.socket:
+    """A socket of its own, so that the port is known and taken before the server runs."""
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    # asyncio sends small answers at once only where the protocol is named; else each waits 40 ms for the client.
+    listening = socket.socket(family, kind, socket.IPPROTO_TCP)
+    try:
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(_BACKLOG)
+    except BaseException:
+        listening.close()
+        raise
+    return listening

@@ -1,0 +1,47 @@
+"""Threads for what blocks, with a bound of its own for each kind, so that none waits for another.
+
+Sync handlers (`sync_to_thread=True`) share the loop's default pool. Passes over schedules and looks at readiness have
+one thread each: a pass may take long, and a server whose threads are all taken must still say how it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+from litestar import Litestar
+
+__all__ = ["Threads"]
+
+T = TypeVar("T")
+
+
+class Threads:
+    """The pools of one server, while it serves."""
+
+    def __init__(self, *, requests: int) -> None:
+        self._requests = ThreadPoolExecutor(requests, thread_name_prefix="servo-request")
+        self._passes = ThreadPoolExecutor(1, thread_name_prefix="servo-pass")
+        self._looks = ThreadPoolExecutor(1, thread_name_prefix="servo-look")
+
+    @asynccontextmanager
+    async def serving(self, _: Litestar) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_default_executor(self._requests)
+        try:
+            yield
+        finally:
+            # The loop waits for its default pool itself, once the last answer is out.
+            self._passes.shutdown(wait=False, cancel_futures=True)
+            self._looks.shutdown(wait=False, cancel_futures=True)
+
+    async def answer(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._requests, work)
+
+    async def one_pass(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._passes, work)
+
+    async def look(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._looks, work)

@@ -1,0 +1,291 @@
+"""Watches: what a sensor can look for by itself. Declared here as values; `servo.runtime.finding` looks."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, urlsplit
+
+import msgspec
+
+from servo.assets import patterns
+from servo.assets.found import EndedRun, FoundFile, FoundPartitions, FoundRow, Item
+from servo.assets.sensing import RunRequest
+from servo.assets.syntax import parse, terms
+from servo.assets.watch_cursors import FilesCursor, RowsCursor, position_of
+from servo.assets.watch_requests import Graphed, by_template, by_values, readers_of, require_template, unpartitioned
+from servo.errors import InvalidInput, InvalidPartition, ServoError
+
+__all__ = ["BuiltIn", "NewFiles", "NewPartitions", "NewRows", "RunEnded", "watch_from_json"]
+
+ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
+_NAME = re.compile(r"[^\W\d][\w$]{0,62}")
+_LONGEST_SETTLE = timedelta(days=7)
+_SECRETS = ("password", "passfile", "sslkey", "sslpassword")
+ENVIRONMENT = "env:"
+
+_log = logging.getLogger("servo.watches")
+
+
+class BuiltIn(msgspec.Struct, frozen=True):
+    """What all watches have in common."""
+
+    kind: ClassVar[str]
+
+    @property
+    def default_min_interval(self) -> timedelta:
+        """How often to look at most, where nothing else is said."""
+        return timedelta(seconds=30)
+
+    def to_json(self) -> dict[str, Any]:
+        """The watch as plain data; holds no secret."""
+        return {"kind": self.kind, **msgspec.to_builtins(self)}
+
+    def require_cursor(self, text: str) -> None:
+        """Refuse a cursor that this watch could not have left."""
+        raise NotImplementedError
+
+    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:  # noqa: ARG002 (for others)
+        """Refuse, before anything is found, a selection of which it could never be told which partitions are meant."""
+        if partitions is not None:
+            require_template(partitions, self._names())
+
+    def requests(
+        self,
+        item: Item,
+        select: str,
+        partitions: str | None,
+        definitions: Graphed,
+        *,
+        now: datetime | None = None,
+    ) -> list[RunRequest]:
+        """The runs to ask for since this was found: one, or none where there is nothing to compute.
+
+        What says no partition that there can be is passed over, with a warning in the log.
+
+        `definitions`: whatever has the graph of assets. Dynamic dimensions have the values that it knows of.
+        """
+        try:
+            if partitions is not None:
+                return [RunRequest(key=item.key, select=select, partitions=by_template(partitions, item.values))]
+            return self._by_default(item, select, definitions, now or _moment(item))
+        except InvalidPartition as problem:
+            # One file with a name that nobody thought of must not keep all others from being found.
+            _log.warning("%s is passed over: %s", item.key, problem)
+            return []
+
+    def _names(self) -> tuple[str, ...] | None:
+        """What a template can name; None if that is only known when something was found."""
+        return None
+
+    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:
+        raise NotImplementedError
+
+
+def _moment(item: Item) -> datetime:
+    """When what was found came about: the same at every evaluation."""
+    if isinstance(item, FoundPartitions | EndedRun):
+        return item.at
+    return item.modified if isinstance(item, FoundFile) else datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class NewFiles(BuiltIn, frozen=True):
+    """Files that appear, or are written anew, below a folder or an address: `landing/{date}/*.json`, `s3://…`.
+
+    A relative pattern begins at the project's folder. `settle`: found only once unchanged for so long.
+    """
+
+    kind: ClassVar[str] = "new_files"
+
+    pattern: str
+    settle: timedelta = timedelta(0)
+
+    def __post_init__(self) -> None:
+        patterns.read(self.pattern)
+        if not isinstance(self.settle, timedelta) or not timedelta(0) <= self.settle <= _LONGEST_SETTLE:
+            hint = "give a timedelta from 0 to 7 days"
+            raise InvalidInput(f"NewFiles: settle cannot be {self.settle!r:.80}", hint=hint)
+
+    def to_json(self) -> dict[str, Any]:
+        settle = self.settle // timedelta(milliseconds=1)
+        return {"kind": self.kind, "pattern": self.pattern, **({"settle_ms": settle} if settle else {})}
+
+    def require_cursor(self, text: str) -> None:
+        FilesCursor.read(text)
+
+    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
+        super().require_partitions(select, partitions, definitions)
+        if partitions is None:
+            by_values(select, dict.fromkeys(self._names()), definitions)
+
+    def _names(self) -> tuple[str, ...]:
+        return patterns.read(self.pattern).names
+
+    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:  # noqa: ARG002 (files have no windows)
+        texts = by_values(select, dict(item.values), definitions)
+        return [RunRequest(key=item.key, select=select, partitions=texts)]
+
+
+class NewPartitions(BuiltIn, frozen=True):
+    """Partitions of an asset that become current: computed, approved, marked as made elsewhere, or rolled back to."""
+
+    kind: ClassVar[str] = "new_partitions"
+
+    asset: str
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.asset, str) or not re.fullmatch(r"[a-z][a-z0-9_./]*", self.asset):
+            hint = 'give the name of an asset: servo.NewPartitions("orders")'
+            raise InvalidInput(f"NewPartitions: {self.asset!r:.80} is not the name of an asset", hint=hint)
+
+    @property
+    def default_min_interval(self) -> timedelta:
+        return timedelta(seconds=1)  # woken by the append, so this only bounds how often
+
+    def require_cursor(self, text: str) -> None:
+        position_of(text)
+
+    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
+        super().require_partitions(select, partitions, definitions)
+        readers_of(self.asset, select, definitions, said=partitions is not None)
+
+    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:
+        assert isinstance(item, FoundPartitions)
+        found = readers_of(item.asset_key, select, definitions).reading(item.keys, now)
+        return [] if found is None else [RunRequest(key=item.key, select=found.select, partitions=found.partitions)]
+
+
+class RunEnded(BuiltIn, frozen=True):
+    """Runs that end in one of some ways: FAILED unless other ones are said. `select`: runs of these assets alone."""
+
+    kind: ClassVar[str] = "run_ended"
+
+    status: tuple[str, ...] | list[str] | str = ("FAILED",)
+    select: str | None = None
+
+    def __post_init__(self) -> None:
+        given = (self.status,) if isinstance(self.status, str) else self.status
+        hint = f"one or more of {', '.join(ENDS)}"
+        if not isinstance(given, tuple | list) or not given or not all(isinstance(one, str) for one in given):
+            raise InvalidInput(f"RunEnded: status cannot be {self.status!r:.80}", hint=hint)
+        unknown = next((one for one in given if one.upper() not in ENDS), None)
+        if unknown is not None:
+            raise InvalidInput(f"RunEnded: no run ends as {unknown!r:.80}", hint=hint)
+        msgspec.structs.force_setattr(self, "status", tuple(one for one in ENDS if one in map(str.upper, given)))
+        if self.select is not None:
+            if not isinstance(self.select, str):
+                raise InvalidInput(f"RunEnded: select cannot be {self.select!r:.80}", hint='write select="orders"')
+            if any(
+                term.partitions is not None or term.what.startswith("status:") for term in terms(parse(self.select))
+            ):
+                hint = "name assets, groups or tags alone"
+                raise InvalidInput(f"RunEnded: {self.select!r:.80} selects partitions", hint=hint)
+
+    @property
+    def default_min_interval(self) -> timedelta:
+        return timedelta(seconds=1)
+
+    def require_cursor(self, text: str) -> None:
+        position_of(text)
+
+    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
+        super().require_partitions(select, partitions, definitions)
+        if partitions is None:
+            unpartitioned(select, definitions, "the end of a run")
+
+    def _names(self) -> tuple[str, ...]:
+        return ("run_id", "status")
+
+    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:  # noqa: ARG002
+        unpartitioned(select, definitions, "the end of a run")
+        return [RunRequest(key=item.key, select=select)]
+
+
+class NewRows(BuiltIn, frozen=True):
+    """Rows of a table whose `column` is greater than any before: of `sqlite:///path` or `postgresql://…`.
+
+    `env:NAME` takes the address from the environment. A row has the values of `column` and of `columns`.
+    """
+
+    kind: ClassVar[str] = "new_rows"
+
+    url: str
+    table: str = msgspec.field(default="")
+    column: str = msgspec.field(default="")
+    columns: tuple[str, ...] | list[str] = ()
+
+    def __post_init__(self) -> None:
+        _require_address(self.url)
+        if not isinstance(self.table, str) or not 1 <= len(self.table.split(".")) <= 2 or not _named(self.table):
+            hint = 'write table="orders" or table="shop.orders"'
+            raise InvalidInput(f"NewRows: {self.table!r:.80} is not the name of a table", hint=hint)
+        given: object = self.columns
+        if not isinstance(given, tuple | list):
+            hint = 'write columns=("region",)'
+            raise InvalidInput(f"NewRows: columns cannot be {self.columns!r:.80}", hint=hint)
+        for column in (self.column, *self.columns):
+            if not isinstance(column, str) or not _NAME.fullmatch(column):
+                hint = 'write column="id"'
+                raise InvalidInput(f"NewRows: {column!r:.80} is not the name of a column", hint=hint)
+        others = tuple(dict.fromkeys(one for one in self.columns if one != self.column))
+        msgspec.structs.force_setattr(self, "columns", others)
+
+    def require_cursor(self, text: str) -> None:
+        RowsCursor.read(text)
+
+    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
+        super().require_partitions(select, partitions, definitions)
+        if partitions is None:
+            unpartitioned(select, definitions, "a row")
+
+    def _names(self) -> tuple[str, ...]:
+        return (self.column, *self.columns)
+
+    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:  # noqa: ARG002
+        assert isinstance(item, FoundRow)
+        unpartitioned(select, definitions, "a row")
+        return [RunRequest(key=item.key, select=select)]
+
+
+def _named(table: str) -> bool:
+    return all(_NAME.fullmatch(part) for part in table.split("."))
+
+
+def _require_address(url: object) -> None:
+    hint = "write sqlite:///shop.db, postgresql://host/shop, or env:NAME to take it from the environment"
+    if not isinstance(url, str) or not url.isprintable():
+        raise InvalidInput("NewRows: the address of the database is not a text", hint=hint)
+    if re.fullmatch(r"env:[A-Za-z_][A-Za-z0-9_]*", url) or re.fullmatch(r"sqlite:///[^?#]+", url):
+        return
+    if not re.match(r"postgres(ql)?://", url):
+        raise InvalidInput(f"NewRows: {url.partition('@')[0]!r:.40} is not the address of a database", hint=hint)
+    try:
+        address = urlsplit(url)
+        secret = address.password is not None or any(name in _SECRETS for name, _ in parse_qsl(address.query))
+    except ValueError:
+        raise InvalidInput("NewRows: the address of the database does not read", hint=hint) from None
+    if secret:
+        # What is declared goes into the ledger, for everybody to read and for ever.
+        hint = "use env:NAME for the whole address, PGPASSWORD or a .pgpass file"
+        raise InvalidInput("NewRows: the address holds a password, which would be recorded", hint=hint)
+
+
+_KINDS: dict[str, Callable[..., BuiltIn]] = {
+    NewFiles.kind: lambda pattern, settle_ms=0: NewFiles(pattern, timedelta(milliseconds=settle_ms)),
+    NewPartitions.kind: NewPartitions,
+    RunEnded.kind: lambda status, select=None: RunEnded(tuple(status), select),
+    NewRows.kind: lambda url, table, column, columns=(): NewRows(url, table, column, tuple(columns)),
+}
+
+
+def watch_from_json(data: Mapping[str, Any]) -> BuiltIn:
+    """The watch that `to_json` wrote."""
+    try:
+        arguments = dict(data)
+        return _KINDS[arguments.pop("kind")](**arguments)
+    except (ServoError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
+        hint = "it may be of a newer Servo: upgrade this one"
+        raise InvalidInput(f"not a watch: {str(data)[:200]}", hint=hint) from problem

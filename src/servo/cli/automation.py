@@ -1,0 +1,183 @@
+"""What `servo schedule` and `servo sensor` share: names that complete, options that steer, and how times are said."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+from click.shell_completion import CompletionItem
+
+from servo.cli.opening import actor, project
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import plain_struct
+from servo.cli.progress import aside
+from servo.ui.marks import DIM, Line, Span
+
+if TYPE_CHECKING:
+    from servo.runtime.automation_changing import Changed
+    from servo.runtime.wiring import Project
+
+SHORT = len("run_") + 12  # of an id, on a terminal: enough to be the only one, and every command takes it
+
+STATUS_COLOURS = {
+    "TRIGGERED": "green",
+    "NO_DATA": DIM,
+    "SKIPPED": "yellow",
+    "SKIPPED_STALE_CURSOR": "yellow",
+    "FAILED": "red",
+}
+
+
+# ── arguments and options ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _complete_schedules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    found: list[CompletionItem] = []
+    with suppress(Exception):  # whatever is wrong, the command will say it better
+        from servo.runtime.schedules import Schedules
+
+        with project() as opened:
+            ones = Schedules(opened, local=True).list()
+        found = [CompletionItem(one.name, help=f"{one.cron} {one.timezone}") for one in ones]
+    return [item for item in found if item.value.startswith(incomplete)]
+
+
+def _complete_sensors(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    found: list[CompletionItem] = []
+    with suppress(Exception):  # as above
+        from servo.runtime.sensors import Sensors
+
+        with project() as opened:
+            ones = Sensors(opened, local=True).list()
+        found = [CompletionItem(one.name, help=one.kind) for one in ones]
+    return [item for item in found if item.value.startswith(incomplete)]
+
+
+named_schedule = click.argument("named", metavar="SCHEDULE", shell_complete=_complete_schedules)
+named_sensor = click.argument("named", metavar="SENSOR", shell_complete=_complete_sensors)
+one_schedule = click.argument("named", metavar="[SCHEDULE]", required=False, shell_complete=_complete_schedules)
+expecting = click.option(
+    "--expected-version", type=int, metavar="N", help="Only if `show` still has this version; else exit 4."
+)
+reasoned = click.option("--reason", metavar="WHY", help="Is recorded with it.")
+limited = click.option(
+    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, newest first."
+)
+
+
+def steering(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The options of whatever changes one."""
+    for option in (json_option, reasoned, expecting):
+        command = option(command)
+    return command
+
+
+def pairs(_: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """`name=text`, as often as one likes."""
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r:.80} is not name=text", param=parameter)
+        found[name] = text
+    return found
+
+
+def deployed(opened: Project) -> None:
+    """What the folder declares takes effect before anything is done to it."""
+    from servo.runtime.cataloguing import deployed_catalog
+
+    deployed_catalog(opened, actor=actor())
+
+
+def recorded(opened: Project, named: str, *, sensor: bool = False) -> str:
+    """The name of one that is in the ledger; what only the folder knows is deployed first.
+
+    Whoever stops something need not have a folder that loads.
+    """
+    from servo.errors import NotFound
+    from servo.runtime.automation_state import find
+    from servo.runtime.deployed_state import look
+
+    if not opened.unbegun:
+        state = look(opened)
+        ones, what = (state.sensors, "sensor") if sensor else (state.schedules, "schedule")
+        with suppress(NotFound):
+            return find(ones, named, what=what).definition.name
+    name = require_known(opened, named, sensor=sensor)
+    deployed(opened)
+    return name
+
+
+def require_known(opened: Project, named: str, *, sensor: bool = False) -> str:
+    """The name of the one that is meant.
+
+    One that neither the ledger nor the folder knows is refused before anything is deployed, or even a ledger made.
+    """
+    from servo.runtime.automation_state import find, folder_of
+
+    with opened.looking() as looking:
+        state = folder_of(looking).state
+    ones, what = (state.sensors, "sensor") if sensor else (state.schedules, "schedule")
+    return find(ones, named, what=what).definition.name
+
+
+# ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def say_changed(done: Changed, key: str, words: str, *, as_json: bool) -> None:
+    """What was done to it, or that it was so already."""
+    if as_json:
+        document = plain_struct(done)
+        echo_json({key: document.pop("id"), **document})
+        return
+    already = " already" if done.duplicate else ""
+    click.echo(f"✓ {done.name} {words}{already}, version {done.version}")
+
+
+def when(moment: datetime | None, now: datetime) -> Line:
+    """A time on the terminal: how long ago, or how long it takes."""
+    from servo.ui.proof import ago
+
+    return [] if moment is None else [Span(ago(moment, now))]
+
+
+def stamped(moment: datetime | None, now: datetime) -> str:
+    """A time in a line: in UTC, and how long ago that is."""
+    from servo.ui.proof import ago
+
+    return "never" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%SZ} ({ago(moment, now)})"
+
+
+def late(seconds: float) -> str:
+    """How late it was, where that is worth a word."""
+    from servo.cli.states import duration
+
+    return "" if seconds < 1 or math.isnan(seconds) else duration(seconds)
+
+
+def status(name: str) -> Line:
+    return [Span(name, STATUS_COLOURS.get(name))]
+
+
+def run_status(name: str | None) -> Line:
+    from servo.cli.states import COLOURS
+
+    return [] if name is None else [Span(name, COLOURS.get(name))]
+
+
+def nobody_drives(opened: Project, what: str) -> None:
+    """Say that nothing ticks and nothing is polled here, where it is so."""
+    if not any(holder.kind == "driver" for holder in opened.leases.live()):
+        aside(f"nothing is at work here: {what} when `servo up` is, or with `servo tick`")
+
+
+def nobody_works(opened: Project, what: str) -> None:
+    """Say that nothing is planned or computed here, where it is so."""
+    if not {holder.kind for holder in opened.leases.live()} >= {"control", "worker"}:
+        aside(f"nothing is at work here: {what} when `servo up` does, or with `servo tick --work`")

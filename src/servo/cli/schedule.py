@@ -1,0 +1,197 @@
+"""`servo schedule …`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from servo.cli.automation import (
+    deployed,
+    limited,
+    named_schedule,
+    nobody_works,
+    one_schedule,
+    require_known,
+)
+from servo.cli.opening import actor, project, read_ahead
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import plain_struct
+from servo.cli.schedule_editing import create, delete, pause, resume, update
+
+if TYPE_CHECKING:
+    from servo.events.definitions import ScheduleDefinition
+    from servo.runtime.questions import Evaluation
+    from servo.runtime.schedule_preview import Ask
+    from servo.runtime.wiring import Project
+
+_STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
+
+
+@click.group()
+def schedule() -> None:
+    """What starts by the clock: list, make, edit, pause and trigger schedules, and see what they will do.
+
+    A SCHEDULE is its name, its id, or as much of the id's beginning as no other has. They tick while `servo up` is
+    there, or whenever `servo tick` is called.
+    """
+
+
+for _command in (create, update, delete, pause, resume):
+    schedule.add_command(_command)
+
+
+@schedule.command(name="list")
+@json_option
+def list_schedules(as_json: bool) -> None:
+    """List schedules by name: when they fire next, and what came of the last tick."""
+    read_ahead()
+    from servo.cli.schedule_tables import show_list
+    from servo.runtime.schedules import Schedules
+
+    with project(as_json=as_json) as opened:
+        found = Schedules(opened, local=True).list()
+        if as_json:
+            echo_json({"schedules": [plain_struct(one) for one in found]})
+        else:
+            show_list(found, opened.clock())
+
+
+@schedule.command()
+@named_schedule
+@json_option
+def show(named: str, as_json: bool) -> None:
+    """Show one schedule: what it says, who made it, when it fires next and its last tick."""
+    read_ahead()
+    from servo.cli.schedule_tables import show_one
+    from servo.runtime.schedules import Schedules
+
+    with project(as_json=as_json) as opened:
+        found = Schedules(opened, local=True).show(named)
+        if as_json:
+            echo_json(plain_struct(found))
+        else:
+            show_one(found, opened.clock())
+
+
+@schedule.command()
+@named_schedule
+@click.option("--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only ticks that came to this.")
+@click.option("--before", metavar="EVENT", help="Only those before this one: the `event_id` of the last one seen.")
+@limited
+@json_option
+def ticks(named: str, status: str | None, before: str | None, limit: int, as_json: bool) -> None:
+    """List its ticks, newest first: what came of each, how late it was, and its run."""
+    read_ahead()
+    from servo.cli.schedule_tables import show_ticks
+    from servo.runtime.schedules import Schedules
+
+    with project(as_json=as_json) as opened:
+        schedules = Schedules(opened, local=True)
+        one = schedules.find(named)
+        found = schedules.ticks(one.id, status=status, before=before, limit=limit)
+        if as_json:
+            name = one.definition.name
+            echo_json({"schedule_id": one.id, "name": name, "ticks": [plain_struct(tick) for tick in found]})
+        else:
+            show_ticks(found, limit, opened.clock())
+
+
+@schedule.command(name="next")
+@one_schedule
+@click.option("--days", type=float, default=7, show_default=True, metavar="N", help="How far to look ahead.")
+@click.option(
+    "--from",
+    "since",
+    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
+    help="Not from now on, but from then (UTC).",
+)
+@click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="At most so many ticks.")
+@json_option
+def next_ticks(named: str | None, days: float, since: datetime | None, limit: int, as_json: bool) -> None:
+    """Show what would fire in the days to come, and which partitions each tick would fill; write nothing.
+
+    Times are shown in the schedule's timezone and in UTC. Where the clocks change, a remark says what that does.
+    """
+    from datetime import UTC
+
+    from servo.cli.schedule_tables import show_forecast
+    from servo.runtime.schedules import Schedules
+
+    with project(as_json=as_json) as opened:
+        begin = None if since is None else since.replace(tzinfo=UTC)
+        with _asking(opened) as ask:
+            ahead = Schedules(opened, local=True).next(days=days, name=named, since=begin, limit=limit, ask=ask)
+        if as_json:
+            document = plain_struct(ahead)
+            for one in document["schedules"]:
+                del one["by_stretch"]  # which is for the picture
+            echo_json(document)
+        else:
+            show_forecast(ahead)
+
+
+@schedule.command()
+@named_schedule
+@click.option(
+    "--at",
+    type=click.DateTime(["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]),
+    help="As if it were due then (UTC); now, if left out.",
+)
+@click.option("--request-id", metavar="ID", help="The same id again is the same tick, not a second one.")
+@json_option
+@click.pass_context
+def trigger(ctx: click.Context, *, named: str, at: datetime | None, request_id: str | None, as_json: bool) -> None:
+    """Let a schedule tick now, whether it is paused or not. This never moves its clock.
+
+    Exits with 1 where the tick failed.
+    """
+    from datetime import UTC
+
+    from servo.cli.schedule_tables import show_ticked
+    from servo.runtime.evaluating import Evaluators
+    from servo.runtime.ticking import Ticking
+
+    with project(as_json=as_json, create=True) as opened:
+        name = require_known(opened, named)
+        deployed(opened)
+        evaluators = Evaluators(opened.settings)
+        try:
+            moment = None if at is None else at.replace(tzinfo=UTC)
+            done = Ticking(opened, evaluators).trigger(name, request_id=request_id, at=moment, actor=actor())
+        finally:
+            evaluators.close()
+        if as_json:
+            echo_json(plain_struct(done))
+        else:
+            show_ticked(done)
+            if done.run_id is not None:
+                nobody_works(opened, "its run begins")
+    ctx.exit(1 if done.status == "FAILED" else 0)
+
+
+@contextmanager
+def _asking(opened: Project) -> Iterator[Ask]:
+    """What asks the functions of schedules; their process is started with the first of them."""
+    from servo.runtime.evaluating import Evaluators
+    from servo.runtime.questions import Question
+
+    evaluators: list[Evaluators] = []
+
+    def ask(one: ScheduleDefinition, at: datetime) -> Evaluation:
+        if not evaluators:
+            evaluators.append(Evaluators(opened.settings))
+        timeout = float(opened.settings.sensors.timeout_seconds)
+        return evaluators[0].evaluate(
+            Question(kind="schedule", name=one.name, now=opened.clock(), scheduled_for=at, timeout=timeout)
+        )
+
+    try:
+        yield ask
+    finally:
+        for one in evaluators:
+            one.close()

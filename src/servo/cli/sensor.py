@@ -1,0 +1,171 @@
+"""`servo sensor …`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from servo.cli.automation import (
+    limited,
+    named_sensor,
+    nobody_drives,
+    reasoned,
+    recorded,
+    say_changed,
+    steering,
+)
+from servo.cli.opening import actor, project, read_ahead
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import note, plain_struct
+from servo.cli.sensor_evaluating import evaluate, send
+from servo.cli.values import text
+
+if TYPE_CHECKING:
+    from servo.runtime.automation_changing import Changed
+
+_KEY = "sensor_id"
+_STATUSES = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")
+
+
+@click.group()
+def sensor() -> None:
+    """What starts when something happened: list, pause, evaluate and set back sensors, and send them messages.
+
+    A SENSOR is its name, its id, or as much of the id's beginning as no other has. Poll sensors are evaluated while
+    `servo up` is there, or whenever `servo tick` is called; messages to push sensors at once.
+    """
+
+
+for _command in (send, evaluate):
+    sensor.add_command(_command)
+
+
+# ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@sensor.command(name="list")
+@json_option
+def list_sensors(as_json: bool) -> None:
+    """List sensors by name: of which kind, and what they found last."""
+    read_ahead()
+    from servo.cli.sensor_tables import show_list
+    from servo.runtime.sensors import Sensors
+
+    with project(as_json=as_json) as opened:
+        found = Sensors(opened, local=True).list()
+        if as_json:
+            echo_json({"sensors": [plain_struct(one) for one in found]})
+        else:
+            show_list(found, opened.clock())
+
+
+@sensor.command()
+@named_sensor
+@json_option
+def show(named: str, as_json: bool) -> None:
+    """Show one sensor: what it looks at, its cursor, and its last evaluation."""
+    read_ahead()
+    from servo.cli.sensor_tables import show_one
+    from servo.runtime.sensors import Sensors
+
+    with project(as_json=as_json) as opened:
+        found = Sensors(opened, local=True).show(named)
+        if as_json:
+            echo_json(plain_struct(found))
+        else:
+            show_one(found, opened.clock())
+
+
+@sensor.command()
+@named_sensor
+@click.option("--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only those that came to this.")
+@click.option("--trigger", type=click.Choice(["push", "poll", "manual"]), help="Only those that came about so.")
+@click.option("--before", metavar="EVENT", help="Only those before this one: the `event_id` of the last one seen.")
+@limited
+@json_option
+def evals(
+    named: str, *, status: str | None, trigger: str | None, before: str | None, limit: int, as_json: bool
+) -> None:
+    """List its evaluations, newest first, with what became of each run that was asked for.
+
+    `started`: a run of its own. `duplicate`: a run that was there already. `conflict`: the run key is another run's, so
+    nothing was started. `dropped`: the evaluation came to nothing.
+    """
+    read_ahead()
+    from servo.cli.sensor_tables import show_evals
+    from servo.runtime.sensors import Sensors
+
+    with project(as_json=as_json) as opened:
+        sensors = Sensors(opened, local=True)
+        one = sensors.find(named)
+        found = sensors.evals(one.id, status=status, trigger=trigger, before=before, limit=limit)
+        if as_json:
+            name = one.definition.name
+            echo_json({"sensor_id": one.id, "name": name, "evals": [plain_struct(each) for each in found]})
+        else:
+            show_evals(found, limit, opened.clock())
+
+
+# ── switching ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@sensor.command()
+@named_sensor
+@steering
+def pause(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
+    """Evaluate a sensor no more. Messages are kept as skipped, and can be evaluated later by hand."""
+    done = _switch(named, on=False, expected_version=expected_version, reason=reason, as_json=as_json)
+    if not as_json:
+        note(f"servo sensor resume {done.name}")
+
+
+@sensor.command()
+@named_sensor
+@steering
+def resume(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
+    """Evaluate a paused sensor again; a poll sensor goes on from its cursor."""
+    _switch(named, on=True, expected_version=expected_version, reason=reason, as_json=as_json)
+
+
+def _switch(named: str, *, on: bool, expected_version: int | None, reason: str | None, as_json: bool) -> Changed:
+    from servo.runtime.sensors import Sensors
+
+    with project(as_json=as_json, create=True) as opened:
+        name = recorded(opened, named, sensor=True)
+        sensors = Sensors(opened)
+        switch = sensors.resume if on else sensors.pause
+        done = switch(name, expected_version=expected_version, reason=reason, actor=actor())
+        say_changed(done, _KEY, "is resumed" if on else "is paused", as_json=as_json)
+        if on and not as_json:
+            nobody_drives(opened, "it is evaluated")
+    return done
+
+
+@sensor.command(name="reset-cursor")
+@named_sensor
+@click.option("--to", "cursor", metavar="TEXT", help="Go on from here; from the beginning, if left out.")
+@click.option(
+    "--expected-state-version", type=int, metavar="N", help="Only if `show` still has this state version; else exit 4."
+)
+@reasoned
+@json_option
+def reset_cursor(
+    named: str, *, cursor: str | None, expected_state_version: int | None, reason: str | None, as_json: bool
+) -> None:
+    """Set the cursor of a poll sensor. What it asks for again under the same run key is the same run, not another."""
+    from servo.runtime.sensors import Sensors
+
+    with project(as_json=as_json, create=True) as opened:
+        name = recorded(opened, named, sensor=True)
+        done = Sensors(opened).reset_cursor(
+            name, cursor, expected_state_version=expected_state_version, reason=reason, actor=actor()
+        )
+    if as_json:
+        echo_json(plain_struct(done))
+        return
+    place = "the beginning" if cursor is None else f"{text(cursor)!r:.200}"
+    click.echo(f"✓ {done.name} goes on from {place}, state version {done.state_version}")
+    if done.cursor_before is not None:
+        note(f"it was at {text(done.cursor_before)!r:.200}")

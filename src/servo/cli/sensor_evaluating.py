@@ -1,0 +1,152 @@
+"""`servo sensor send` and `evaluate`: asking a sensor here and now."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from servo.cli.automation import deployed, named_sensor, nobody_works, pairs, require_known
+from servo.cli.opening import actor, project
+from servo.cli.options import json_option
+from servo.cli.output import as_json as echo_json
+from servo.cli.output import plain_struct
+
+if TYPE_CHECKING:
+    from servo.assets.messages import Message
+    from servo.runtime.sensing import Accepted, Sensing
+    from servo.runtime.wiring import Project
+
+
+@click.command()
+@named_sensor
+@click.option("--data", metavar="TEXT", help="What the message says.")
+@click.option("--file", "path", type=click.Path(path_type=Path), metavar="F", help="A file that holds it; - is stdin.")
+@click.option("--message-id", metavar="ID", help="The same id is the same message. One is made up if left out.")
+@click.option("--attribute", "attributes", multiple=True, metavar="K=V", callback=pairs, help="May be given often.")
+@json_option
+@click.pass_context
+def send(
+    ctx: click.Context,
+    *,
+    named: str,
+    data: str | None,
+    path: Path | None,
+    message_id: str | None,
+    attributes: dict[str, str],
+    as_json: bool,
+) -> None:
+    """Send a message to a push sensor, as Pub/Sub or a CloudEvent would; it is durable when this returns.
+
+    Exits with 1 where the sensor failed on it.
+
+    \b
+    servo sensor send uploads --data '{"day": "2025-01-15"}' --message-id 4711
+    """
+    if data is None and path is None:
+        raise click.UsageError("A message says something: give --data or --file.")
+    body = _body(data, path)
+    with _sensing(named, as_json=as_json) as (opened, name, sensing):
+        message = _message(opened, message_id, body, attributes)
+        done = sensing.accept(name, message, actor=actor())
+        _say(opened, done, as_json=as_json)
+    ctx.exit(1 if done.status == "FAILED" else 0)
+
+
+@click.command()
+@named_sensor
+@click.option("--data", metavar="TEXT", help="A sample message, for a push sensor.")
+@click.option("--file", "path", type=click.Path(path_type=Path), metavar="F", help="A file that holds it; - is stdin.")
+@click.option("--message-id", metavar="ID", help="Evaluate the message of this id, which was skipped or failed.")
+@click.option("--attribute", "attributes", multiple=True, metavar="K=V", callback=pairs, help="May be given often.")
+@click.option("--request-id", metavar="ID", help="The same id again is the same evaluation, not a second one.")
+@click.option("--dry-run", is_flag=True, help="Show what it would ask for; write nothing.")
+@json_option
+@click.pass_context
+def evaluate(
+    ctx: click.Context,
+    *,
+    named: str,
+    data: str | None,
+    path: Path | None,
+    message_id: str | None,
+    attributes: dict[str, str],
+    request_id: str | None,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    """Evaluate a sensor now, by hand; this moves no cursor. Exits with 1 where it failed.
+
+    A push sensor is given a sample (--data), or a message that was skipped or failed before (--message-id).
+
+    \b
+    servo sensor evaluate landing --dry-run
+    servo sensor evaluate uploads --message-id 4711
+    """
+    body = _body(data, path)
+    if message_id is not None and body is not None:
+        raise click.UsageError("A message is either a sample or one that came before: give --data or --message-id.")
+    with _sensing(named, as_json=as_json) as (opened, name, sensing):
+        sample = None if body is None else _message(opened, None, body, attributes)
+        done = sensing.evaluate(
+            name, message=sample, message_id=message_id, request_id=request_id, dry_run=dry_run, actor=actor()
+        )
+        _say(opened, done, as_json=as_json, dry_run=dry_run)
+    ctx.exit(1 if done.status == "FAILED" else 0)
+
+
+def _body(data: str | None, path: Path | None) -> bytes | None:
+    if data is not None and path is not None:
+        raise click.UsageError("A message says one thing: give --data or --file, not both.")
+    if path is None:
+        return None if data is None else data.encode(errors="surrogateescape")
+    try:
+        return sys.stdin.buffer.read() if str(path) == "-" else path.read_bytes()
+    except OSError as problem:
+        raise click.UsageError(f"{path} cannot be read: {problem.strerror or problem}.") from None
+
+
+def _message(opened: Project, message_id: str | None, body: bytes | None, attributes: dict[str, str]) -> Message:
+    from servo.assets.messages import Message
+    from servo.errors import InvalidInput
+    from servo.runtime.envelopes import MAX_DATA_BYTES, MAX_ID_LENGTH
+
+    named = opened.mint() if message_id is None else message_id
+    if not 1 <= len(named) <= MAX_ID_LENGTH or not named.isprintable():
+        hint = f"give 1 to {MAX_ID_LENGTH} printable characters"
+        raise InvalidInput(f"{named!r:.80} cannot be the id of a message", hint=hint)
+    if body is not None and len(body) > MAX_DATA_BYTES:
+        hint = f"at most {MAX_DATA_BYTES:,}: store what is large, and send where it is"
+        raise InvalidInput(f"the message has {len(body):,} bytes", hint=hint)
+    return Message(id=named, data=body or b"", attributes=attributes, published_at=opened.clock())
+
+
+@contextmanager
+def _sensing(named: str, *, as_json: bool) -> Iterator[tuple[Project, str, Sensing]]:
+    """The project with the folder's definitions in force, the name of the sensor, and what evaluates it."""
+    from servo.runtime.evaluating import Evaluators
+    from servo.runtime.sensing import Sensing
+
+    with project(as_json=as_json, create=True) as opened:
+        name = require_known(opened, named, sensor=True)
+        deployed(opened)
+        evaluators = Evaluators(opened.settings)
+        try:
+            yield opened, name, Sensing(opened, evaluators)
+        finally:
+            evaluators.close()
+
+
+def _say(opened: Project, done: Accepted, *, as_json: bool, dry_run: bool = False) -> None:
+    from servo.cli.sensor_tables import show_accepted
+
+    if as_json:
+        echo_json(plain_struct(done))
+        return
+    show_accepted(done, dry_run=dry_run)
+    if done.run_ids and not dry_run:
+        nobody_works(opened, f"{'its run begins' if len(done.run_ids) == 1 else 'its runs begin'}")

@@ -1,0 +1,157 @@
+"""Sensors on the terminal: what there are, what they found, and what became of it."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import click
+
+from servo.cli.automation import SHORT, stamped, status, when
+from servo.cli.drawing import coloured_table, draw
+from servo.cli.output import note
+from servo.cli.states import counted, duration
+from servo.cli.values import moment, text
+from servo.ui.marks import DIM, Line, Span
+
+if TYPE_CHECKING:
+    from servo.runtime.sensing import Accepted
+    from servo.runtime.sensor_views import AskedRun, EvalView, SensorView
+
+_OUTCOMES = {"started": "green", "duplicate": DIM, "conflict": "red", "dropped": "yellow"}
+_MOST_RUNS = 20  # lines; --json has them all
+
+
+def show_list(found: Sequence[SensorView], now: datetime) -> None:
+    """A row for each. On a terminal times are relative, in a pipe they are absolute."""
+    terminal = sys.stdout.isatty()
+    at = when if terminal else _absolute
+    rows: list[list[Line]] = [
+        [
+            _state(one),
+            [Span(one.name, bold=True)],
+            [Span(_kind(one))],
+            [] if one.last_status is None else status(one.last_status),
+            at(one.last_evaluation_at, now),
+            [Span(one.cursor or "")],
+            [Span(one.last_reason or "")],
+            [Span(str(one.failures) if one.failures else "", "red")],
+            [Span(one.source or one.created_by or "")],
+            [Span(one.sensor_id)],
+        ]
+        for one in found
+    ]
+    names = ["state", "name", "kind", "last", "evaluated", "cursor", "reason", "failures", "from", "sensor"]
+    if terminal:
+        names, rows = names[:7], [row[:7] for row in rows]
+    coloured_table(names, rows, counted(len(found), "sensor"))
+    if terminal and any(not one.deployed for one in found):
+        note("new: declared here and not deployed yet; `servo up` or `servo tick` deploys it")
+
+
+def _state(one: SensorView) -> Line:
+    if not one.enabled:
+        return [Span("paused", "yellow")]
+    if one.failures:
+        return [Span("failing", "red")]
+    return [Span("on", "green")] if one.deployed else [Span("new", "cyan")]
+
+
+def _kind(one: SensorView) -> str:
+    watch = "" if one.watch is None else f" {one.watch.get('kind', 'watch')}"
+    return one.kind + watch if one.kind == "push" else f"{one.kind}{watch}, {duration(one.min_interval_seconds)}"
+
+
+def _absolute(at: datetime | None, _: datetime) -> Line:
+    return [] if at is None else [Span(moment(at.replace(microsecond=0)))]
+
+
+def show_one(one: SensorView, now: datetime) -> None:
+    """What it looks at, and how it stands."""
+    draw([[*_state(one), Span(f"  {one.name}", bold=True), Span(f"  {one.sensor_id}, version {one.version}", DIM)]])
+    if one.description:
+        click.echo(text(one.description.splitlines()[0]))
+    click.echo(f"kind       {_kind(one)}")
+    if one.watch is not None:
+        click.echo(f"watches    {text({key: value for key, value in one.watch.items() if key != 'kind'})}")
+    if one.select:
+        click.echo(f"selects    {text(one.select)}{f' @ {text(one.partitions)}' if one.partitions else ''}")
+    if one.timeout_seconds is not None:
+        click.echo(f"timeout    {duration(one.timeout_seconds)}")
+    origin = f"declared at {one.source}" if one.declared else f"created by {text(one.created_by)}"
+    click.echo(f"origin     {origin}{'' if one.deployed else ', not deployed yet'}")
+    if one.kind == "poll":
+        at = "none yet" if one.cursor is None else f"{text(one.cursor):.200}"
+        click.echo(f"cursor     {at} (state version {one.state_version})")
+    click.echo(f"evaluated  {stamped(one.last_evaluation_at, now)}")
+    if one.last_status is not None:
+        why = f": {text(one.last_reason)}" if one.last_reason else ""
+        draw([[Span("last       "), *status(one.last_status), Span(why)]])
+    if one.failures:
+        click.echo(f"failures   {one.failures} in a row")
+    note(f"servo sensor evals {one.name}")
+
+
+def show_evals(found: Sequence[EvalView], limit: int, now: datetime) -> None:
+    """A row for each on a terminal; in a pipe a row for each run that was asked for, too."""
+    if not sys.stdout.isatty():
+        _rows_of_all(found)
+        return
+    rows: list[list[Line]] = [
+        [
+            status(one.status),
+            when(one.evaluated_at, now),
+            [Span(one.trigger)],
+            _outcomes(one.runs),
+            [Span(one.message_id or one.cursor_after or one.request_id or "")],
+            [Span(one.reason or "")],
+        ]
+        for one in found
+    ]
+    more = f"; there may be more, see --before and --limit {limit}" if len(found) == limit else ""
+    footer = counted(len(found), "evaluation") + more
+    coloured_table(["status", "evaluated", "by", "runs", "message or cursor", "reason"], rows, footer)
+    for one in found:
+        told = [run for run in one.runs if run.outcome in ("duplicate", "conflict")]
+        for run in told[:_MOST_RUNS]:
+            first = f", first asked for by {run.first_by}" if run.first_by else ""
+            words = f"  {run.run_key}: the key of {(run.run_id or '')[:SHORT]}{first}"
+            draw([[Span(f"{run.outcome:<9}", _OUTCOMES[run.outcome]), Span(words)]])
+        if len(told) > _MOST_RUNS:
+            note(f"and {len(told) - _MOST_RUNS} more: see --json")
+
+
+def _rows_of_all(found: Sequence[EvalView]) -> None:
+    names = ["status", "evaluated", "by", "message", "cursor", "reason", "run key", "outcome", "run", "run status"]
+    names += ["first by", "event_id"]
+    rows: list[list[Line]] = []
+    for one in found:
+        begin = [one.status, moment(one.evaluated_at), one.trigger, one.message_id, one.cursor_after, one.reason]
+        asked: Sequence[AskedRun | None] = one.runs or [None]
+        for run in asked:
+            of_run = [None] * 5 if run is None else [run.run_key, run.outcome, run.run_id, run.run_status, run.first_by]
+            rows.append([[Span(cell or "")] for cell in (*begin, *of_run, one.event_id)])
+    coloured_table(names, rows)
+
+
+def _outcomes(runs: Sequence[AskedRun]) -> Line:
+    line: Line = []
+    for outcome, number in Counter(run.outcome for run in runs).items():
+        line += [Span(" " if line else ""), Span(f"{number} {outcome}", _OUTCOMES[outcome])]
+    return line
+
+
+def show_accepted(done: Accepted, *, dry_run: bool) -> None:
+    """What came of a message, or of an evaluation by hand."""
+    again = "  (it came before: nothing new was written)" if done.duplicate else ""
+    tried = "  (dry run: nothing was written)" if dry_run else ""
+    draw([[*status(done.status), Span(f"  {done.eval_id}"), Span(again or tried, DIM)]])
+    if done.reason:
+        click.echo(text(done.reason))
+    for key, run_id in list(zip(done.run_keys, done.run_ids, strict=False))[:_MOST_RUNS]:
+        draw([[Span(f"  {run_id}"), Span(f"  {key}", DIM)]])
+    if len(done.run_keys) > _MOST_RUNS:
+        note(f"and {len(done.run_keys) - _MOST_RUNS} more: see --json")

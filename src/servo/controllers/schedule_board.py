@@ -1,0 +1,179 @@
+"""Schedules as the ledger's events tell of them, and which are due: found by the clock, not by looking at them all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from heapq import heappop, heappush
+from typing import Any
+
+import msgspec
+
+from servo.errors import ServoError
+from servo.events import RecordedEvent, decode
+from servo.events.automation import (
+    ScheduleCreated,
+    ScheduleDeleted,
+    SchedulePaused,
+    ScheduleResumed,
+    ScheduleTicked,
+    ScheduleUpdated,
+)
+from servo.events.definitions import ScheduleDefinition
+from servo.events.model import DefinitionsDeployed, RunFinished
+from servo.partitions.firing import firing
+
+__all__ = ["ScheduleBoard", "ScheduleState"]
+
+
+class ScheduleState(msgspec.Struct, kw_only=True):
+    """A schedule that is there: what it says, whether it is on, and how far its clock has come."""
+
+    definition: ScheduleDefinition
+    version: int  # of its newest change, of whatever kind
+    enabled: bool
+    created_at: datetime
+    created_by: str | None = None
+    resumed_at: datetime | None = None  # what was due until then is over
+    last: datetime | None = None  # the newest moment that it ticked for, by itself
+    runs: dict[str, None] = {}  # that it asked for and that have not ended, oldest first
+
+    @property
+    def id(self) -> str:
+        return self.definition.schedule_id
+
+    @property
+    def since(self) -> datetime:
+        """Nothing before this is its to tick for."""
+        begun = self.definition.clock_since or self.created_at
+        return begun if self.last is None else max(begun, self.last)
+
+
+class ScheduleBoard:
+    """All schedules that are there, up to `position`. Belongs to one thread."""
+
+    def __init__(self, *, position: int = 0, schedules: Iterable[ScheduleState] = ()) -> None:
+        self.position = position
+        self.schedules: dict[str, ScheduleState] = {}
+        self._owners: dict[str, str] = {}  # of runs that have not ended
+        self._due: dict[str, datetime] = {}
+        self._queue: list[tuple[datetime, str]] = []  # what is not in `_due` any more is passed over
+        for schedule in schedules:
+            self.schedules[schedule.id] = schedule
+            self._owners.update(dict.fromkeys(schedule.runs, schedule.id))
+            self._wind(schedule)
+
+    def take(self, events: Iterable[RecordedEvent]) -> ScheduleBoard:
+        """Take in what is new; what was seen before is passed over. Gives itself."""
+        for event in events:
+            if event.position > self.position:
+                self.position = event.position
+                if event.event_type in _TAKES:
+                    _TAKES[event.event_type](self, event, decode(event))
+                elif event.event_type == RunFinished.event_type:
+                    self._finished(event.correlation_id)
+        return self
+
+    def due(self, now: datetime) -> Iterator[ScheduleState]:
+        """Schedules whose next moment has come, in the order of these. Each is given once, until it is due `again`."""
+        while self._queue and self._queue[0][0] <= now:
+            moment, schedule_id = heappop(self._queue)
+            if self._due.get(schedule_id) == moment:
+                del self._due[schedule_id]
+                yield self.schedules[schedule_id]
+
+    def next_due(self) -> datetime | None:
+        """When the next one is due."""
+        while self._queue and self._due.get(self._queue[0][1]) != self._queue[0][0]:
+            heappop(self._queue)
+        return self._queue[0][0] if self._queue else None
+
+    def wind(self, schedule: ScheduleState, no_earlier: datetime) -> None:
+        """Look for the schedule's next moment after what it has ticked for, and after `no_earlier`."""
+        self._wind(schedule, no_earlier)
+
+    def again(self, schedule: ScheduleState, at: datetime) -> None:
+        """Look at a schedule again at a moment, whatever its clock says."""
+        self._due[schedule.id] = at
+        heappush(self._queue, (at, schedule.id))
+
+    def _wind(self, schedule: ScheduleState, no_earlier: datetime | None = None) -> None:
+        after = schedule.since if no_earlier is None else max(schedule.since, no_earlier)
+        try:
+            following = next(firing(schedule.definition.cron, schedule.definition.timezone, after), None)
+        except ServoError:
+            following = after  # it does not read any more: whoever looks at it says so
+        if following is None:
+            self._due.pop(schedule.id, None)
+        else:
+            self.again(schedule, following)
+
+    # ── what events say ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _deployed(self, event: RecordedEvent, fact: DefinitionsDeployed) -> None:
+        for definition in fact.schedules:
+            self._defined(event, definition)
+
+    def _written(self, event: RecordedEvent, fact: ScheduleCreated | ScheduleUpdated) -> None:
+        self._defined(event, fact.definition)
+
+    def _defined(self, event: RecordedEvent, definition: ScheduleDefinition) -> None:
+        known = self.schedules.get(definition.schedule_id)
+        if known is None:
+            known = ScheduleState(
+                definition=definition,
+                version=definition.version,
+                enabled=definition.enabled,
+                created_at=event.occurred_at,
+                created_by=event.actor,
+                runs={},
+            )
+            self.schedules[known.id] = known
+        elif definition.version < known.version:
+            return  # told again, late
+        else:
+            if definition.version > known.version:
+                known.enabled = definition.enabled
+            known.definition, known.version = definition, definition.version
+        self._wind(known)
+
+    def _switched(self, event: RecordedEvent, fact: SchedulePaused | ScheduleResumed) -> None:
+        known = self.schedules.get(fact.schedule_id)
+        if known is not None and fact.version > known.version:
+            known.version, known.enabled = fact.version, isinstance(fact, ScheduleResumed)
+            if known.enabled:
+                known.resumed_at = event.occurred_at
+
+    def _deleted(self, _: RecordedEvent, fact: ScheduleDeleted) -> None:
+        known = self.schedules.get(fact.schedule_id)
+        if known is not None and fact.version > known.version:
+            del self.schedules[fact.schedule_id]
+            self._due.pop(fact.schedule_id, None)
+
+    def _ticked(self, _: RecordedEvent, fact: ScheduleTicked) -> None:
+        known = self.schedules.get(fact.schedule_id)
+        if known is None:
+            return
+        if fact.run_id is not None:
+            known.runs[fact.run_id] = None
+            self._owners[fact.run_id] = known.id
+        # A person's tick never moves the clock.
+        if not fact.manual and (known.last is None or fact.scheduled_for > known.last):
+            known.last = fact.scheduled_for
+            self._wind(known)
+
+    def _finished(self, run_id: str) -> None:
+        owner = self._owners.pop(run_id, None)
+        if owner is not None and owner in self.schedules:
+            self.schedules[owner].runs.pop(run_id, None)
+
+
+_TAKES: dict[str, Callable[[ScheduleBoard, RecordedEvent, Any], None]] = {
+    DefinitionsDeployed.event_type: ScheduleBoard._deployed,
+    ScheduleCreated.event_type: ScheduleBoard._written,
+    ScheduleUpdated.event_type: ScheduleBoard._written,
+    SchedulePaused.event_type: ScheduleBoard._switched,
+    ScheduleResumed.event_type: ScheduleBoard._switched,
+    ScheduleDeleted.event_type: ScheduleBoard._deleted,
+    ScheduleTicked.event_type: ScheduleBoard._ticked,
+}

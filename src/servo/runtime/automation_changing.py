@@ -1,0 +1,112 @@
+"""Changing a schedule or sensor on condition that nobody else changed it, while it goes on ticking."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import datetime
+
+import msgspec
+
+from servo.errors import AppendConflict, Conflict, IdempotencyMismatch
+from servo.events import Proposal
+from servo.events.fact import Fact
+from servo.ledger.protocol import Condition
+from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
+from servo.runtime.deploying import STORY
+from servo.runtime.wiring import Project
+
+__all__ = ["Changed", "Persistence", "change", "require_version"]
+
+_SECONDS = 30.0
+_PAUSE_SECONDS = 0.02
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded of a schedule or sensor; without an event where it was so already."""
+
+    id: str
+    name: str
+    version: int
+    enabled: bool
+    event_id: str | None
+    accepted_at: datetime
+    duplicate: bool = False
+    changed: tuple[str, ...] = ()  # the fields, where it was an update
+
+
+class Persistence:
+    """For whoever looks again and again because others were first: not for ever."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._until = time.monotonic() + _SECONDS
+
+    def pause(self) -> None:
+        """Wait a little before the next look, or give up in a line."""
+        if time.monotonic() >= self._until:
+            raise Conflict(
+                f"{self._what} was changed by others again and again, so nothing was done to it",
+                hint="look again, and try again",
+            )
+        time.sleep(_PAUSE_SECONDS)
+
+
+def require_version(name: str, actual: int, expected: int | None, *, what: str = "version") -> None:
+    if expected is not None and actual != expected:
+        raise AppendConflict(
+            f"{name} is at {what} {actual}, not at {expected} as expected",
+            expected=expected,
+            actual=actual,
+            hint="somebody else changed it: look again",
+        )
+
+
+def change(
+    project: Project,
+    find: Callable[[DeployedState], DeployedAutomation],
+    decide: Callable[[DeployedAutomation], tuple[Fact | None, bool]],
+    *,
+    expected_version: int | None,
+    actor: str,
+) -> Changed:
+    """Record what `decide` says of the one that is found, and whether it is on after that; or None: it is so already.
+
+    A tick in between is no obstacle. Another change is a conflict: whoever decided did not know of it.
+    """
+    persistence: Persistence | None = None
+    first: int | None = None
+    while True:
+        state = look(project)
+        one = find(state)
+        require_version(one.definition.name, one.version, expected_version if first is None else first)
+        first = one.version
+        fact, enabled = decide(one)
+        now = project.clock()
+        if fact is None:
+            return _changed(one, one.version, enabled, None, now, duplicate=True)
+        try:
+            (receipt,) = project.ledger.append(
+                [Proposal(fact=fact, occurred_at=now, actor=actor)],
+                # A deployment may say something new of it, and is told under its own story.
+                Condition(position=state.position, subjects=frozenset({one.id, STORY})),
+            )
+        except (AppendConflict, IdempotencyMismatch):
+            persistence = persistence or Persistence(one.definition.name)
+            persistence.pause()
+            continue
+        return _changed(one, one.version + 1, enabled, receipt.event_id, now, duplicate=receipt.duplicate)
+
+
+def _changed(
+    one: DeployedAutomation, version: int, enabled: bool, event_id: str | None, now: datetime, *, duplicate: bool
+) -> Changed:
+    return Changed(
+        id=one.id,
+        name=one.definition.name,
+        version=version,
+        enabled=enabled,
+        event_id=event_id,
+        accepted_at=now,
+        duplicate=duplicate,
+    )

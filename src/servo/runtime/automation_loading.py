@@ -1,0 +1,75 @@
+"""Schedules and sensors as the projections know them, for who goes on from there by following the ledger."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
+from servo.controllers.sensor_board import SensorBoard, SensorState
+from servo.runtime.deployed_state import newest_version, schedule_of_row, sensor_of_row
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.projections.snapshot import Answers
+
+__all__ = ["schedules_of", "sensors_of", "snapshot_of"]
+
+_PATIENCE = 60.0  # seconds for the tail to be folded
+_SCHEDULES = """
+    SELECT d.*, s.last_scheduled_for FROM schedule_definitions d LEFT JOIN schedule_state s USING (schedule_id)
+    WHERE d.name IS NOT NULL AND d.deleted_at IS NULL ORDER BY d.created_version
+"""
+_RUNS = """
+    SELECT source_id, run_id FROM runs
+    WHERE source_kind = 'schedule' AND requested_version IS NOT NULL AND finished_version IS NULL
+    ORDER BY requested_version
+"""
+_SENSORS = """
+    SELECT d.*, s.cursor, s.state_version, s.last_polled_at, s.failures, s.last_status
+    FROM sensor_definitions d LEFT JOIN sensor_state s USING (sensor_id)
+    WHERE d.name IS NOT NULL AND d.deleted_at IS NULL ORDER BY d.created_version
+"""
+
+
+def snapshot_of(project: Project) -> Answers:
+    """The projections up to the ledger's head as of now."""
+    return project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+
+
+def schedules_of(snapshot: Answers) -> ScheduleBoard:
+    """Every schedule that is there."""
+    runs: dict[str, dict[str, None]] = {}
+    for schedule_id, run_id in snapshot.query(_RUNS).rows:
+        runs.setdefault(schedule_id, {})[run_id] = None
+    schedules = [_schedule(row, runs.get(row["schedule_id"], {})) for row in snapshot.query(_SCHEDULES).dicts()]
+    return ScheduleBoard(position=snapshot.watermark.position, schedules=schedules)
+
+
+def _schedule(row: dict[str, Any], runs: dict[str, None]) -> ScheduleState:
+    return ScheduleState(
+        definition=schedule_of_row(row),
+        version=newest_version(row),
+        enabled=bool(row["enabled"]),
+        created_at=row["created_at"],
+        created_by=row["created_by"],
+        resumed_at=row["resumed_at"],
+        last=row["last_scheduled_for"],
+        runs=runs,
+    )
+
+
+def sensors_of(snapshot: Answers) -> SensorBoard:
+    """Every sensor that is there."""
+    sensors = [
+        SensorState(
+            definition=sensor_of_row(row),
+            version=newest_version(row),
+            enabled=bool(row["enabled"]),
+            cursor=row["cursor"],
+            state_version=row["state_version"] or 0,
+            polled_at=row["last_polled_at"],
+            failures=row["failures"] or 0,
+        )
+        for row in snapshot.query(_SENSORS).dicts()
+    ]
+    return SensorBoard(position=snapshot.watermark.position, sensors=sensors)

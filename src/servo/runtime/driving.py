@@ -1,0 +1,277 @@
+"""What drives schedules and sensors: a loop that wakes when something is due, or one pass of it.
+
+Several may be at it at the same time. Ticks are recorded on condition, so that one driver is first and the others look
+again. A sensor is asked by the driver that its id falls to among those alive, and its cursor is compared and swapped:
+should two ask it after all, one comes too late.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from datetime import datetime
+from hashlib import sha256
+from threading import Event
+
+import msgspec
+
+from servo.controllers.decisions import Decision
+from servo.controllers.schedule_board import ScheduleState
+from servo.controllers.scheduling import NotYet, decide
+from servo.controllers.sensor_board import SensorState
+from servo.errors import PASSING, Conflict, ServoError
+from servo.events.automation import ScheduleTicked
+from servo.events.model import RunRequested
+from servo.ledger.leases import Heartbeat, Holder
+from servo.ledger.protocol import Condition
+from servo.partitions import PartitionSet
+from servo.runtime.automation_watch import AutomationWatch, run_id_of
+from servo.runtime.evaluating import Evaluation, Evaluators
+from servo.runtime.sensing import Accepted, Sensing
+from servo.runtime.ticking import filled, question_of
+from servo.runtime.wiring import Project
+
+__all__ = ["Driver", "PassReport", "one_pass"]
+
+log = logging.getLogger(__name__)
+
+_LONGEST_PAUSE = 1.0  # seconds: clocks jump, and somebody may want it to stop
+_REST = 2.0  # of the time that a pass took, until the next one: every append wakes it
+_LONGEST_REST_SECONDS = 0.2
+_ANSWER_SECONDS = 0.02  # between two looks at whether the function of a schedule has answered
+_MOST_AT_ONCE = 32  # evaluations
+_TOGETHER = 500  # schedules whose ticks are recorded in one append
+
+
+class PassReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What one pass did, and when there is something to do again."""
+
+    ticks: int = 0
+    skipped: int = 0
+    failed: int = 0
+    evaluations: int = 0
+    runs: int = 0
+    next_due: datetime | None = None
+
+
+class Driver:
+    """Ticks schedules and polls sensors. Belongs to one thread; evaluations have their own."""
+
+    def __init__(self, project: Project, evaluators: Evaluators) -> None:
+        self._project = project
+        self._evaluators = evaluators
+        self._sensing = Sensing(project, evaluators)
+        self._watch = AutomationWatch(project)
+        self._deployments = 0
+        self.holder = Holder.here("driver", project.mint())
+        self._threads = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="evaluation")
+        self._asked: dict[str, Future[Accepted | None]] = {}  # of sensors
+        self._answers: dict[tuple[str, datetime], Future[Evaluation]] = {}  # of functions of schedules
+
+    def run(self, stop: Event) -> None:
+        """Go on until told to stop."""
+        if self._watch.sensors.sensors:
+            self._evaluators.warm_up()
+        try:
+            while not stop.is_set():
+                self.holder = Holder.here("driver", self._project.mint())
+                try:
+                    with Heartbeat(self._project.leases, self.holder, self._project.settings.worker) as heartbeat:
+                        while not stop.is_set() and not heartbeat.lost.is_set():
+                            self._pass(stop)
+                except PASSING as problem:
+                    _trouble(problem, stop)
+        finally:
+            self.close()
+
+    def _pass(self, stop: Event) -> None:
+        began = time.monotonic()
+        try:
+            self.step()
+            stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
+            self._project.ledger.head(beyond=self._watch.position, timeout=self._pause())
+        except PASSING as problem:
+            _trouble(problem, stop)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def step(self) -> PassReport:
+        """Everything that is due now: ticks are recorded when this returns, evaluations have begun."""
+        watch = self._watch
+        watch.refresh()
+        if watch.deployments != self._deployments:
+            self._deployments = watch.deployments
+            self._evaluators.renew()
+        self._answers = {place: asked for place, asked in self._answers.items() if self._is_open(*place)}
+        report = self._tick()
+        begun = self._poll()
+        return msgspec.structs.replace(report, evaluations=begun, next_due=self._next_due())
+
+    # ── schedules ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _tick(self) -> PassReport:
+        watch, project = self._watch, self._project
+        now = project.clock()
+        due = watch.schedules.next_due()
+        if due is None or due > now:
+            return PassReport()
+        known = watch.catalog
+        known_fills: dict[tuple[tuple[str, ...], str | None, datetime], dict[str, PartitionSet]] = {}
+
+        def fill(schedule: ScheduleState, moment: datetime) -> dict[str, PartitionSet]:
+            answer = self._answer(schedule, moment)
+            if answer is not None:
+                return filled(project, known, schedule, moment, answer)
+            # A thousand schedules at one moment are few different questions.
+            definition = schedule.definition
+            key = (tuple(definition.asset_selection), definition.settings.get("partitions"), moment)
+            if key not in known_fills:
+                known_fills[key] = filled(project, known, schedule, moment)
+            return known_fills[key]
+
+        decisions = list(decide(watch.schedules, known, now, fill, run_id_of(project)))
+        recorded = [decision for some in _in_turns(decisions) for decision in self._record(some)]
+        watch.refresh()
+        facts = [fact for decision in recorded for fact in decision.facts]
+        ticks = [fact.status for fact in facts if isinstance(fact, ScheduleTicked)]
+        return PassReport(
+            ticks=len(ticks),
+            skipped=ticks.count("SKIPPED"),
+            failed=ticks.count("FAILED"),
+            runs=sum(isinstance(fact, RunRequested) for fact in facts),
+        )
+
+    def _answer(self, schedule: ScheduleState, moment: datetime) -> Evaluation | None:
+        """What the function of a schedule says; it is asked beside the loop, which goes on meanwhile."""
+        question = question_of(self._project, schedule, moment)
+        if question is None:
+            return None
+        place = (schedule.id, moment)
+        if place not in self._answers:
+            self._answers[place] = self._threads.submit(self._evaluators.evaluate, question)
+        if not self._answers[place].done():
+            raise NotYet
+        answer = self._answers.pop(place).result()
+        if answer.unasked and self._evaluators.closed:
+            raise NotYet
+        return answer
+
+    def _is_open(self, schedule_id: str, moment: datetime) -> bool:
+        """Whether a schedule has still to tick for a moment."""
+        schedule = self._watch.schedules.schedules.get(schedule_id)
+        return schedule is not None and moment > schedule.since
+
+    def _record(self, decisions: Sequence[Decision]) -> list[Decision]:
+        """Record decisions in one append; those that somebody else was first with are looked at again."""
+        try:
+            self._append(decisions)
+            return list(decisions)
+        except Conflict as first:
+            log.debug("%s", first, extra={"action": "driver.conflict"})
+        recorded = []
+        for decision in decisions if len(decisions) > 1 else ():
+            with suppress(Conflict):
+                self._append([decision])
+                recorded.append(decision)
+        return recorded
+
+    def _append(self, decisions: Sequence[Decision]) -> None:
+        subjects = frozenset().union(*(decision.subjects for decision in decisions))
+        condition = Condition(position=min(decision.position for decision in decisions), subjects=subjects)
+        self._project.ledger.append([one for decision in decisions for one in decision.proposals], condition)
+
+    # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _poll(self) -> int:
+        """Ask the sensors that are due and ours; how many."""
+        self._asked = {name: asked for name, asked in self._asked.items() if not _over(asked)}
+        due = [one for one in self._watch.sensors.due(self._project.clock()) if one.id not in self._asked]
+        mine = self._mine(due) if due else []
+        for sensor in mine:
+            state = msgspec.structs.replace(sensor)
+            self._asked[sensor.id] = self._threads.submit(
+                self._sensing.poll, state, self._watch.catalog, self._watch.position
+            )
+        return len(mine)
+
+    def _mine(self, due: list[SensorState]) -> list[SensorState]:
+        drivers = {holder.id for holder in self._project.leases.live() if holder.kind == "driver"} | {self.holder.id}
+        return [one for one in due if max(drivers, key=lambda driver: _weight(driver, one.id)) == self.holder.id]
+
+    def finish(self) -> None:
+        """Wait for the evaluations that have begun."""
+        for asked in self._asked.values():
+            with suppress(ServoError):
+                asked.result()
+
+    # ── when next ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @property
+    def answering(self) -> bool:
+        """Whether the function of a schedule is being asked."""
+        return bool(self._answers)
+
+    def _next_due(self) -> datetime | None:
+        times = (self._watch.schedules.next_due(), self._watch.sensors.next_due())
+        return min((time for time in times if time is not None), default=None)
+
+    def _pause(self) -> float:
+        if self.answering:
+            return _ANSWER_SECONDS
+        now = self._project.clock()
+        tick, poll = self._watch.schedules.next_due(), self._watch.sensors.next_due()
+        # A sensor that is due and was not asked is somebody else's, or is being asked.
+        times = [] if poll is None or poll <= now else [poll]
+        times += [] if tick is None else [tick]
+        return min([_LONGEST_PAUSE, *(max((time - now).total_seconds(), 0.0) for time in times)])
+
+
+def one_pass(project: Project, evaluators: Evaluators) -> PassReport:
+    """Do all that is due now, wait until it is done, and be gone."""
+    driver = Driver(project, evaluators)
+    try:
+        with Heartbeat(project.leases, driver.holder, project.settings.worker):
+            done = driver.step()
+            while driver.answering:
+                Event().wait(_ANSWER_SECONDS)
+                more = driver.step()
+                done = msgspec.structs.replace(
+                    more,
+                    ticks=done.ticks + more.ticks,
+                    skipped=done.skipped + more.skipped,
+                    failed=done.failed + more.failed,
+                    evaluations=done.evaluations + more.evaluations,
+                    runs=done.runs + more.runs,
+                )
+            driver.finish()
+            return done
+    finally:
+        driver.close()
+
+
+def _in_turns(decisions: list[Decision]) -> Iterator[list[Decision]]:
+    for first in range(0, len(decisions), _TOGETHER):
+        yield decisions[first : first + _TOGETHER]
+
+
+def _weight(driver: str, sensor_id: str) -> bytes:
+    """Which driver a sensor falls to: all who know the same drivers agree, and few sensors move when one leaves."""
+    return sha256(f"{driver}:{sensor_id}".encode()).digest()
+
+
+def _over(asked: Future[Accepted | None]) -> bool:
+    if not asked.done():
+        return False
+    problem = asked.exception()
+    if problem is not None:
+        log.warning("%s", problem, extra={"action": "driver.evaluation"})
+    return True
+
+
+def _trouble(problem: ServoError, stop: Event) -> None:
+    log.warning("%s", problem, extra={"action": "driver.trouble"})
+    stop.wait(_LONGEST_PAUSE)

@@ -1,0 +1,160 @@
+"""Evaluations of sensors in the ledger: recording one, and finding what was recorded before."""
+
+from __future__ import annotations
+
+import base64
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from servo import canonical
+from servo.assets.messages import Message
+from servo.controllers.sensor_board import SensorBoard, SensorState
+from servo.errors import Conflict, IdempotencyMismatch, NotFound
+from servo.events import Proposal
+from servo.events.automation import SensorEvaluated
+from servo.events.fact import Fact
+from servo.events.model import RunRequested
+from servo.ledger.protocol import Condition, Receipt
+from servo.runtime.wiring import Project
+
+__all__ = ["Accepted", "Evaluations", "kept"]
+
+_ROW = """
+    SELECT status, reason, run_keys, evaluated_at, eval_version, message FROM sensor_evals WHERE eval_id = $eval_id
+"""
+_RUNS = "SELECT run_id FROM run_key_index WHERE run_key IN (SELECT unnest($run_keys)) ORDER BY first_version"
+_PATIENCE = 30.0  # seconds for the tail to be folded
+_UNREADABLE_SECONDS = 1.0  # for what was written to become readable
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation, and the event by which it is in the ledger; `duplicate` if it was there before.
+
+    A trial run has no event.
+    """
+
+    eval_id: str
+    event_id: str | None
+    sensor_id: str
+    status: str
+    reason: str | None
+    run_keys: list[str]
+    run_ids: list[str]
+    duplicate: bool
+    accepted_at: datetime
+
+
+class Evaluations:
+    """The evaluations of one workspace."""
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    def record(self, facts: list[Fact], *, actor: str) -> Accepted:
+        """Record one. Where its question was answered before, in whatever words, that is the answer."""
+        try:
+            return self.append(facts, actor=actor)
+        except IdempotencyMismatch:
+            return self._as_before(_evaluated(facts))
+
+    def append(self, facts: list[Fact], *, actor: str, condition: Condition | None = None) -> Accepted:
+        now, asked = self._project.clock(), facts
+        while True:
+            proposals = [Proposal(fact=fact, occurred_at=now, actor=actor) for fact in asked]
+            try:
+                return said(facts, now, self._project.ledger.append(proposals, condition))
+            except IdempotencyMismatch as known:
+                # A run that was asked for before, with other tags: it is there, and stays as it is.
+                new = [fact for fact in asked if not _is_request(fact, known.idempotency_key)]
+                if len(new) == len(asked):
+                    raise
+                asked = new
+
+    def since(self, sensor: SensorState, position: int) -> tuple[int, SensorState | None]:
+        """A sensor as it is by now, and up to where that is known; None if it is gone."""
+        board = SensorBoard(position=position, sensors=[msgspec.structs.replace(sensor)])
+        board.take(self._project.history.events(position))
+        if board.position == position:  # it was written, and cannot be read yet
+            self._project.ledger.head(beyond=position, timeout=_UNREADABLE_SECONDS)
+        return board.position, board.sensors.get(sensor.id)
+
+    def unanswered(self, sensor: SensorState, message_id: str) -> Message:
+        """A message that was skipped or failed."""
+        name, row = sensor.definition.name, self._row(f"{sensor.id}:msg:{message_id}")
+        if row is None:
+            raise NotFound(f"sensor {name} got no message {message_id!r:.80}", hint=f"see `servo sensor evals {name}`")
+        if row["message"] is None:
+            raise Conflict(
+                f"message {message_id!r:.80} was answered ({row['status']})", hint="what was skipped or failed is kept"
+            )
+        return _message(canonical.loads(row["message"].encode()))
+
+    def _as_before(self, fact: SensorEvaluated) -> Accepted:
+        row = self._row(fact.eval_id)
+        if row is None:
+            raise Conflict(f"{fact.eval_id} was recorded in other words", hint="try again")
+        keys = row["run_keys"] or []
+        runs = self._project.reader.query(_RUNS, {"run_keys": keys}, fresh=True, timeout=_PATIENCE).rows if keys else []
+        return Accepted(
+            eval_id=fact.eval_id,
+            event_id=row["eval_version"],
+            sensor_id=fact.sensor_id,
+            status=row["status"],
+            reason=row["reason"],
+            run_keys=keys,
+            run_ids=[run_id for (run_id,) in runs],
+            duplicate=True,
+            accepted_at=row["evaluated_at"],
+        )
+
+    def _row(self, eval_id: str) -> dict[str, Any] | None:
+        rows = self._project.reader.query(_ROW, {"eval_id": eval_id}, fresh=True, timeout=_PATIENCE).dicts()
+        return rows[0] if rows else None
+
+
+def said(facts: list[Fact], now: datetime, receipts: list[Receipt] | None) -> Accepted:
+    """What the facts of an evaluation say, and what became of them."""
+    fact = _evaluated(facts)
+    # Before it come changes of partitions alone, which are never left out.
+    receipt = None if receipts is None else receipts[facts.index(fact)]
+    return Accepted(
+        eval_id=fact.eval_id,
+        event_id=None if receipt is None else receipt.event_id,
+        sensor_id=fact.sensor_id,
+        status=fact.status,
+        reason=fact.reason,
+        run_keys=fact.run_keys,
+        run_ids=[one.run_id for one in facts if isinstance(one, RunRequested)],
+        duplicate=receipt is not None and receipt.duplicate,
+        accepted_at=now,
+    )
+
+
+def _is_request(fact: Fact, key: str) -> bool:
+    return isinstance(fact, RunRequested) and fact.idempotency_key == key
+
+
+def _evaluated(facts: list[Fact]) -> SensorEvaluated:
+    return next(fact for fact in facts if isinstance(fact, SensorEvaluated))
+
+
+def kept(message: Message) -> dict[str, Any]:
+    """A message as an event keeps it."""
+    data: dict[str, Any] = {"id": message.id, "data": base64.b64encode(message.data).decode()}
+    if message.attributes:
+        data["attributes"] = dict(message.attributes)
+    if message.published_at is not None:
+        data["published_at"] = message.published_at.isoformat()
+    return data
+
+
+def _message(data: dict[str, Any]) -> Message:
+    published = data.get("published_at")
+    return Message(
+        id=data["id"],
+        data=base64.b64decode(data["data"]),
+        attributes=data.get("attributes", {}),
+        published_at=None if published is None else datetime.fromisoformat(published),
+    )

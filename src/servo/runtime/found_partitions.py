@@ -1,0 +1,101 @@
+"""New partitions of an asset: what became current since a position of the ledger, event by event and as sets."""
+
+from __future__ import annotations
+
+from servo.assets.found import FoundPartitions
+from servo.assets.watch_cursors import position_of
+from servo.assets.watches import NewPartitions
+from servo.events import RecordedEvent, UnknownEvent, decode
+from servo.events.columns import Outcome, PartitionOutcomes
+from servo.events.model import Event, MaterializationPublished, PartitionsMarked, RolledBack, TaskFinished
+from servo.partitions import PartitionKey, Partitions
+from servo.planning.catalog import Catalog
+from servo.runtime.deploying import catalog
+from servo.runtime.following import MOST_EVENTS, following
+from servo.runtime.found import LIMIT, Found
+from servo.runtime.wiring import Project
+
+__all__ = ["new_partitions"]
+
+_PUBLISHING = frozenset(
+    kind.event_type for kind in (TaskFinished, MaterializationPublished, RolledBack, PartitionsMarked)
+)
+_MOST_KEYS = 100_000  # of one look: beyond it the next event has to wait
+_Published = TaskFinished | MaterializationPublished | RolledBack | PartitionsMarked
+
+
+def new_partitions(watch: NewPartitions, cursor: str | None, project: Project, *, limit: int = LIMIT) -> Found:
+    """Sets of partitions that became current after the cursor; without one, from now on."""
+    if cursor is None:
+        return Found(cursor=str(project.ledger.head().position))
+    asset: _Asset | None = None
+    items: list[FoundPartitions] = []
+    keys = 0
+    after = position_of(cursor)
+    for event in following(project, after):
+        if len(items) == limit or keys >= _MOST_KEYS:
+            return Found(items=items, cursor=str(after), more=True)
+        if event.event_type in _PUBLISHING and (fact := _current(decode(event))) is not None:
+            # Looked up only where something was published: most of the time nothing was.
+            asset = asset or _Asset(catalog(project), watch.asset)
+            item = asset.item(event, *fact)
+            if item is not None:
+                items.append(item)
+                keys += len(item.keys)
+        after = event.position
+    # Moved on only where something was found, or so far that reading it again would take long.
+    read = after - position_of(cursor)
+    return Found(items=items, cursor=str(after) if items or read > LIMIT else cursor, more=read >= MOST_EVENTS)
+
+
+def _current(fact: Event | UnknownEvent) -> tuple[_Published, list[str]] | None:
+    """The partitions that a fact makes current."""
+    match fact:
+        case RolledBack(partitions=earlier):
+            keys = earlier.keys
+        case PartitionsMarked(mark="MATERIALIZED") | TaskFinished() | MaterializationPublished():
+            keys = _succeeded(fact.partitions)
+        case _:
+            return None
+    return (fact, keys) if keys else None
+
+
+def _succeeded(partitions: PartitionOutcomes) -> list[str]:
+    return [
+        key for key, outcome in zip(partitions.keys, partitions.outcomes(), strict=True) if outcome is Outcome.SUCCEEDED
+    ]
+
+
+class _Asset:
+    """The asset that is watched, by its id: it may have had another name when something was published."""
+
+    def __init__(self, known: Catalog, name: str) -> None:
+        self.key = known.graph.resolve(name)
+        self._id = known.asset_id(self.key)
+        self._definition = known.spec(self.key).partitions
+
+    def item(self, event: RecordedEvent, fact: _Published, keys: list[str]) -> FoundPartitions | None:
+        if fact.asset_id != self._id:
+            return None
+        run_id = getattr(fact, "run_id", None)
+        return FoundPartitions(
+            key=str(event.position),
+            values={
+                "asset": self.key,
+                "position": str(event.position),
+                **({} if run_id is None else {"run_id": run_id}),
+                **(_values(self._definition, keys[0]) if len(keys) == 1 else {}),
+            },
+            asset_key=self.key,
+            keys=tuple(keys),
+            labels=tuple([self._definition.short_key(PartitionKey.parse(key)) for key in keys]),
+            run_id=run_id,
+            position=event.position,
+            at=event.occurred_at,
+        )
+
+
+def _values(definition: Partitions, key: str) -> dict[str, str]:
+    """What people type for each dimension of the only partition."""
+    values = PartitionKey.parse(key).values
+    return {one.name: one.show(values[one.name]) for one in definition.dimensions if one.name in values}

@@ -1,0 +1,215 @@
+"""What schedules would do in the days to come: each tick with its partitions, and what the clocks make of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from heapq import merge
+from itertools import islice, pairwise
+
+import msgspec
+
+from servo.assets.selection import Statuses
+from servo.errors import InvalidInput, NotFound
+from servo.events.definitions import ScheduleDefinition
+from servo.partitions.ticks import TickGrid, tick_grid
+from servo.partitions.windows import DAY, local_time, moment_of, seconds_of
+from servo.planning.catalog import Catalog
+from servo.runtime.questions import Evaluation
+from servo.runtime.schedule_editing import filled
+from servo.runtime.schedule_views import Fill
+
+__all__ = ["Forecast", "ForecastSchedule", "Upcoming", "forecast", "remarks"]
+
+_WALL_DAY = 86_400
+
+
+class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that is to come, if nothing changes until then."""
+
+    schedule_id: str
+    name: str
+    scheduled_for: datetime
+    local_time: str  # in the schedule's timezone, with its offset from UTC
+    timezone: str
+    fills: list[Fill]
+    by_function: bool = False  # its function says what it fills
+    skip: str | None = None  # why its function would skip it
+    remark: str | None = None  # where the clocks change
+    problem: str | None = None  # why it would fail
+
+
+class ForecastSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule in the time that was asked about; its ticks may be more than are listed."""
+
+    schedule_id: str
+    name: str
+    ticks: int
+    by_stretch: list[int]  # in equal parts of the time, for a picture
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """The ticks of all that were asked about, in order."""
+
+    since: datetime
+    until: datetime
+    total: int
+    ticks: list[Upcoming]
+    schedules: list[ForecastSchedule]
+    paused: list[str]  # names of those that would be skipped
+    broken: dict[str, str] = {}  # names of those that can never fire, and why
+
+
+Ask = Callable[[ScheduleDefinition, datetime], Evaluation]
+"""What the function of a schedule answers for a moment."""
+
+
+def forecast(
+    definitions: Sequence[ScheduleDefinition],
+    known: Catalog,
+    statuses: Statuses,
+    since: datetime,
+    until: datetime,
+    *,
+    limit: int,
+    stretches: int = 56,
+    ask: Ask | None = None,
+) -> Forecast:
+    """What would fire after one moment and up to another. Without `ask`, no function of a schedule is asked."""
+    first, last = seconds_of(since) + 1, seconds_of(until) + 1
+    broken: dict[str, str] = {}
+    sound: list[tuple[ScheduleDefinition, TickGrid]] = []
+    for one in definitions:
+        try:
+            sound.append((one, tick_grid(one.cron, one.timezone)))
+        except InvalidInput as problem:
+            broken[one.name] = problem.message
+    said = {one.schedule_id: remarks(one.cron, one.timezone, first, last) for one, _ in sound}
+    edges = [first + (last - first) * number // stretches for number in range(stretches + 1)]
+    ahead = merge(*(_moments(one, grid, first, last) for one, grid in sound), key=lambda due: (due[0], due[1].name))
+    answers = _Answers(ask)
+    shown = [
+        _tick(one, moment_of(at), known, statuses, answers, remark=said[one.schedule_id].get(at))
+        for at, one in islice(ahead, limit)
+    ]
+    schedules = [_counted(one, grid, edges) for one, grid in sound]
+    return Forecast(
+        since=since,
+        until=until,
+        total=sum(one.ticks for one in schedules),
+        ticks=shown,
+        schedules=schedules,
+        paused=[one.name for one in definitions if not one.enabled],
+        broken=broken,
+    )
+
+
+def _moments(
+    one: ScheduleDefinition, grid: TickGrid, first: int, last: int
+) -> Iterator[tuple[int, ScheduleDefinition]]:
+    for number in range(grid.before(first), grid.before(last)):
+        yield grid.tick(number), one
+
+
+def _counted(one: ScheduleDefinition, grid: TickGrid, edges: list[int]) -> ForecastSchedule:
+    before = [grid.before(edge) for edge in edges]
+    counts = [later - earlier for earlier, later in pairwise(before)]
+    return ForecastSchedule(schedule_id=one.schedule_id, name=one.name, ticks=before[-1] - before[0], by_stretch=counts)
+
+
+class _Answers:
+    """Of functions of schedules. One that failed is not asked again: it may have taken a minute to."""
+
+    def __init__(self, ask: Ask | None) -> None:
+        self._ask = ask
+        self._failed: dict[str, Evaluation] = {}
+
+    def __call__(self, one: ScheduleDefinition, at: datetime) -> Evaluation | None:
+        if self._ask is None or not one.settings.get("function"):
+            return None
+        if one.schedule_id not in self._failed:
+            answer = self._ask(one, at)
+            if answer.error is None:
+                return answer
+            self._failed[one.schedule_id] = answer
+        return self._failed[one.schedule_id]
+
+
+def _tick(
+    one: ScheduleDefinition, at: datetime, known: Catalog, statuses: Statuses, answers: _Answers, *, remark: str | None
+) -> Upcoming:
+    by_function = bool(one.settings.get("function"))
+    fills: list[Fill] = []
+    problem = skip = None
+    try:
+        answer = answers(one, at)
+        if answer is not None and answer.error is not None:
+            problem = answer.error
+        elif answer is not None and (answer.skip is not None or not answer.requests):
+            skip = answer.skip or "its function asks for nothing"
+        elif answer is not None or not by_function:
+            given = None if answer is None else " | ".join(answer.requests[0].partitions or ())
+            wanted = filled(one, known, at, statuses, given)
+            fills = [Fill(asset_key=key, partitions=some.describe(), count=some.count) for key, some in wanted.items()]
+            problem = None if wanted else "no partition is selected"
+    except (InvalidInput, NotFound) as wrong:
+        problem = wrong.message
+    return Upcoming(
+        schedule_id=one.schedule_id,
+        name=one.name,
+        scheduled_for=at,
+        local_time=at.astimezone(local_time(one.timezone).zone).isoformat(),
+        timezone=one.timezone,
+        fills=fills,
+        by_function=by_function,
+        skip=skip,
+        remark=remark,
+        problem=problem,
+    )
+
+
+# ── where the clocks change ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def remarks(cron: str, timezone: str, first: int, last: int) -> dict[int, str]:
+    """What is to be said of ticks in [first, last) because the clocks change, by the moment of the tick."""
+    local, grid = local_time(timezone), tick_grid(cron, timezone)
+    walls = tick_grid(cron, "UTC")  # the times as they are written, on a clock that never changes
+    minute, hour = cron.split()[:2]
+    fixed = not minute.startswith("*") and not hour.startswith("*")
+    found: dict[int, str] = {}
+    for change in local.changes(last + DAY):
+        if change.at < first - DAY:
+            continue
+        low, high = sorted((change.at + change.before, change.at + change.after))
+        written = [walls.tick(number) for number in range(walls.before(low), walls.before(high))]
+        if not written:
+            continue
+        if change.after > change.before:
+            fires = grid.tick(grid.before(change.at))
+            clock = _clock(fires + local.offset(fires))
+            missing = _times(written)
+            verb = "does" if len(written) == 1 else "do"
+            end = f", fires at {clock}" if fixed else ""
+            found[fires] = f"{missing} {verb} not exist{end}"
+        else:
+            for wall in written:
+                both = (wall - change.before, wall - change.after)
+                there = [at for at in both if _has(grid, at)]
+                often = "once" if len(there) == 1 else "each time"
+                found |= dict.fromkeys(there, f"{_clock(wall)} comes twice, fires {often}")
+    return {at: said for at, said in found.items() if first <= at < last}
+
+
+def _has(grid: TickGrid, at: int) -> bool:
+    return grid.tick(grid.before(at)) == at
+
+
+def _times(walls: list[int]) -> str:
+    names = [_clock(wall) for wall in walls]
+    return names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}" if len(names) > 3 else " and ".join(names)
+
+
+def _clock(wall: int) -> str:
+    within = wall % _WALL_DAY
+    return f"{within // 3600:02d}:{within % 3600 // 60:02d}"

@@ -1,0 +1,218 @@
+"""Schedules and their ticks as people and programs are shown them, and the questions to the projections behind it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from servo import canonical
+from servo.errors import InvalidInput, ServoError
+from servo.events.definitions import ScheduleDefinition
+from servo.partitions import PartitionSet
+from servo.partitions.firing import firing
+from servo.planning.catalog import Catalog
+from servo.runtime.automation_state import declared_at, is_declared
+from servo.runtime.deployed_state import DeployedAutomation
+
+if TYPE_CHECKING:
+    from servo.projections.snapshot import Answers
+
+__all__ = ["Fill", "ScheduleView", "TickView", "facts_of", "in_words", "last_ticks", "ticks_of", "view_of"]
+
+_TICK = """
+    SELECT tick_id, schedule_id, scheduled_for, ticked_at, status, manual, reason, run_key, run_id,
+           definition_version, asset_selection, partition_selection, partitions, tick_version
+    FROM schedule_ticks WHERE tick_version IS NOT NULL
+"""
+_TICKS = f"""
+    SELECT ticks.*, runs.status AS run_status FROM (
+        {_TICK} AND schedule_id = $schedule_id AND status = coalesce($status, status)
+        AND tick_version < coalesce($before, 'a') AND scheduled_for >= coalesce($since, scheduled_for)
+        AND scheduled_for < coalesce($until, scheduled_for + INTERVAL 1 SECOND)
+        ORDER BY tick_version DESC LIMIT $limit
+    ) AS ticks LEFT JOIN runs USING (run_id) ORDER BY tick_version DESC
+"""
+_LAST = f"""
+    SELECT ticks.*, runs.status AS run_status FROM (
+        {_TICK} QUALIFY row_number() OVER (PARTITION BY schedule_id ORDER BY tick_version DESC) = 1
+    ) AS ticks LEFT JOIN runs USING (run_id)
+"""
+_FACTS = """
+    SELECT schedule_id, created_at, created_by, updated_at, clock_since, last_scheduled_for
+    FROM schedule_definitions LEFT JOIN schedule_state USING (schedule_id)
+"""
+
+
+class Fill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tick asks for of one asset."""
+
+    asset_key: str
+    partitions: str
+    count: int
+
+
+class TickView(msgspec.Struct, frozen=True, kw_only=True):
+    """One tick: when it was due, when it came, and what came of it."""
+
+    tick_id: str
+    scheduled_for: datetime
+    ticked_at: datetime
+    lateness_seconds: float
+    status: str  # TRIGGERED, SKIPPED, FAILED
+    manual: bool
+    reason: str | None
+    run_id: str | None
+    run_status: str | None
+    run_key: str | None
+    definition_version: int
+    select: list[str]
+    partition_selection: list[str] | None
+    partitions: dict[str, Any] | None  # of each asset, as the run was asked for
+    fills: list[Fill] = []  # the same in words, of the assets that are still there
+    event_id: str
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it stands. Times are UTC."""
+
+    schedule_id: str
+    name: str
+    cron: str
+    timezone: str
+    select: list[str]
+    partitions: str | None
+    function: bool  # it fills in the partitions
+    overlap: str
+    catchup_window_minutes: int
+    max_catchup_ticks: int
+    tags: dict[str, str]
+    enabled: bool
+    version: int
+    declared: bool
+    source: str | None  # file and line, where code declares it
+    deployed: bool  # as it is shown here
+    created_at: datetime | None
+    created_by: str | None
+    updated_at: datetime | None
+    clock_since: datetime | None
+    last_scheduled_for: datetime | None
+    last_tick: TickView | None
+    next_at: datetime | None  # whether or not it is paused by then
+    problem: str | None = None  # why it can never fire
+
+
+def facts_of(snapshot: Answers | None) -> dict[str, dict[str, Any]]:
+    """What is known of schedules beside their definitions, by id."""
+    if snapshot is None:
+        return {}
+    return {row.pop("schedule_id"): row for row in snapshot.query(_FACTS).dicts()}
+
+
+def last_ticks(snapshot: Answers | None) -> dict[str, TickView]:
+    """The newest tick of each schedule, by the schedule's id."""
+    if snapshot is None:
+        return {}
+    return {row["schedule_id"]: _tick(row) for row in snapshot.query(_LAST).dicts()}
+
+
+def ticks_of(
+    snapshot: Answers | None,
+    schedule_id: str,
+    *,
+    status: str | None,
+    since: datetime | None,
+    until: datetime | None,
+    before: str | None,
+    limit: int,
+) -> list[TickView]:
+    """Ticks of one schedule, newest first; `before` is the event id of the last one that was seen."""
+    if snapshot is None:
+        return []
+    parameters = {
+        "schedule_id": schedule_id,
+        "status": status,
+        "since": since,
+        "until": until,
+        "before": before,
+        "limit": limit,
+    }
+    return [_tick(row) for row in snapshot.query(_TICKS, parameters).dicts()]
+
+
+def view_of(
+    one: DeployedAutomation,
+    facts: dict[str, Any],
+    last_tick: TickView | None,
+    now: datetime,
+    *,
+    deployed: bool,
+) -> ScheduleView:
+    definition = one.definition
+    assert isinstance(definition, ScheduleDefinition)
+    settings = definition.settings
+    next_at, problem = None, None
+    try:
+        next_at = next(firing(definition.cron, definition.timezone, now), None)
+    except InvalidInput as wrong:
+        problem = wrong.message
+    return ScheduleView(
+        schedule_id=definition.schedule_id,
+        name=definition.name,
+        cron=definition.cron,
+        timezone=definition.timezone,
+        select=list(definition.asset_selection),
+        partitions=settings.get("partitions"),
+        function=bool(settings.get("function")),
+        overlap=definition.overlap,
+        catchup_window_minutes=definition.catchup_window_minutes,
+        max_catchup_ticks=definition.max_catchup_ticks,
+        tags=dict(settings.get("tags") or {}),
+        enabled=definition.enabled,
+        version=one.version,
+        declared=is_declared(one),
+        source=declared_at(one),
+        deployed=deployed,
+        created_at=facts.get("created_at"),
+        created_by=facts.get("created_by"),
+        updated_at=facts.get("updated_at"),
+        clock_since=facts.get("clock_since"),
+        last_scheduled_for=facts.get("last_scheduled_for"),
+        last_tick=last_tick,
+        next_at=next_at,
+        problem=problem,
+    )
+
+
+def in_words(tick: TickView, known: Catalog) -> TickView:
+    """The same with its partitions as people write them."""
+    fills = []
+    for key, data in (tick.partitions or {}).items():
+        with suppress(ServoError):  # what it was about is no longer there, or is not what it was
+            some = PartitionSet.from_json(known.spec(key).partitions, data, clip=True)
+            fills.append(Fill(asset_key=key, partitions=some.describe(), count=some.count))
+    return msgspec.structs.replace(tick, fills=fills)
+
+
+def _tick(row: dict[str, Any]) -> TickView:
+    late = (row["ticked_at"] - row["scheduled_for"]).total_seconds()
+    partitions = row["partitions"]
+    return TickView(
+        tick_id=row["tick_id"],
+        scheduled_for=row["scheduled_for"],
+        ticked_at=row["ticked_at"],
+        lateness_seconds=max(0.0, late),
+        status=row["status"],
+        manual=bool(row["manual"]),
+        reason=row["reason"],
+        run_id=row["run_id"],
+        run_status=row["run_status"],
+        run_key=row["run_key"],
+        definition_version=row["definition_version"],
+        select=row["asset_selection"] or [],
+        partition_selection=row["partition_selection"],
+        partitions=None if partitions is None else canonical.loads(partitions.encode()),
+        event_id=row["tick_version"],
+    )

@@ -1,0 +1,209 @@
+"""Asking sensors, and recording what they answer: about a message, about their cursor, or because a person wants it."""
+
+from __future__ import annotations
+
+import logging
+from threading import Lock
+
+import msgspec
+
+from servo.assets.messages import Message
+from servo.controllers import sensing
+from servo.controllers.sensing import Occasion, Wish
+from servo.controllers.sensor_board import SensorState
+from servo.errors import (
+    PASSING,
+    AppendConflict,
+    Conflict,
+    EvaluationUnavailable,
+    IdempotencyMismatch,
+    InvalidInput,
+    ServoError,
+)
+from servo.events.fact import Fact
+from servo.ledger.protocol import Condition
+from servo.planning.catalog import Catalog
+from servo.runtime.automation_watch import AutomationWatch, run_id_of, wanted
+from servo.runtime.evaluating import Evaluation, Evaluators, Question
+from servo.runtime.evaluations import Accepted, Evaluations, kept, said
+from servo.runtime.wiring import Project
+
+__all__ = ["Accepted", "Sensing"]
+
+log = logging.getLogger(__name__)
+
+_PAUSED = "paused"
+_TRIES = 200  # others may write of the same sensor, but not for ever
+
+
+class Sensing:
+    """The sensors of one workspace, at work. Any thread may use it."""
+
+    def __init__(self, project: Project, evaluators: Evaluators) -> None:
+        self._project = project
+        self._evaluators = evaluators
+        self._evaluations = Evaluations(project)
+        self._lock = Lock()
+        self._watch: AutomationWatch | None = None
+
+    def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted:
+        """Take a message for a push sensor. When this returns, it and the runs it asks for are in the ledger.
+
+        The same message again gives what it gave the first time, and nothing more.
+        """
+        found, known = self._look(sensor)
+        if found.definition.kind != "push":
+            raise InvalidInput(f"sensor {found.definition.name} takes no messages: it polls", hint="name a push sensor")
+        occasion = Occasion(trigger="push", message_id=message.id, message=kept(message))
+        if found.enabled:
+            facts = self._facts(found, occasion, known, _require_asked(self._asked(found, message)))
+        else:
+            facts = sensing.skipped(found, occasion, _PAUSED)
+        return self._evaluations.record(facts, actor=actor or f"sensor:{found.definition.name}")
+
+    def evaluate(
+        self,
+        sensor: str,
+        *,
+        message: Message | None = None,
+        message_id: str | None = None,
+        request_id: str | None = None,
+        dry_run: bool = False,
+        actor: str,
+    ) -> Accepted:
+        """Ask a sensor because a person wants it: with a sample message, or with one that was skipped or failed.
+
+        No cursor is moved. Runs of a message that came before have its run key: they are made once, however often it
+        is asked for. `dry_run`: nothing is recorded, and nothing runs.
+        """
+        found, known = self._look(sensor)
+        if message_id is not None:
+            message = self._evaluations.unanswered(found, message_id)
+        if found.definition.kind == "push" and message is None:
+            raise InvalidInput(
+                f"sensor {found.definition.name} is sent messages: there is nothing to evaluate",
+                hint="give a sample with --data, or the id of a message that was skipped with --message-id",
+            )
+        occasion = Occasion(trigger="manual", request_id=request_id or self._project.mint(), message_id=message_id)
+        facts = self._facts(found, occasion, known, _require_asked(self._asked(found, message)))
+        if dry_run:
+            return said(facts, self._project.clock(), None)
+        return self._evaluations.record(facts, actor=actor)
+
+    def poll(self, sensor: SensorState, known: Catalog, position: int) -> Accepted | None:
+        """Ask a sensor about its cursor as it was at a position, and record the answer unless that has moved meanwhile.
+
+        None where the sensor is gone by then, or another driver has recorded this very evaluation.
+        """
+        occasion = Occasion(trigger="poll", poll_epoch=round(self._project.clock().timestamp() * 1000))
+        evaluation = self._asked(sensor)
+        if evaluation.unasked and self._evaluators.closed:
+            return None
+        facts = self._facts(sensor, occasion, known, evaluation)
+        actor = f"sensor:{sensor.definition.name}"
+        for _ in range(_TRIES):
+            condition = Condition(position=position, subjects=frozenset({sensor.id}))
+            try:
+                return self._evaluations.append(facts, actor=actor, condition=condition)
+            except IdempotencyMismatch:
+                return None
+            except AppendConflict:
+                position, current = self._evaluations.since(sensor, position)
+            if current is None:
+                return None
+            if current.state_version != sensor.state_version:
+                return self._too_late(sensor, occasion, current, actor)
+            if not current.enabled:
+                facts = sensing.skipped(sensor, occasion, _PAUSED)
+        raise Conflict(f"sensor {sensor.definition.name} was changed by others again and again", hint="try again")
+
+    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _look(self, name: str) -> tuple[SensorState, Catalog]:
+        with self._lock:
+            if self._watch is None:
+                self._watch = AutomationWatch(self._project)
+            else:
+                deployments = self._watch.deployments
+                self._watch.refresh()
+                if self._watch.deployments != deployments:
+                    self._evaluators.renew()
+            return msgspec.structs.replace(self._watch.sensor(name)), self._watch.catalog
+
+    def _asked(self, sensor: SensorState, message: Message | None = None) -> Evaluation:
+        timeout = sensor.definition.settings.get("timeout_seconds") or self._project.settings.sensors.timeout_seconds
+        evaluation = self._evaluators.evaluate(
+            Question(
+                kind="sensor",
+                name=sensor.definition.name,
+                sensor_id=sensor.id,
+                now=self._project.clock(),
+                cursor=sensor.cursor,
+                message=message,
+                timeout=float(timeout),
+            )
+        )
+        if evaluation.log:
+            log.info("%s", evaluation.log, extra={"action": "sensor.said", "sensor": sensor.definition.name})
+        return evaluation
+
+    def _facts(self, sensor: SensorState, occasion: Occasion, known: Catalog, evaluation: Evaluation) -> list[Fact]:
+        """What an evaluation comes to; what it asks for and nobody can do is a failure of it."""
+        if evaluation.error is not None:
+            return sensing.failed(sensor, occasion, evaluation.error)
+        try:
+            added = sensing.new_values(evaluation.added, known)
+            known = known.with_values(added) if added else known
+            wishes, left_out = self._wishes(sensor, occasion, known, evaluation)
+            return sensing.answered(
+                sensor,
+                occasion,
+                wishes,
+                known,
+                run_id_of(self._project),
+                cursor=evaluation.cursor,
+                added=added,
+                reason=evaluation.skip or left_out,
+            )
+        except PASSING:
+            raise
+        except ServoError as problem:
+            return sensing.failed(sensor, occasion, str(problem))
+
+    def _wishes(
+        self, sensor: SensorState, occasion: Occasion, known: Catalog, evaluation: Evaluation
+    ) -> tuple[list[Wish], str | None]:
+        """What a sensor asks for, and what is left out of it.
+
+        Code that asks for what cannot be is wrong, and is asked again. What a watch has found is as it is: it must not
+        keep the rest waiting for ever.
+        """
+        now, alone = self._project.clock(), len(evaluation.requests) == 1
+        wishes, left_out = [], []
+        for asked in evaluation.requests:
+            key = sensing.run_key_of(sensor, occasion, asked.key, alone=alone)
+            try:
+                chosen = wanted(self._project, known, asked.select, asked.partitions, now)
+                wishes.append(Wish(run_key=key, wanted=chosen, tags=asked.tags))
+            except InvalidInput as problem:
+                if "select" not in sensor.definition.settings:
+                    raise
+                left_out.append(f"{asked.key}: {problem.message}")
+        more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
+        return wishes, f"not asked for {left_out[0]}{more}" if left_out else None
+
+    def _too_late(self, sensor: SensorState, occasion: Occasion, current: SensorState, actor: str) -> Accepted:
+        while True:
+            try:
+                return self._evaluations.append(sensing.late(sensor, occasion, current), actor=actor)
+            except IdempotencyMismatch:
+                # The winner began in the very same millisecond.
+                assert occasion.poll_epoch is not None
+                occasion = msgspec.structs.replace(occasion, poll_epoch=occasion.poll_epoch + 1)
+
+
+def _require_asked(evaluation: Evaluation) -> Evaluation:
+    """Refuse a message that nobody could be asked about: whoever sent it sends it again, and nothing is lost."""
+    if evaluation.unasked:
+        raise EvaluationUnavailable(evaluation.error or "nobody could be asked", hint="try again")
+    return evaluation

@@ -1,0 +1,216 @@
+"""Sensors and their evaluations as people and programs are shown them, and what became of the runs they asked for."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from servo.events import decode
+from servo.events.automation import SensorEvaluated
+from servo.events.definitions import SensorDefinition
+from servo.runtime.automation_state import declared_at, is_declared
+from servo.runtime.deployed_state import DeployedAutomation
+from servo.runtime.wiring import Project
+
+if TYPE_CHECKING:
+    from servo.projections.snapshot import Answers
+
+__all__ = ["AskedRun", "EvalView", "SensorView", "evals_of", "facts_of", "view_of"]
+
+_EVALS = """
+    SELECT eval_id, trigger, status, reason, message_id, poll_epoch, request_id, expected_state_version, cursor_before,
+           cursor_after, run_keys, definition_version, message IS NOT NULL AS message_kept, evaluated_at, eval_version
+    FROM sensor_evals WHERE eval_version IS NOT NULL AND sensor_id = $sensor_id AND status = coalesce($status, status)
+    AND trigger = coalesce($trigger, trigger) AND eval_version < coalesce($before, 'a')
+    AND evaluated_at >= coalesce($since, evaluated_at)
+    AND evaluated_at < coalesce($until, evaluated_at + INTERVAL 1 SECOND)
+    ORDER BY eval_version DESC LIMIT $limit
+"""
+_RUNS = """
+    SELECT run_key, run_key_index.run_id, run_key_index.request_fingerprint, event_id, runs.status, created_at
+    FROM run_key_index LEFT JOIN runs USING (run_key) WHERE run_key IN (SELECT unnest($keys))
+"""
+_FIRST = """
+    SELECT run_key, arg_min(eval_id, eval_version) AS eval_id FROM (
+        SELECT eval_id, eval_version, unnest(run_keys) AS run_key FROM sensor_evals
+        WHERE sensor_id = $sensor_id AND status = 'TRIGGERED'
+    ) WHERE run_key IN (SELECT unnest($keys)) GROUP BY run_key
+"""
+_FACTS = """
+    SELECT sensor_id, created_at, created_by, updated_at, cursor, state_version, last_evaluation_at,
+           last_eval_id, last_status, last_reason, last_polled_at, failures
+    FROM sensor_definitions LEFT JOIN sensor_state USING (sensor_id)
+"""
+
+STARTED, DUPLICATE, CONFLICT, DROPPED = "started", "duplicate", "conflict", "dropped"
+
+
+class AskedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that an evaluation asked for, and what became of that."""
+
+    run_key: str
+    outcome: str  # started, duplicate (of a run that was there), conflict (the key is another run's), dropped
+    run_id: str | None = None  # of the run that has the key
+    run_status: str | None = None
+    first_by: str | None = None  # the evaluation that the run was first asked for by, where it was another
+    first_at: datetime | None = None
+
+
+class EvalView(msgspec.Struct, frozen=True, kw_only=True):
+    """One evaluation of a sensor."""
+
+    eval_id: str
+    trigger: str  # push, poll, manual
+    status: str  # TRIGGERED, NO_DATA, SKIPPED, SKIPPED_STALE_CURSOR, FAILED
+    reason: str | None
+    evaluated_at: datetime
+    message_id: str | None
+    poll_epoch: int | None
+    request_id: str | None
+    expected_state_version: int | None
+    cursor_before: str | None
+    cursor_after: str | None
+    definition_version: int | None
+    message_kept: bool  # it can still be evaluated, by hand
+    runs: list[AskedRun]
+    event_id: str
+
+
+class SensorView(msgspec.Struct, frozen=True, kw_only=True):
+    """A sensor as it stands. Times are UTC."""
+
+    sensor_id: str
+    name: str
+    kind: str
+    description: str | None
+    min_interval_seconds: int
+    timeout_seconds: float | None
+    watch: dict[str, Any] | None
+    select: str | None
+    partitions: str | None
+    enabled: bool
+    version: int
+    declared: bool
+    source: str | None
+    deployed: bool
+    created_at: datetime | None
+    created_by: str | None
+    updated_at: datetime | None
+    cursor: str | None
+    state_version: int
+    last_evaluation_at: datetime | None
+    last_eval_id: str | None
+    last_status: str | None
+    last_reason: str | None
+    last_polled_at: datetime | None
+    failures: int  # by poll, in a row
+    next_at: datetime | None  # not before; later where evaluations failed
+
+
+def facts_of(snapshot: Answers | None) -> dict[str, dict[str, Any]]:
+    """What is known of sensors beside their definitions, by id."""
+    if snapshot is None:
+        return {}
+    return {row.pop("sensor_id"): row for row in snapshot.query(_FACTS).dicts()}
+
+
+def view_of(one: DeployedAutomation, facts: dict[str, Any], now: datetime, *, deployed: bool) -> SensorView:
+    definition = one.definition
+    assert isinstance(definition, SensorDefinition)
+    settings = definition.settings
+    polled = facts.get("last_polled_at")
+    due = None
+    if definition.kind == "poll":
+        due = now if polled is None else max(now, polled + timedelta(seconds=definition.min_interval_seconds))
+    return SensorView(
+        sensor_id=definition.sensor_id,
+        name=definition.name,
+        kind=definition.kind,
+        description=settings.get("description"),
+        min_interval_seconds=definition.min_interval_seconds,
+        timeout_seconds=settings.get("timeout_seconds"),
+        watch=settings.get("watch"),
+        select=settings.get("select"),
+        partitions=settings.get("partitions"),
+        enabled=definition.enabled,
+        version=one.version,
+        declared=is_declared(one),
+        source=declared_at(one),
+        deployed=deployed,
+        created_at=facts.get("created_at"),
+        created_by=facts.get("created_by"),
+        updated_at=facts.get("updated_at"),
+        cursor=facts.get("cursor"),
+        state_version=facts.get("state_version") or 0,
+        last_evaluation_at=facts.get("last_evaluation_at"),
+        last_eval_id=facts.get("last_eval_id"),
+        last_status=facts.get("last_status"),
+        last_reason=facts.get("last_reason"),
+        last_polled_at=polled,
+        failures=facts.get("failures") or 0,
+        next_at=due,
+    )
+
+
+def evals_of(project: Project, snapshot: Answers | None, parameters: dict[str, Any]) -> list[EvalView]:
+    """Evaluations of one sensor, newest first, each with what became of the runs that it asked for."""
+    if snapshot is None:
+        return []
+    rows = snapshot.query(_EVALS, parameters).dicts()
+    keys = sorted({key for row in rows for key in row["run_keys"] or ()})
+    known = {row["run_key"]: row for row in snapshot.query(_RUNS, {"keys": keys}).dicts()} if keys else {}
+    again = sorted(
+        {key for row in rows for key in row["run_keys"] or () if key in known and not _is_its_own(known[key], row)}
+    )
+    if again:
+        for key, eval_id in snapshot.query(_FIRST, {"sensor_id": parameters["sensor_id"], "keys": again}).rows:
+            known[key]["first_by"] = eval_id
+    return [_eval(project, row, known) for row in rows]
+
+
+def _is_its_own(run: dict[str, Any], row: dict[str, Any]) -> bool:
+    """Whether the run was first asked for by this evaluation: what it asks for is recorded with it, right after it."""
+    return bool(row["status"] == "TRIGGERED" and run["event_id"] > row["eval_version"])
+
+
+def _eval(project: Project, row: dict[str, Any], known: dict[str, dict[str, Any]]) -> EvalView:
+    runs = _asked(project, row, known)
+    told = {name: value for name, value in row.items() if name not in ("run_keys", "eval_version")}
+    return EvalView(**told, runs=runs, event_id=row["eval_version"])
+
+
+def _asked(project: Project, row: dict[str, Any], known: dict[str, dict[str, Any]]) -> list[AskedRun]:
+    fingerprints: dict[str, str] | None = None
+    found = []
+    for key in row["run_keys"] or ():
+        run = known.get(key)
+        if run is None or row["status"] != "TRIGGERED":
+            found.append(AskedRun(run_key=key, outcome=DROPPED))
+            continue
+        mine = _is_its_own(run, row)
+        outcome = STARTED if mine else DUPLICATE
+        if not mine:
+            # Only the event itself knows what it asked for under the key.
+            fingerprints = fingerprints or _fingerprints(project, row["eval_version"])
+            if fingerprints.get(key, run["request_fingerprint"]) != run["request_fingerprint"]:
+                outcome = CONFLICT
+        found.append(
+            AskedRun(
+                run_key=key,
+                outcome=outcome,
+                run_id=run["run_id"],
+                run_status=run["status"],
+                first_by=None if mine else run.get("first_by"),
+                first_at=run["created_at"],
+            )
+        )
+    return found
+
+
+def _fingerprints(project: Project, event_id: str) -> dict[str, str]:
+    """What an evaluation asked for under each of its run keys."""
+    fact = decode(project.history.read(project.history.find(event_id) - 1, 1)[0])
+    assert isinstance(fact, SensorEvaluated)
+    return dict(zip(fact.run_keys, fact.fingerprints, strict=False))

@@ -1,0 +1,180 @@
+"""Ticks of schedules: what they ask for at a moment, and those that a person wants."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import msgspec
+
+from servo.controllers.schedule_board import ScheduleState
+from servo.controllers.scheduling import Skipped, tick_of
+from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, ServoError, UserCodeFailed
+from servo.events import Proposal
+from servo.events.automation import ScheduleTicked
+from servo.partitions import PartitionSet
+from servo.planning.catalog import Catalog
+from servo.runtime.automation_watch import AutomationWatch, run_id_of, wanted
+from servo.runtime.evaluating import Evaluation, Evaluators, Question
+from servo.runtime.wiring import Project
+
+__all__ = ["Ticked", "Ticking", "filled", "question_of"]
+
+_LATEST = "latest"
+
+
+class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that a person wanted, and the run that it asked for; `duplicate` if it was there before."""
+
+    tick_id: str
+    event_id: str
+    schedule_id: str
+    scheduled_for: datetime
+    status: str
+    reason: str | None
+    run_key: str | None
+    run_id: str | None
+    partitions: int
+    duplicate: bool
+    accepted_at: datetime
+
+
+def filled(
+    project: Project, known: Catalog, schedule: ScheduleState, moment: datetime, evaluation: Evaluation | None = None
+) -> dict[str, PartitionSet]:
+    """What a schedule wants for a moment: of a function, what that answered; else as its definition says."""
+    try:
+        return _filled(project, known, schedule, moment, evaluation)
+    except (ServoError, Skipped):
+        raise
+    except Exception as problem:
+        # A custom mapping is anybody's code, and one schedule must not stop all others.
+        raise UserCodeFailed(f"what it asks for cannot be told: {type(problem).__name__}: {problem}") from problem
+
+
+def _filled(
+    project: Project, known: Catalog, schedule: ScheduleState, moment: datetime, evaluation: Evaluation | None
+) -> dict[str, PartitionSet]:
+    selection = " or ".join(f"({one})" for one in schedule.definition.asset_selection)
+    if evaluation is not None:
+        if evaluation.error is not None:
+            raise UserCodeFailed(evaluation.error)
+        if evaluation.skip is not None or not evaluation.requests:
+            raise Skipped(evaluation.skip or "its function asked for nothing")
+        return wanted(project, known, selection, evaluation.requests[0].partitions, moment)
+    partitions = str(schedule.definition.settings.get("partitions") or _LATEST)
+    if partitions == _LATEST:
+        return _latest(project, known, selection, moment)
+    return wanted(project, known, selection, [partitions], moment)
+
+
+def _latest(project: Project, known: Catalog, selection: str, moment: datetime) -> dict[str, PartitionSet]:
+    """The windows that ended last. A selection without any partitioned asset has none, and needs none."""
+    try:
+        return wanted(project, known, selection, [_LATEST], moment)
+    except InvalidInput:
+        try:
+            return wanted(project, known, selection, None, moment)
+        except InvalidInput:
+            pass
+        raise
+
+
+def question_of(project: Project, schedule: ScheduleState, moment: datetime) -> Question | None:
+    """What to ask the function of a schedule, where it has one."""
+    if not schedule.definition.settings.get("function"):
+        return None
+    return Question(
+        kind="schedule",
+        name=schedule.definition.name,
+        now=project.clock(),
+        scheduled_for=moment,
+        timeout=float(project.settings.sensors.timeout_seconds),
+    )
+
+
+class Ticking:
+    """Ticks that people want."""
+
+    def __init__(self, project: Project, evaluators: Evaluators) -> None:
+        self._project = project
+        self._evaluators = evaluators
+
+    def trigger(
+        self, schedule: str, *, request_id: str | None = None, at: datetime | None = None, actor: str
+    ) -> Ticked:
+        """Tick for a moment (now, unless another one is given), without moving the schedule's clock.
+
+        The same request id again gives the same tick. Where what it asks for cannot be done, nothing is recorded.
+        """
+        project, watch = self._project, AutomationWatch(self._project)
+        state, known = watch.schedule(schedule), watch.catalog
+        given, now = request_id, project.clock()
+        request_id = request_id or project.mint()
+        before = None if given is None else self._before(state, given)
+        if before is not None:
+            return before
+        if state.runs and state.definition.overlap == "skip":
+            raise Conflict(
+                f"{next(iter(state.runs))} of schedule {state.definition.name} has not ended, and its overlap is skip",
+                hint=f"wait for it, or cancel it: servo run cancel {next(iter(state.runs))}",
+            )
+        moment = at or now
+        question = question_of(project, state, moment)
+        evaluation = None if question is None else self._evaluators.evaluate(question)
+        counted: dict[str, int] = {}
+
+        def fill(schedule: ScheduleState, moment: datetime) -> dict[str, PartitionSet]:
+            found = filled(project, known, schedule, moment, evaluation)
+            counted.update({key: some.count for key, some in found.items()})
+            return found
+
+        facts = tick_of(state, moment, known, fill, run_id_of(project), request_id=request_id)
+        tick = facts[0]
+        if tick.status == "FAILED":
+            raise InvalidInput(f"schedule {state.definition.name}: {tick.reason}")
+        try:
+            receipts = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor) for fact in facts])
+        except IdempotencyMismatch:
+            found = self._before(state, request_id)
+            if found is None:
+                raise
+            return found
+        return _ticked(tick, receipts[0].event_id, now, sum(counted.values()), duplicate=receipts[0].duplicate)
+
+    def _before(self, state: ScheduleState, request_id: str) -> Ticked | None:
+        """The tick of this request, where there is one."""
+        sql = "SELECT * FROM schedule_ticks WHERE tick_id = $tick_id"
+        tick_id = f"{state.id}:manual:{request_id}"
+        rows = self._project.reader.query(sql, {"tick_id": tick_id}, fresh=True, timeout=30.0).dicts()
+        if not rows:
+            return None
+        row = rows[0]
+        return Ticked(
+            tick_id=tick_id,
+            event_id=row["tick_version"],
+            schedule_id=state.id,
+            scheduled_for=row["scheduled_for"],
+            status=row["status"],
+            reason=row["reason"],
+            run_key=row["run_key"],
+            run_id=row["run_id"],
+            partitions=len(row["partition_selection"] or ()),
+            duplicate=True,
+            accepted_at=row["ticked_at"],
+        )
+
+
+def _ticked(tick: ScheduleTicked, event_id: str, now: datetime, partitions: int, *, duplicate: bool) -> Ticked:
+    return Ticked(
+        tick_id=tick.tick_id,
+        event_id=event_id,
+        schedule_id=tick.schedule_id,
+        scheduled_for=tick.scheduled_for,
+        status=tick.status,
+        reason=tick.reason,
+        run_key=tick.run_key,
+        run_id=tick.run_id,
+        partitions=partitions,
+        duplicate=duplicate,
+        accepted_at=now,
+    )

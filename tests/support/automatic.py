@@ -1,0 +1,88 @@
+"""A project whose sensors are asked for real, in processes of their own, with a clock that the test sets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from servo.assets.loading import load
+from servo.assets.messages import Message
+from servo.controllers.sensor_board import SensorState
+from servo.events.automation import ScheduleTicked, SensorEvaluated
+from servo.events.model import RunRequested
+from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.automation_watch import AutomationWatch
+from servo.runtime.deploying import deploy
+from servo.runtime.driving import Driver
+from servo.runtime.evaluating import Evaluators
+from servo.runtime.sensing import Sensing
+from tests.support.idle import ME, Plant
+
+START = datetime(2025, 1, 15, 12, tzinfo=UTC)
+
+
+class Automatic(Plant):
+    """The project, its sensors, and its clock: `now` stands still until the test moves it."""
+
+    def __init__(self, project: Project, evaluators: Evaluators, clock: list[datetime]) -> None:
+        super().__init__(project)
+        self.evaluators = evaluators
+        self.sensing = Sensing(project, evaluators)
+        self._clock = clock
+
+    def later(self, **by: float) -> None:
+        self._clock[0] += timedelta(**by)
+
+    def send(self, sensor: str, message_id: str, data: bytes = b"{}", **attributes: str) -> Any:
+        message = Message(id=message_id, data=data, attributes=attributes)
+        return self.sensing.accept(sensor, message, actor=f"sensor:{sensor}")
+
+    def looked_at(self) -> AutomationWatch:
+        return AutomationWatch(self.project)
+
+    def poll(self, sensor: str, watch: AutomationWatch | None = None) -> Any:
+        """What one who has looked just now, or earlier, comes to when it asks a sensor."""
+        watch = watch or self.looked_at()
+        return self.sensing.poll(watch.sensor(sensor), watch.catalog, watch.position)
+
+    def sensor(self, name: str) -> SensorState:
+        return self.looked_at().sensor(name)
+
+    @property
+    def evaluations(self) -> list[SensorEvaluated]:
+        return list(self.facts(SensorEvaluated))
+
+    @property
+    def ticks(self) -> list[ScheduleTicked]:
+        return list(self.facts(ScheduleTicked))
+
+    @property
+    def requests(self) -> list[RunRequested]:
+        return list(self.facts(RunRequested))
+
+    @contextmanager
+    def driver(self) -> Iterator[Driver]:
+        driver = Driver(self.project, self.evaluators)
+        try:
+            yield driver
+        finally:
+            driver.close()
+
+
+@contextmanager
+def automatic(folder: Path, definitions: str, *, toml: str = "", ledger: str | None = None) -> Iterator[Automatic]:
+    """A project with these definitions, deployed; its clock stands still."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "servo.toml").write_text(f'namespace = "shop"\n{toml}')
+    (folder / "definitions.py").write_text(definitions)
+    settings = load_settings(folder, {} if ledger is None else {"SERVO_LEDGER": ledger})
+    clock = [START]
+    with (
+        open_workspace(settings, create=True, clock=lambda: clock[0]) as project,
+        Evaluators(settings) as evaluators,
+    ):
+        deploy(project, load(settings), actor=ME)
+        yield Automatic(project, evaluators, clock)
