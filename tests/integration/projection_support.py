@@ -16,6 +16,7 @@ import duckdb
 
 from servo.clock import Clock, system_clock
 from servo.events import Proposal, RecordedEvent
+from servo.events.access import TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -299,6 +300,7 @@ class _Mixed:
             self.task_started, self.task_retry, self.task_finished, self.task_finished, self.task_finished,
             self.backfill, self.chunk, self.backfill_state, self.checkpoint, self.decided, self.expired,
             self.published, self.published, self.invalidated, self.rolled_back, self.marked, self.marked,
+            self.token, self.token_revoked,
         ]  # fmt: skip
 
     def proposals(self, count: int) -> list[Proposal]:
@@ -664,3 +666,15 @@ class _Mixed:
             mark=mark,
             partitions=self.partitions("as_3", [Outcome.SUCCEEDED]),
         )
+
+    def token(self) -> Fact:
+        return TokenCreated(
+            token_id=f"token_{self.number}",
+            name=self.pick("name", 3),
+            role=self.random.choice(["viewer", "admin"]),
+            secret_hash=f"{self.number:064x}",
+            expires_at=self.maybe(self.moment()),
+        )
+
+    def token_revoked(self) -> Fact:
+        return TokenRevoked(token_id=f"token_{self.number - 1}", name=self.pick("name", 3), reason=self.maybe("lost"))

@@ -20,7 +20,7 @@ from servo.events.columns import Outcome
 from servo.events.definitions import Source
 from servo.events.model import RunCancelRequested, RunFinished
 from servo.ledger.protocol import Condition, Receipt
-from servo.runtime import Project, backfill_appending, backfills, open_workspace
+from servo.runtime import Project, appending, backfills, open_workspace
 from servo.runtime.backfill_finding import require_name
 from servo.runtime.backfill_loading import backfills_of, going_on
 from servo.runtime.backfill_planning import BackfillRequest
@@ -146,7 +146,7 @@ def test_who_never_gets_a_word_in_is_told_so(
     shop: Plant, meanwhile: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.create("raw", **TEN_DAYS, name="contended")
-    monkeypatch.setattr(backfill_appending, "_SECONDS", 0.3)
+    monkeypatch.setattr(appending, "_SECONDS", 0.3)
     meanwhile(lambda: changes(shop, "contended", "RUNNING"))
     with pytest.raises(
         BackfillConflict, match=r"^contended was changed by others again and again, so nothing was done"

@@ -508,6 +508,7 @@ def test_definitions_that_do_not_load_are_an_error_until_they_do(
         evaluators.renew()
         assert evaluators.evaluate(ask("slow", cursor="c")) == Evaluation(
             error="the process that loads the project's definitions ended: it said nothing (ended with exit code 5)",
+            unasked=True,
             cursor="c",
             seconds=pytest.approx(0, abs=10),  # type: ignore[arg-type]
         )

@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
+from servo.events.access import TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -464,4 +465,12 @@ EXAMPLES: dict[str, Fact] = {
         partitions=_STAGED,
         reason="loaded by hand",
     ),
+    "TokenCreated.v1": TokenCreated(
+        token_id="01JHMN00000000000000000T01",
+        name="nightly-ci",
+        role="operator",
+        secret_hash="d4" * 32,
+        expires_at=datetime(2025, 7, 1, tzinfo=UTC),
+    ),
+    "TokenRevoked.v1": TokenRevoked(token_id="01JHMN00000000000000000T01", name="nightly-ci", reason="it was leaked"),
 }

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from servo.events import Proposal, RecordedEvent
+from servo.events.access import TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -102,6 +103,7 @@ schedule_ids = st.sampled_from(["s1", "s2", "s3"])
 sensor_ids = st.sampled_from(["x1", "x2", "x3"])
 backfill_ids = st.sampled_from(["b1", "b2"])
 checkpoint_ids = st.sampled_from(["c1", "c2"])
+token_ids = st.sampled_from(["t1", "t2", "t3"])
 own_ids = st.integers(0, 40).map("{:03d}".format)
 small = st.integers(0, 4)
 fingerprints = st.sampled_from(["f1", "f2", "f3"])
@@ -513,6 +515,17 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         mark=st.sampled_from(["MATERIALIZED", "FROZEN", "THAWED"]),
         partitions=partition_outcomes(),
         reason=maybe_texts,
+    ),
+    TokenCreated: st.builds(
+        TokenCreated,
+        token_id=token_ids,
+        name=st.sampled_from(["ci", "ops"]),
+        role=st.sampled_from(["viewer", "operator", "approver", "admin"]),
+        secret_hash=fingerprints,
+        expires_at=st.none() | moments,
+    ),
+    TokenRevoked: st.builds(
+        TokenRevoked, token_id=token_ids, name=st.sampled_from(["ci", "ops"]), reason=maybe_texts
     ),
 }
 

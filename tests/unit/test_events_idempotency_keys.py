@@ -88,6 +88,8 @@ TABLE: list[tuple[str, Fact, str]] = [
         example("DynamicPartitionsChanged"),
         "dynamic_partitions:01JHMN00000000000000000P01",
     ),
+    ("TokenCreated", example("TokenCreated"), "token_create:01JHMN00000000000000000T01"),
+    ("TokenRevoked", example("TokenRevoked"), "token_revoke:01JHMN00000000000000000T01"),
 ]
 
 

@@ -1,4 +1,4 @@
-"""Which moments are due, and what becomes of them: the clock is the test's, the controller and its condition are real."""
+"""Which moments are due, and what becomes of them: the clock is the test's, the rules are the real ones."""
 
 from __future__ import annotations
 

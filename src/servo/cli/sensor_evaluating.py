@@ -112,17 +112,12 @@ def _body(data: str | None, path: Path | None) -> bytes | None:
 
 def _message(opened: Project, message_id: str | None, body: bytes | None, attributes: dict[str, str]) -> Message:
     from servo.assets.messages import Message
-    from servo.errors import InvalidInput
-    from servo.runtime.envelopes import MAX_DATA_BYTES, MAX_ID_LENGTH
+    from servo.runtime.envelopes import require_acceptable
 
     named = opened.mint() if message_id is None else message_id
-    if not 1 <= len(named) <= MAX_ID_LENGTH or not named.isprintable():
-        hint = f"give 1 to {MAX_ID_LENGTH} printable characters"
-        raise InvalidInput(f"{named!r:.80} cannot be the id of a message", hint=hint)
-    if body is not None and len(body) > MAX_DATA_BYTES:
-        hint = f"at most {MAX_DATA_BYTES:,}: store what is large, and send where it is"
-        raise InvalidInput(f"the message has {len(body):,} bytes", hint=hint)
-    return Message(id=named, data=body or b"", attributes=attributes, published_at=opened.clock())
+    message = Message(id=named, data=body or b"", attributes=attributes, published_at=opened.clock())
+    require_acceptable(message)  # before the folder's definitions take effect
+    return message
 
 
 @contextmanager

@@ -91,8 +91,10 @@ def decide(
 
     `fill` tells what a schedule wants for a moment. It raises Skipped, NotYet, or an error that the tick then tells.
     """
-    for schedule in list(board.due(now)):
-        board.again(schedule, now)  # until its tick is recorded, whatever becomes of this one
+    schedules = list(board.due(now))
+    for schedule in schedules:
+        board.again(schedule, now)  # until its tick is recorded, whatever becomes of this one, or of one before it
+    for schedule in schedules:
         found = due(schedule, now)
         facts: list[Fact] = []
         with suppress(NotYet):

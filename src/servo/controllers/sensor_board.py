@@ -51,6 +51,7 @@ class SensorState(msgspec.Struct, kw_only=True):
     polled_at: datetime | None = None
     failures: int = 0  # evaluations by poll that failed in a row
     awake: bool = True  # whether there may be anything to see for a watch of the ledger
+    stirred: bool = False  # while it was awake: whoever was looking already may not have seen it
 
     @property
     def id(self) -> str:
@@ -131,11 +132,14 @@ class SensorBoard:
     # ── what events say ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _wake(self, event: RecordedEvent) -> None:
-        asleep = [sensor for sensor in self.sensors.values() if sensor.is_woken and not sensor.awake]
-        if asleep:
+        listening = [
+            sensor for sensor in self.sensors.values() if sensor.is_woken and not (sensor.awake and sensor.stirred)
+        ]
+        if listening:
             fact = decode(event)
-            for sensor in asleep:
-                sensor.awake = sensor.minds(event.event_type, fact)
+            for sensor in listening:
+                if sensor.minds(event.event_type, fact):
+                    sensor.awake, sensor.stirred = True, sensor.awake
 
     def _deployed(self, _: RecordedEvent, fact: DefinitionsDeployed) -> None:
         for definition in fact.sensors:
@@ -179,8 +183,8 @@ class SensorBoard:
         version = (fact.expected_state_version or 0) + 1
         if version > known.state_version:
             known.cursor, known.state_version = fact.cursor_after, version
-            # Whoever found something may not have seen all of it.
-            known.awake = fact.status == "TRIGGERED"
+            # Whoever found something may not have seen all of it, and what happened after the look was not seen at all.
+            known.awake, known.stirred = fact.status == "TRIGGERED" or known.stirred, False
 
 
 _TAKES: dict[str, Callable[[SensorBoard, RecordedEvent, Any], None]] = {

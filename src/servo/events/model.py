@@ -11,6 +11,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import ClassVar, get_args
 
+from servo.events.access import TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -411,6 +412,8 @@ Event = (
     | PartitionsInvalidated
     | RolledBack
     | PartitionsMarked
+    | TokenCreated
+    | TokenRevoked
 )
 
 EVENT_CLASSES: tuple[type[Fact], ...] = get_args(Event)

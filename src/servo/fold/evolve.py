@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
 from servo.events import Event, RecordedEvent, UnknownEvent, decode
+from servo.events.access import TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -46,6 +47,7 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
+from servo.fold.evolve_access import token_created, token_revoked
 from servo.fold.evolve_automation import (
     backfill_changed,
     backfill_created,
@@ -186,5 +188,9 @@ def evolve(event: RecordedEvent, fact: Event | UnknownEvent) -> Iterator[Row]:
             yield from rolled_back(event, fact)
         case PartitionsMarked():
             yield from marked(event, fact)
+        case TokenCreated():
+            yield token_created(event, fact)
+        case TokenRevoked():
+            yield token_revoked(event, fact)
         case _:
             assert_never(fact)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from servo.fold.access_rows import TokenRow
 from servo.fold.automation_rows import (
     BackfillChunkRow,
     BackfillRow,
@@ -53,5 +54,6 @@ TABLES: tuple[type[Row], ...] = (
     SensorEvalRow,
     SensorStateRow,
     TaskRow,
+    TokenRow,
 )
 TABLES_BY_NAME = {table.table: table for table in TABLES}

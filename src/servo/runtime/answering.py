@@ -18,8 +18,12 @@ import msgspec
 from servo.assets.automation import Skip, TickContext
 from servo.assets.importing import is_within
 from servo.assets.loading import Definitions
+from servo.assets.messages import Message
 from servo.assets.sensing import Sensor, Watch
 from servo.assets.sensor_context import RunRequest, SensorContext
+from servo.assets.spec import Source
+from servo.assets.watch_requests import by_template
+from servo.assets.watches import watch_from_json
 from servo.errors import ServoError
 from servo.runtime.deploying import catalog
 from servo.runtime.questions import Asked, Evaluation, Question
@@ -98,13 +102,16 @@ class Answering:
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sensor(self, question: Question) -> Evaluation:
-        sensor = self._definitions.sensors.get(question.name)
+        sensor = self._definitions.sensors.get(question.name) if question.made is None else _made(question)
         if sensor is None:
             raise RubbishError(f"the project's code has no sensor {question.name}")
         if sensor.kind == "push" and question.message is None:
             raise RubbishError("it is a push sensor, and there is no message")
         if sensor.watch is not None:
             return self._watched(sensor, question)
+        if sensor.function is None:
+            assert question.message is not None
+            return Evaluation(requests=asked_for(_of_message(sensor, question.message), 1))
         context = self._context(question)
         return self._called(sensor, context, lambda: cursor_of(context.cursor))
 
@@ -193,6 +200,33 @@ class Answering:
             if is_within(file, root):
                 place = f" ({file.removeprefix(f'{root}/')}:{number})"
         return one_line(line) + place
+
+
+def _made(question: Question) -> Sensor:
+    """A sensor that no code declares."""
+    made = question.made
+    assert made is not None
+    watch = None if made.watch is None else watch_from_json(made.watch)
+    return Sensor(
+        None,
+        name=question.name,
+        kind="push" if watch is None else "poll",
+        watch=watch,
+        select=made.select,
+        partitions=made.partitions,
+        source=Source("", 0),
+    )
+
+
+def _of_message(sensor: Sensor, message: Message) -> Iterator[RunRequest]:
+    """The run that a message asks for by itself: its attributes, and what its JSON names, say which partitions."""
+    values = dict(message.attributes)
+    if sensor.partitions is not None and message.data:
+        said = message.json()
+        named = said.items() if isinstance(said, dict) else ()
+        values |= {name: str(value) for name, value in named if isinstance(value, str | int) and value is not True}
+    partitions = None if sensor.partitions is None else by_template(sensor.partitions, values)
+    yield RunRequest(select=sensor.select or "", partitions=partitions)
 
 
 def _failed(question: Question, line: str) -> Evaluation:

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from datetime import datetime
 
 import msgspec
 
-from servo.errors import AppendConflict, Conflict, IdempotencyMismatch
+from servo.errors import AppendConflict, IdempotencyMismatch
 from servo.events import Proposal
 from servo.events.fact import Fact
 from servo.ledger.protocol import Condition
+from servo.runtime.appending import Patience
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
 from servo.runtime.deploying import STORY
 from servo.runtime.wiring import Project
 
-__all__ = ["Changed", "Persistence", "change", "require_version"]
-
-_SECONDS = 30.0
-_PAUSE_SECONDS = 0.02
+__all__ = ["Changed", "change", "require_version"]
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,23 +30,6 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     accepted_at: datetime
     duplicate: bool = False
     changed: tuple[str, ...] = ()  # the fields, where it was an update
-
-
-class Persistence:
-    """For whoever looks again and again because others were first: not for ever."""
-
-    def __init__(self, what: str) -> None:
-        self._what = what
-        self._until = time.monotonic() + _SECONDS
-
-    def pause(self) -> None:
-        """Wait a little before the next look, or give up in a line."""
-        if time.monotonic() >= self._until:
-            raise Conflict(
-                f"{self._what} was changed by others again and again, so nothing was done to it",
-                hint="look again, and try again",
-            )
-        time.sleep(_PAUSE_SECONDS)
 
 
 def require_version(name: str, actual: int, expected: int | None, *, what: str = "version") -> None:
@@ -74,7 +54,7 @@ def change(
 
     A tick in between is no obstacle. Another change is a conflict: whoever decided did not know of it.
     """
-    persistence: Persistence | None = None
+    patience: Patience | None = None
     first: int | None = None
     while True:
         state = look(project)
@@ -92,8 +72,8 @@ def change(
                 Condition(position=state.position, subjects=frozenset({one.id, STORY})),
             )
         except (AppendConflict, IdempotencyMismatch):
-            persistence = persistence or Persistence(one.definition.name)
-            persistence.pause()
+            patience = patience or Patience(one.definition.name)
+            patience.pause()
             continue
         return _changed(one, one.version + 1, enabled, receipt.event_id, now, duplicate=receipt.duplicate)
 

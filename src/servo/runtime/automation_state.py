@@ -5,12 +5,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from difflib import get_close_matches
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from servo.assets.loading import Definitions, load
-from servo.errors import InvalidDefinition, LedgerNotFound, NotFound, ScheduleNotFound, SensorNotFound
+from servo.errors import InvalidDefinition, InvalidInput, LedgerNotFound, NotFound, ScheduleNotFound, SensorNotFound
 from servo.events.automation import ScheduleDeleted, SensorDeleted
 from servo.events.definitions import ScheduleDefinition, SensorDefinition
 from servo.events.model import DefinitionsDeployed
@@ -23,11 +24,23 @@ from servo.runtime.wiring import Project
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["Folder", "declared_at", "find", "folder_of", "is_declared", "looked_at", "snapshot_of", "there"]
+__all__ = [
+    "Folder",
+    "declared_at",
+    "find",
+    "folder_of",
+    "id_of_request",
+    "is_declared",
+    "looked_at",
+    "snapshot_of",
+    "there",
+]
 
 log = logging.getLogger(__name__)
 
 PATIENCE = 60.0  # seconds for the tail to be folded
+_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # of a ULID
+_LONGEST_REQUEST = 200
 _SHORTEST = 4  # letters of an id that are taken for its beginning
 
 
@@ -143,6 +156,15 @@ def find(ones: Sequence[DeployedAutomation], text: str, *, what: str = "schedule
 
 def _missing(what: str) -> type[NotFound]:
     return SensorNotFound if what == "sensor" else ScheduleNotFound
+
+
+def id_of_request(what: str, request_id: str) -> str:
+    """The id of what is made under a request id: always the same, so that it cannot be made twice."""
+    if not request_id or len(request_id) > _LONGEST_REQUEST or not request_id.isprintable():
+        hint = f"give 1 to {_LONGEST_REQUEST} printable characters"
+        raise InvalidInput(f"{request_id!r:.80} cannot be a request id", hint=hint)
+    number = int.from_bytes(sha256(f"{what}:{request_id}".encode()).digest()[:16], "big")
+    return "".join(_DIGITS[(number >> shift) & 31] for shift in range(125, -1, -5))
 
 
 def is_declared(one: DeployedAutomation) -> bool:

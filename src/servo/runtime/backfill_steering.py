@@ -13,7 +13,7 @@ from servo.errors import BackfillConflict, IdempotencyMismatch
 from servo.events import Proposal
 from servo.events.fact import Fact
 from servo.ledger.protocol import Receipt
-from servo.runtime.backfill_appending import Patience
+from servo.runtime.appending import Patience
 from servo.runtime.backfill_finding import find_backfill
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.wiring import Project
@@ -57,7 +57,7 @@ def _steer(project: Project, backfill: str, decide: Decide, expected_version: in
     look and a cancellation is cancelled by the control loop.
     """
     backfill_id, root = find_backfill(project, backfill)
-    patience = Patience(backfill.strip())
+    patience = Patience(backfill.strip(), BackfillConflict)
     while True:
         board = backfills_of(project, [root])
         job = board.jobs[backfill_id]

@@ -16,7 +16,7 @@ from servo.ledger.protocol import Receipt
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime import backfill_steering
-from servo.runtime.backfill_appending import Patience, append_unless
+from servo.runtime.appending import Patience, append_unless
 from servo.runtime.backfill_facts import created_facts, fingerprint_of, job_names, retry_fact
 from servo.runtime.backfill_failures import failed_partitions
 from servo.runtime.backfill_finding import (
@@ -106,7 +106,7 @@ class Backfills:
         """
         backfill_id, root = self.find(backfill)
         fingerprint = canonical.sha256_hex({"retry": backfill_id})
-        patience = Patience(backfill.strip())
+        patience = Patience(backfill.strip(), BackfillConflict)
         while True:
             board = backfills_of(self._project, [root])
             if request_id is not None:
@@ -190,7 +190,11 @@ class Backfills:
                 receipts = self._project.ledger.append(proposals)
             else:
                 receipts = append_unless(
-                    self._project, proposals, position, lambda event: _name_in(event) in names, Patience(root.name)
+                    self._project,
+                    proposals,
+                    position,
+                    lambda event: _name_in(event) in names,
+                    Patience(root.name, BackfillConflict),
                 )
         except IdempotencyMismatch as mismatch:
             other = mismatch

@@ -31,7 +31,7 @@ from servo.partitions import PartitionSet
 from servo.runtime.automation_watch import AutomationWatch, run_id_of
 from servo.runtime.evaluating import Evaluation, Evaluators
 from servo.runtime.sensing import Accepted, Sensing
-from servo.runtime.ticking import filled, question_of
+from servo.runtime.ticking import question_of, wanted_by
 from servo.runtime.wiring import Project
 
 __all__ = ["Driver", "PassReport", "one_pass"]
@@ -125,12 +125,12 @@ class Driver:
         def fill(schedule: ScheduleState, moment: datetime) -> dict[str, PartitionSet]:
             answer = self._answer(schedule, moment)
             if answer is not None:
-                return filled(project, known, schedule, moment, answer)
+                return wanted_by(project, known, schedule, moment, answer)
             # A thousand schedules at one moment are few different questions.
             definition = schedule.definition
             key = (tuple(definition.asset_selection), definition.settings.get("partitions"), moment)
             if key not in known_fills:
-                known_fills[key] = filled(project, known, schedule, moment)
+                known_fills[key] = wanted_by(project, known, schedule, moment)
             return known_fills[key]
 
         decisions = list(decide(watch.schedules, known, now, fill, run_id_of(project)))
@@ -202,11 +202,14 @@ class Driver:
         drivers = {holder.id for holder in self._project.leases.live() if holder.kind == "driver"} | {self.holder.id}
         return [one for one in due if max(drivers, key=lambda driver: _weight(driver, one.id)) == self.holder.id]
 
-    def finish(self) -> None:
-        """Wait for the evaluations that have begun."""
+    def finish(self) -> int:
+        """Wait for the evaluations that have begun; how many runs they asked for."""
+        runs = 0
         for asked in self._asked.values():
             with suppress(ServoError):
-                asked.result()
+                accepted = asked.result()
+                runs += 0 if accepted is None else len(accepted.run_ids)
+        return runs
 
     # ── when next ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -247,8 +250,7 @@ def one_pass(project: Project, evaluators: Evaluators) -> PassReport:
                     evaluations=done.evaluations + more.evaluations,
                     runs=done.runs + more.runs,
                 )
-            driver.finish()
-            return done
+            return msgspec.structs.replace(done, runs=done.runs + driver.finish())
     finally:
         driver.close()
 

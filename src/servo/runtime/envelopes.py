@@ -18,7 +18,7 @@ import msgspec
 from servo.assets.messages import Message
 from servo.errors import InvalidInput
 
-__all__ = ["MAX_DATA_BYTES", "MAX_ID_LENGTH", "cloud_event_id", "read_message"]
+__all__ = ["MAX_DATA_BYTES", "MAX_ID_LENGTH", "cloud_event_id", "read_message", "require_acceptable"]
 
 MAX_ID_LENGTH = 512
 MAX_DATA_BYTES = 256 * 1024
@@ -55,6 +55,13 @@ def read_message(headers: Headers, body: bytes) -> Message:
         return _pubsub(body)
     what = f"{media_type!r:.80} is not a message" if media_type else "is missing"
     raise InvalidInput(f"content-type: {what}", hint=_FORMS)
+
+
+def require_acceptable(message: Message) -> None:
+    """Refuse a message without an id, or one that is too large, whatever way it came."""
+    _checked_id("id", message.id)
+    _bounded("data", message.data)
+    _check_attributes("attributes", message.attributes)
 
 
 def cloud_event_id(source: str, identity: str) -> str:

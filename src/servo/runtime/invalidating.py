@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 
 import msgspec
 
 from servo import canonical
-from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, InvalidPartition
+from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, InvalidPartition
 from servo.events import Proposal, decode
 from servo.events.columns import PartitionSet as KeySet
 from servo.events.model import PartitionsInvalidated
-from servo.ledger.protocol import Condition, Receipt
+from servo.ledger.protocol import Receipt
 from servo.lineage.walking import Node
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
+from servo.runtime.appending import Patience, append_unless
 from servo.runtime.backfill_planning import BackfillRequest
 from servo.runtime.backfills import Backfilled, Backfills
 from servo.runtime.bearing import Bearing
@@ -28,7 +28,6 @@ __all__ = ["Invalidated", "Invalidation"]
 
 _CHUNK_SIZE = 100  # partitions of an asset that are made anew in one run
 _LOOKS = 20  # at the lineage, each after something of it had changed
-_APPENDS = 200  # for each of them, each after something else had happened
 
 
 class Invalidated(msgspec.Struct, frozen=True, kw_only=True):
@@ -143,18 +142,11 @@ class Invalidation:
     def _append(self, fact: PartitionsInvalidated, actor: str, position: int, bearing: Bearing) -> Receipt | None:
         """Record what was decided at a position, unless anything happened since that bears on it: then look again.
 
-        Publications have other subjects than this, so the condition is on the whole ledger. What others write is read,
-        and most often has nothing to do with it: that is soon done, also where somebody writes all the time.
+        Publications have other subjects than this, so the condition is on the whole ledger.
         """
-        for _ in range(_APPENDS):
-            proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-            with suppress(AppendConflict):
-                return self._project.ledger.append([proposal], Condition(position=position))[0]
-            while events := self._project.history.read(position):
-                if any(map(bearing.of, events)):
-                    return None
-                position = events[-1].position
-        return None
+        proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
+        receipts = append_unless(self._project, [proposal], position, bearing.of, Patience("the lineage"))
+        return None if receipts is None else receipts[0]
 
     def _fact(
         self, found: Lineage, reason: str, request_id: str | None, asked: str, *, itself: bool

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from servo.assets.messages import Message
 
-__all__ = ["Answer", "Asked", "Evaluation", "Question"]
+__all__ = ["Answer", "Asked", "Evaluation", "Made", "Question"]
+
+
+class Made(msgspec.Struct, frozen=True, kw_only=True):
+    """A sensor that no code declares: what it watches, or else messages, and what it asks for."""
+
+    select: str
+    watch: dict[str, Any] | None = None
+    partitions: str | None = None
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,6 +30,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     message: Message | None = None
     scheduled_for: datetime | None = None
     sensor_id: str | None = None  # by which a watch knows the runs that the sensor itself has asked for
+    made: Made | None = None  # None: code declares it
     timeout: float = 60.0
 
 

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from servo.assets.automation import require_name
-from servo.assets.selection import Statuses, require_sound, select
+from servo.assets.selection import Statuses, require_sound
 from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import ScheduleDefinition
-from servo.partitions import PartitionSet
 from servo.partitions.firing import require_cron
 from servo.planning.catalog import Catalog
+from servo.runtime.filling import LATEST, filled
 
-__all__ = ["LATEST", "ScheduleEdit", "ScheduleRequest", "created", "edited", "filled", "require_sane"]
+__all__ = ["ScheduleEdit", "ScheduleRequest", "created", "edited", "require_sane"]
 
-LATEST = "latest"
 OVERLAPS = ("allow", "skip", "queue")
 _MOST = 2**31  # minutes, ticks: enough for anybody, and no overflow
 _MOST_TAGS = 100
@@ -158,28 +156,3 @@ def _require_selection(
     for text in texts:
         require_sound(known.graph, text)
     filled(definition, known, now, statuses)
-
-
-# ── what a tick fills ────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def filled(
-    definition: ScheduleDefinition,
-    known: Catalog,
-    tick: datetime,
-    statuses: Statuses | None,
-    partitions: str | None = None,
-) -> dict[str, PartitionSet]:
-    """The partitions that a tick at this moment would ask for: those given, or else as the definition says."""
-    texts = definition.asset_selection
-    text = " or ".join(f"({one})" for one in texts) if len(texts) > 1 else "".join(texts)
-    partitions = partitions or definition.settings.get("partitions") or LATEST
-    try:
-        return select(known.graph, text, now=tick, partitions=partitions, statuses=statuses)
-    except InvalidInput:
-        if partitions != LATEST:
-            raise
-        # What has no partitions has none that ended last, and needs none.
-        with suppress(InvalidInput):
-            return select(known.graph, text, now=tick, statuses=statuses)
-        raise

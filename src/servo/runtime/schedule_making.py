@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
-from hashlib import sha256
 
-from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput
+from servo.errors import Conflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.automation import (
     ScheduleCreated,
@@ -16,10 +15,19 @@ from servo.events.automation import (
 )
 from servo.events.definitions import ScheduleDefinition
 from servo.events.model import DefinitionsDeployed
-from servo.ledger.protocol import Condition
 from servo.planning.catalog import Catalog
-from servo.runtime.automation_changing import Changed, Persistence, require_version
-from servo.runtime.automation_state import PATIENCE, Folder, declared_at, find, folder_of, is_declared, there
+from servo.runtime.appending import Patience, append_unless
+from servo.runtime.automation_changing import Changed, require_version
+from servo.runtime.automation_state import (
+    PATIENCE,
+    Folder,
+    declared_at,
+    find,
+    folder_of,
+    id_of_request,
+    is_declared,
+    there,
+)
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState
 from servo.runtime.schedule_editing import ScheduleEdit, ScheduleRequest, created, edited, require_sane
 from servo.runtime.statuses import partitions_by_status
@@ -27,17 +35,15 @@ from servo.runtime.wiring import Project
 
 __all__ = ["create_schedule", "definition_in", "require_ours", "update_schedule"]
 
-_DIGITS = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
-_ID_BITS, _DIGIT_BITS = 130, 5
 _DEFINING = frozenset({ScheduleCreated.event_type, ScheduleUpdated.event_type})
 _SWITCHING = frozenset({SchedulePaused.event_type, ScheduleResumed.event_type, ScheduleDeleted.event_type})
 _CREATED = "SELECT created_version, created_at FROM schedule_definitions WHERE schedule_id = $schedule_id"
 
 
 def create_schedule(project: Project, asked: ScheduleRequest, *, request_id: str | None, actor: str) -> Changed:
-    schedule_id = project.mint() if request_id is None else _id_of(request_id)
+    schedule_id = project.mint() if request_id is None else id_of_request("schedule", request_id)
     definition = created(asked, schedule_id)
-    persistence = Persistence(f"schedule {asked.name!r:.80}")
+    patience = Patience(f"schedule {asked.name!r:.80}")
     while True:
         folder = folder_of(project)
         if request_id is not None and (first := _first(project, folder.state, definition, request_id)) is not None:
@@ -46,7 +52,7 @@ def create_schedule(project: Project, asked: ScheduleRequest, *, request_id: str
         _require_free(definition, folder)
         now = project.clock()
         fact = ScheduleCreated(definition=definition)
-        event_id = _append(project, fact, folder.state.position, persistence, actor=actor, now=now)
+        event_id = _append(project, fact, folder.state.position, patience, actor=actor, now=now)
         if event_id is not None:
             return _changed(definition, event_id, now)
 
@@ -54,7 +60,7 @@ def create_schedule(project: Project, asked: ScheduleRequest, *, request_id: str
 def update_schedule(
     project: Project, schedule: str, edit: ScheduleEdit, *, expected_version: int | None, actor: str
 ) -> Changed:
-    persistence = Persistence(f"schedule {schedule!r:.80}")
+    patience = Patience(f"schedule {schedule!r:.80}")
     first: int | None = None
     while True:
         folder = folder_of(project)
@@ -70,7 +76,7 @@ def update_schedule(
         if "name" in changed:
             _require_free(after, folder)
         fact = ScheduleUpdated(definition=after)
-        event_id = _append(project, fact, folder.state.position, persistence, actor=actor, now=now)
+        event_id = _append(project, fact, folder.state.position, patience, actor=actor, now=now)
         if event_id is not None:
             return _changed(after, event_id, now, changed=changed)
 
@@ -105,15 +111,6 @@ def _require_free(definition: ScheduleDefinition, folder: Folder) -> None:
         raise InvalidInput(f"there is a schedule {name} already", hint="choose another name, or update that one")
 
 
-def _id_of(request_id: str) -> str:
-    """The id of the schedule that is made under a request id: always the same, so that it cannot be made twice."""
-    if not request_id or len(request_id) > 200 or not request_id.isprintable():
-        raise InvalidInput(f"{request_id!r:.80} cannot be a request id", hint="give 1 to 200 printable characters")
-    number = int.from_bytes(sha256(f"schedule:{request_id}".encode()).digest(), "big") >> (256 - 128)
-    digits = [_DIGITS[(number >> shift) & 31] for shift in range(0, _ID_BITS, _DIGIT_BITS)]
-    return "".join(reversed(digits))
-
-
 def _first(project: Project, state: DeployedState, definition: ScheduleDefinition, request_id: str) -> Changed | None:
     """The schedule that was made under this request id."""
     if not any(one.id == definition.schedule_id for one in state.schedules):
@@ -132,31 +129,24 @@ def _append(
     project: Project,
     fact: ScheduleCreated | ScheduleUpdated,
     position: int,
-    persistence: Persistence,
+    patience: Patience,
     *,
     actor: str,
     now: datetime,
 ) -> str | None:
     """The id of the event; None where something that bears on it happened meanwhile, and one must look again.
 
-    Somebody may give its name to a schedule that nobody knew of, so the condition is on the whole ledger. Whatever
-    else is written meanwhile is read and passed over.
+    Somebody may give its name to a schedule that nobody knew of.
     """
     proposals = [Proposal(fact=fact, occurred_at=now, actor=actor)]
-    while True:
-        try:
-            return project.ledger.append(proposals, Condition(position=position))[0].event_id
-        except IdempotencyMismatch:
-            persistence.pause()
-            return None
-        except AppendConflict:
-            before = position
-        for event in project.history.events(position):
-            position = event.position
-            if _bears_on(event, fact.definition):
-                return None
-        if position == before:  # it was written, and cannot be read yet
-            persistence.pause()
+    try:
+        receipts = append_unless(
+            project, proposals, position, lambda event: _bears_on(event, fact.definition), patience
+        )
+    except IdempotencyMismatch:
+        patience.pause()
+        return None
+    return None if receipts is None else receipts[0].event_id
 
 
 def _bears_on(event: RecordedEvent, definition: ScheduleDefinition) -> bool:

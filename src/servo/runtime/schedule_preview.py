@@ -15,8 +15,8 @@ from servo.events.definitions import ScheduleDefinition
 from servo.partitions.ticks import TickGrid, tick_grid
 from servo.partitions.windows import DAY, local_time, moment_of, seconds_of
 from servo.planning.catalog import Catalog
+from servo.runtime.filling import filled
 from servo.runtime.questions import Evaluation
-from servo.runtime.schedule_editing import filled
 from servo.runtime.schedule_views import Fill
 
 __all__ = ["Forecast", "ForecastSchedule", "Upcoming", "forecast", "remarks"]

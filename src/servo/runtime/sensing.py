@@ -23,9 +23,12 @@ from servo.errors import (
 from servo.events.fact import Fact
 from servo.ledger.protocol import Condition
 from servo.planning.catalog import Catalog
+from servo.planning.deployed import DECLARED
 from servo.runtime.automation_watch import AutomationWatch, run_id_of, wanted
+from servo.runtime.envelopes import require_acceptable
 from servo.runtime.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.evaluations import Accepted, Evaluations, kept, said
+from servo.runtime.questions import Made
 from servo.runtime.wiring import Project
 
 __all__ = ["Accepted", "Sensing"]
@@ -51,6 +54,7 @@ class Sensing:
 
         The same message again gives what it gave the first time, and nothing more.
         """
+        require_acceptable(message)
         found, known = self._look(sensor)
         if found.definition.kind != "push":
             raise InvalidInput(f"sensor {found.definition.name} takes no messages: it polls", hint="name a push sensor")
@@ -79,6 +83,8 @@ class Sensing:
         found, known = self._look(sensor)
         if message_id is not None:
             message = self._evaluations.unanswered(found, message_id)
+        elif message is not None:
+            require_acceptable(message)
         if found.definition.kind == "push" and message is None:
             raise InvalidInput(
                 f"sensor {found.definition.name} is sent messages: there is nothing to evaluate",
@@ -140,6 +146,7 @@ class Sensing:
                 now=self._project.clock(),
                 cursor=sensor.cursor,
                 message=message,
+                made=_made(sensor),
                 timeout=float(timeout),
             )
         )
@@ -200,6 +207,13 @@ class Sensing:
                 # The winner began in the very same millisecond.
                 assert occasion.poll_epoch is not None
                 occasion = msgspec.structs.replace(occasion, poll_epoch=occasion.poll_epoch + 1)
+
+
+def _made(sensor: SensorState) -> Made | None:
+    settings = sensor.definition.settings
+    if DECLARED in settings:
+        return None
+    return Made(select=settings["select"], watch=settings.get("watch"), partitions=settings.get("partitions"))
 
 
 def _require_asked(evaluation: Evaluation) -> Evaluation:

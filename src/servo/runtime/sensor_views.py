@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from servo.controllers.sensor_board import SensorState
 from servo.events import decode
 from servo.events.automation import SensorEvaluated
 from servo.events.definitions import SensorDefinition
@@ -121,9 +122,13 @@ def view_of(one: DeployedAutomation, facts: dict[str, Any], now: datetime, *, de
     assert isinstance(definition, SensorDefinition)
     settings = definition.settings
     polled = facts.get("last_polled_at")
+    failures = facts.get("failures") or 0
     due = None
     if definition.kind == "poll":
-        due = now if polled is None else max(now, polled + timedelta(seconds=definition.min_interval_seconds))
+        state = SensorState(
+            definition=definition, version=one.version, enabled=definition.enabled, polled_at=polled, failures=failures
+        )
+        due = max(now, state.next_poll or now)
     return SensorView(
         sensor_id=definition.sensor_id,
         name=definition.name,
@@ -149,7 +154,7 @@ def view_of(one: DeployedAutomation, facts: dict[str, Any], now: datetime, *, de
         last_status=facts.get("last_status"),
         last_reason=facts.get("last_reason"),
         last_polled_at=polled,
-        failures=facts.get("failures") or 0,
+        failures=failures,
         next_at=due,
     )
 

@@ -14,18 +14,21 @@ import msgspec
 from servo.assets.watches import watch_from_json
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal
-from servo.events.automation import SensorCursorReset, SensorPaused, SensorResumed
+from servo.events.automation import SensorCursorReset, SensorDeleted, SensorPaused, SensorResumed
 from servo.events.definitions import SensorDefinition
 from servo.events.fact import Fact
 from servo.ids import is_ulid
 from servo.ledger.protocol import Condition
-from servo.runtime.automation_changing import Changed, Persistence, change, require_version
+from servo.runtime.appending import Patience
+from servo.runtime.automation_changing import Changed, change, require_version
 from servo.runtime.automation_state import Folder, find, looked_at, snapshot_of, there
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, state_of
+from servo.runtime.schedule_making import require_ours
+from servo.runtime.sensor_making import SensorRequest, create_sensor
 from servo.runtime.sensor_views import EvalView, SensorView, evals_of, facts_of, view_of
 from servo.runtime.wiring import Project
 
-__all__ = ["Changed", "CursorReset", "EvalView", "SensorView", "Sensors"]
+__all__ = ["Changed", "CursorReset", "EvalView", "SensorRequest", "SensorView", "Sensors"]
 
 STATUSES = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")
 TRIGGERS = ("push", "poll", "manual")
@@ -89,6 +92,23 @@ class Sensors:
         asked = {"status": status, "trigger": trigger, "since": since, "until": until, "before": before, "limit": limit}
         return evals_of(self._project, snapshot_of(self._project), {"sensor_id": one.id, **asked})
 
+    # ── making ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, asked: SensorRequest, *, request_id: str | None = None, actor: str) -> Changed:
+        """A sensor that no code declares. The same request id again is the same sensor."""
+        return create_sensor(self._project, asked, request_id=request_id, actor=actor)
+
+    def delete(
+        self, sensor: str, *, expected_version: int | None = None, reason: str | None = None, actor: str
+    ) -> Changed:
+        """It is asked no more. What it asked for stays."""
+
+        def decide(one: DeployedAutomation) -> tuple[Fact | None, bool]:
+            require_ours(one, "deleted")
+            return SensorDeleted(sensor_id=one.id, version=one.version + 1, reason=reason), False
+
+        return self._change(sensor, decide, expected_version, actor)
+
     # ── switching ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def pause(
@@ -127,7 +147,7 @@ class Sensors:
         An evaluation that is under way comes too late, and what it asks for is dropped.
         """
         project = self._project
-        persistence = Persistence(f"sensor {sensor!r:.80}")
+        patience = Patience(f"sensor {sensor!r:.80}")
         while True:
             snapshot = snapshot_of(project)
             state = DeployedState(position=0) if snapshot is None else state_of(snapshot)
@@ -144,7 +164,7 @@ class Sensors:
                     Condition(position=state.position, subjects=frozenset({one.id})),
                 )
             except (AppendConflict, IdempotencyMismatch):
-                persistence.pause()  # it was evaluated meanwhile, which is no obstacle
+                patience.pause()  # it was evaluated meanwhile, which is no obstacle
                 continue
             return CursorReset(
                 sensor_id=one.id,

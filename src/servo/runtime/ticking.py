@@ -13,13 +13,13 @@ from servo.events import Proposal
 from servo.events.automation import ScheduleTicked
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.automation_watch import AutomationWatch, run_id_of, wanted
+from servo.runtime.automation_watch import AutomationWatch, run_id_of
 from servo.runtime.evaluating import Evaluation, Evaluators, Question
+from servo.runtime.filling import filled
+from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 
-__all__ = ["Ticked", "Ticking", "filled", "question_of"]
-
-_LATEST = "latest"
+__all__ = ["Ticked", "Ticking", "question_of", "wanted_by"]
 
 
 class Ticked(msgspec.Struct, frozen=True, kw_only=True):
@@ -38,45 +38,26 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
     accepted_at: datetime
 
 
-def filled(
+def wanted_by(
     project: Project, known: Catalog, schedule: ScheduleState, moment: datetime, evaluation: Evaluation | None = None
 ) -> dict[str, PartitionSet]:
     """What a schedule wants for a moment: of a function, what that answered; else as its definition says."""
+    partitions = None if evaluation is None else _answered(evaluation)
     try:
-        return _filled(project, known, schedule, moment, evaluation)
-    except (ServoError, Skipped):
+        return filled(schedule.definition, known, moment, partitions_by_status(project, known), partitions)
+    except ServoError:
         raise
     except Exception as problem:
         # A custom mapping is anybody's code, and one schedule must not stop all others.
         raise UserCodeFailed(f"what it asks for cannot be told: {type(problem).__name__}: {problem}") from problem
 
 
-def _filled(
-    project: Project, known: Catalog, schedule: ScheduleState, moment: datetime, evaluation: Evaluation | None
-) -> dict[str, PartitionSet]:
-    selection = " or ".join(f"({one})" for one in schedule.definition.asset_selection)
-    if evaluation is not None:
-        if evaluation.error is not None:
-            raise UserCodeFailed(evaluation.error)
-        if evaluation.skip is not None or not evaluation.requests:
-            raise Skipped(evaluation.skip or "its function asked for nothing")
-        return wanted(project, known, selection, evaluation.requests[0].partitions, moment)
-    partitions = str(schedule.definition.settings.get("partitions") or _LATEST)
-    if partitions == _LATEST:
-        return _latest(project, known, selection, moment)
-    return wanted(project, known, selection, [partitions], moment)
-
-
-def _latest(project: Project, known: Catalog, selection: str, moment: datetime) -> dict[str, PartitionSet]:
-    """The windows that ended last. A selection without any partitioned asset has none, and needs none."""
-    try:
-        return wanted(project, known, selection, [_LATEST], moment)
-    except InvalidInput:
-        try:
-            return wanted(project, known, selection, None, moment)
-        except InvalidInput:
-            pass
-        raise
+def _answered(evaluation: Evaluation) -> str:
+    if evaluation.error is not None:
+        raise UserCodeFailed(evaluation.error)
+    if evaluation.skip is not None or not evaluation.requests:
+        raise Skipped(evaluation.skip or "its function asked for nothing")
+    return " | ".join(evaluation.requests[0].partitions or ())
 
 
 def question_of(project: Project, schedule: ScheduleState, moment: datetime) -> Question | None:
@@ -124,7 +105,7 @@ class Ticking:
         counted: dict[str, int] = {}
 
         def fill(schedule: ScheduleState, moment: datetime) -> dict[str, PartitionSet]:
-            found = filled(project, known, schedule, moment, evaluation)
+            found = wanted_by(project, known, schedule, moment, evaluation)
             counted.update({key: some.count for key, some in found.items()})
             return found
 
