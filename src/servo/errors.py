@@ -21,6 +21,7 @@
     │   ├── BackfillNotFound
     │   ├── ScheduleNotFound
     │   ├── SensorNotFound
+    │   ├── TokenNotFound
     │   └── DataNotFound
     ├── Conflict                   exit 4: somebody else was first; look again, decide again
     │   ├── AppendConflict
@@ -203,6 +204,12 @@ class SensorNotFound(NotFound):
     """No sensor has that id or name."""
 
     code = "sensor-not-found"
+
+
+class TokenNotFound(NotFound):
+    """No token has that id or name."""
+
+    code = "token-not-found"
 
 
 class DataNotFound(NotFound):

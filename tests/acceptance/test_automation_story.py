@@ -76,7 +76,8 @@ class Shop:
         return str(row["status"])
 
     def read(self, asset: str, day: str) -> list[dict[str, Any]]:
-        return list(self.json("read", asset, day)["rows"])
+        data = self.json("read", asset, day)
+        return [dict(zip(data["columns"], row, strict=True)) for row in data["rows"]]
 
     def facts(self, kind: type[Fact]) -> list[tuple[RecordedEvent, Any]]:
         events = self.site.project.history.events()
@@ -127,14 +128,14 @@ def test_a_file_appears_and_its_partition_is_computed_and_what_reads_it(shop: Sh
     [(_, reader)] = shop.asked("summed", 1)
     shop.ended(reader.run_id)
     assert shop.status("revenue", DAY) == "MATERIALIZED"
-    assert shop.read("revenue", DAY) == [{"cents": 400}]
+    assert [row["cents"] for row in shop.read("revenue", DAY)] == [400]
     assert shop.json("run", "show", reader.run_id)["source_kind"] == "sensor"
 
     # Another file of the day: the partition is computed again, and so is what reads it.
     shop.land(DAY, "b.json", {"id": 3, "cents": 1})
     shop.ended(shop.asked("landed", 2)[-1][1].run_id)
     shop.ended(shop.asked("summed", 2)[-1][1].run_id)
-    assert shop.read("revenue", DAY) == [{"cents": 401}]
+    assert [row["cents"] for row in shop.read("revenue", DAY)] == [401]
     assert len(shop.asked("landed", 2)) == len(shop.asked("summed", 2)) == 2
 
 

@@ -72,7 +72,7 @@ def test_every_command_exists(page: Path, empty: Folder) -> None:
     commands = set()
     for line in re.findall(r"^\$ servo (.*)$", page.read_text(), re.MULTILINE):
         words = shlex.split(line.partition(" && ")[0].partition(" #")[0])
-        nouns = ("asset", "ledger", "partition", "run")
+        nouns = ("asset", "backfill", "ledger", "partition", "run", "schedule", "sensor")
         commands.add(tuple(words[: 2 if words[0] in nouns else 1]))
     assert len(commands) > 5
     for command in sorted(commands):

@@ -43,18 +43,30 @@ _STATUSES: dict[type[ServoError], HTTPStatus] = {
     errors.StorageFailed: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ProjectionLagging: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+_FACTS = ("expected", "actual", "behind_events", "behind_seconds")  # what some errors say beside their words
 _RETRIED = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 
 class Refused(Exception):  # noqa: N818 (like Servo's own errors; it belongs to HTTP and never leaves this room)
     """A request that HTTP itself has a word for, before any service was asked."""
 
-    def __init__(self, status: HTTPStatus, code: str, detail: str, *, hint: str | None = None) -> None:
+    def __init__(
+        self,
+        status: HTTPStatus,
+        code: str,
+        detail: str,
+        *,
+        hint: str | None = None,
+        field: str | None = None,
+        close: bool = True,
+    ) -> None:
         super().__init__(detail)
         self.status = status
         self.code = code
         self.detail = detail
         self.hint = hint
+        self.field = field
+        self.close = close  # what is left of the request was not read: the connection ends with the answer
 
 
 def status_of(kind: type[ServoError]) -> HTTPStatus:
@@ -64,17 +76,24 @@ def status_of(kind: type[ServoError]) -> HTTPStatus:
 def _from_servo(request: Request[Any, Any, Any], error: ServoError) -> Response[dict[str, Any]]:
     status = status_of(type(error))
     summary = (type(error).__doc__ or "It failed.").partition("\n")[0]
+    facts = {name: getattr(error, name, None) for name in _FACTS}
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.error("%s %s: %s", request.method, request.url.path, error, extra={"action": "api.failed"})
-        return _problem(status, error.code, summary.rstrip("."), summary)
-    facts = {name: getattr(error, name) for name in ("expected", "actual") if hasattr(error, name)}
+        return _problem(status, error.code, summary.rstrip("."), summary, **facts)
     return _problem(status, error.code, summary.rstrip("."), error.message, hint=error.hint, **facts)
 
 
 def _from_refused(_: Request[Any, Any, Any], error: Refused) -> Response[dict[str, Any]]:
-    # What is left of the request is not read: the connection ends with the answer.
-    headers = {"Connection": "close"}
-    return _problem(error.status, error.code, error.status.phrase, error.detail, hint=error.hint, headers=headers)
+    headers = {"Connection": "close"} if error.close else {}
+    return _problem(
+        error.status,
+        error.code,
+        error.status.phrase,
+        error.detail,
+        hint=error.hint,
+        field=error.field,
+        headers=headers,
+    )
 
 
 def _from_http(_: Request[Any, Any, Any], error: HTTPException) -> Response[dict[str, Any]]:

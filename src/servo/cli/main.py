@@ -55,6 +55,7 @@ cli = LazyGroup(
         ),
         "sensor": ("servo.cli.sensor:sensor", "What starts by itself: list, pause, evaluate, send messages."),
         "tick": ("servo.cli.tick:tick", "Do what is due by schedules and sensors, once, and exit."),
+        "token": ("servo.cli.token:token", "Who may ask the server: make, list and revoke tokens."),
         "up": ("servo.cli.up:up", "Run the control loop and workers until stopped."),
         "vacuum": ("servo.cli.vacuum:vacuum", "Remove data files that no event points to."),
         "worker": ("servo.cli.worker:worker", "Take tasks and run them on Spark."),

@@ -1,0 +1,152 @@
+"""What a request says, as structs: unknown names, wrong types and what is out of bounds are refused by name."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import cache
+from http import HTTPStatus
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+from litestar import Request
+from msgspec import Meta
+
+from servo.api.glimpses import When, when_of
+from servo.api.limits import read_body
+from servo.api.problems import Refused
+from servo.errors import InvalidInput
+from servo.runtime.service import parse_moment
+
+__all__ = ["Listing", "Reading", "Text", "Within", "body_of", "moment_of", "query_of"]
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+MOST_ITEMS = 100
+_LONGEST = 4_000  # of one parameter
+
+Text = Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which state is read."""
+
+    fresh: Annotated[
+        bool, Meta(description="Answer with all that the ledger holds when this is asked, or 503; never less.")
+    ] = False
+    wait_for_event_id: Annotated[
+        str | None, Meta(description="Answer with a state that includes this event: one's own write.", max_length=64)
+    ] = None
+    timeout_ms: Annotated[
+        int, Meta(ge=0, le=60_000, description="How long to wait for that; then 503 says how far behind.")
+    ] = 5_000
+    as_of: Annotated[
+        str | None,
+        Meta(
+            description="A time or an event id: the state and the definitions of then.",
+            examples=["2025-01-15T10:30:00Z"],
+            max_length=64,
+        ),
+    ] = None
+
+    @property
+    def when(self) -> When:
+        return when_of(
+            fresh=self.fresh,
+            wait_for_event_id=self.wait_for_event_id,
+            timeout_ms=self.timeout_ms,
+            as_of=self.as_of,
+        )
+
+
+class Listing(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A page of a list, and where it begins."""
+
+    limit: Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="At most so many items.")] = 50
+    cursor: Annotated[
+        str | None,
+        Meta(description="`next_cursor` of the page before, with the same filters.", max_length=_LONGEST),
+    ] = None
+
+
+class Within(Listing, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A list in time."""
+
+    since: Annotated[str | None, Meta(description="Only from this time on.", max_length=64)] = None
+    until: Annotated[str | None, Meta(description="Only before this time.", max_length=64)] = None
+
+    @property
+    def begin(self) -> datetime | None:
+        return moment_of(self.since, "since")
+
+    @property
+    def end(self) -> datetime | None:
+        return moment_of(self.until, "until")
+
+
+def moment_of(text: str | None, field: str) -> datetime | None:
+    """A time as people write it, and no event id."""
+    if text is None:
+        return None
+    found = parse_moment(text)
+    if not isinstance(found, datetime):
+        raise InvalidInput(f"{field}: a time is wanted, not an event id", hint="write 2025-01-15T10:30:00Z")
+    return found
+
+
+def query_of(request: Request[Any, Any, Any], kind: type[S]) -> S:
+    """The parameters behind the question mark; those that the route does not know are refused."""
+    several = _lists_of(kind)
+    said: dict[str, Any] = {}
+    for name, value in request.query_params.multi_items():
+        if name in several:
+            said.setdefault(name, []).append(value)
+        elif name in said:
+            raise _refused(HTTPStatus.BAD_REQUEST, name, "is given twice")
+        else:
+            said[name] = value
+    try:
+        return msgspec.convert(said, kind, strict=False)
+    except msgspec.ValidationError as problem:
+        raise _unfit(HTTPStatus.BAD_REQUEST, problem, "the query") from None
+
+
+async def body_of(request: Request[Any, Any, Any], kind: type[S], *, required: bool = True) -> S:
+    """The body, as JSON of exactly this shape; where it need not be there, nothing is as good as `{}`."""
+    sent = await read_body(request)
+    if not sent.strip() and not required:
+        sent = b"{}"
+    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
+    if media_type != "application/json":
+        hint = "send application/json"
+        detail = f"A body of type {media_type!r:.60} is not taken."
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail, hint=hint, close=False)
+    try:
+        return msgspec.json.decode(sent, type=kind)
+    except msgspec.ValidationError as problem:
+        raise _unfit(HTTPStatus.UNPROCESSABLE_ENTITY, problem, "the body") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
+        detail = "It is nested too deep." if isinstance(problem, RecursionError) else f"It is no JSON: {problem}."
+        raise _refused(HTTPStatus.BAD_REQUEST, "", detail) from None
+
+
+def _unfit(status: HTTPStatus, problem: msgspec.ValidationError, what: str) -> Refused:
+    """msgspec says `Expected `int`, got `str` - at `$.limit``: the field, and what is wrong with it."""
+    said, _, place = str(problem).partition(" - at `$")
+    field = place.rstrip("`").lstrip(".")
+    return _refused(status, field, f"{field or what}: {said}")
+
+
+def _refused(status: HTTPStatus, field: str, detail: str) -> Refused:
+    detail = f"{field} {detail}" if field and not detail.startswith(field) else detail
+    return Refused(status, "invalid-input", detail, field=field or None, close=False)
+
+
+@cache
+def _lists_of(kind: type[msgspec.Struct]) -> frozenset[str]:
+    """The parameters that may be given more than once."""
+    hints = get_type_hints(kind)
+    return frozenset(name for name, hint in hints.items() if _is_list(hint))
+
+
+def _is_list(hint: Any) -> bool:
+    return get_origin(hint) in (list, tuple) or any(get_origin(one) in (list, tuple) for one in get_args(hint))
