@@ -81,7 +81,10 @@ def list_tokens(everything: bool, as_json: bool) -> None:
 @click.option("--reason", help="Why, for the record.")
 @json_option
 def revoke(named: str, reason: str | None, as_json: bool) -> None:
-    """End a token, given its name or id, or the token itself where it was found. Servers refuse it within two seconds."""
+    """End a token, given its name or id, or the token itself where it was found.
+
+    Servers refuse it within two seconds.
+    """
     from servo.runtime.tokens import Tokens
 
     with project(as_json=as_json) as opened:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from base64 import urlsafe_b64encode
 from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from hashlib import sha256
@@ -17,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from servo.errors import AppendConflict, Conflict, InvalidInput, TokenNotFound
+from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, TokenNotFound
 from servo.events import Proposal
 from servo.events.access import TokenCreated, TokenRevoked, token_subject
 from servo.ledger.protocol import Condition
@@ -25,6 +26,8 @@ from servo.runtime.appending import Patience
 from servo.runtime.wiring import Project
 
 __all__ = ["PREFIX", "MintedToken", "Role", "Token", "TokenRevocation", "Tokens", "hash_of", "lifetime", "role_named"]
+
+_Rows = list[dict[str, Any]]
 
 PREFIX = "servo_"  # by which scanners of leaked secrets know one
 _BYTES = 32
@@ -37,6 +40,7 @@ _LIST = """
     SELECT token_id, name, role, expires_at, created_at, created_by, revoked_at, revoked_by, revocation_reason
     FROM tokens WHERE created_version IS NOT NULL ORDER BY created_version
 """
+_REVOKED = "SELECT revoked_version, revoked_at FROM tokens WHERE token_id = $token_id"
 
 
 class Role(IntEnum):
@@ -169,20 +173,20 @@ class Tokens:
 
     def revoke(self, token: str, *, reason: str | None = None, actor: str) -> TokenRevocation:
         """End a token, given its id, the name of a live one, or the text of the token itself, such as one found."""
-        project, now = self._project, self._project.clock()
-        found = self._find(token)
-        fact = TokenRevoked(token_id=found.token_id, name=found.name, reason=reason)
+        now, found = self._project.clock(), self._find(token)
         if found.revoked_at is None:
-            (receipt,) = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
-            return TokenRevocation(token_id=found.token_id, name=found.name, event_id=receipt.event_id, revoked_at=now)
+            fact = TokenRevoked(token_id=found.token_id, name=found.name, reason=reason)
+            with suppress(IdempotencyMismatch):  # somebody else has just revoked it, for another reason
+                (receipt,) = self._project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
+                if not receipt.duplicate:
+                    return TokenRevocation(
+                        token_id=found.token_id, name=found.name, event_id=receipt.event_id, revoked_at=now
+                    )
         (first,) = self._project.reader.query(
-            "SELECT revoked_version FROM tokens WHERE token_id = $id",
-            {"id": found.token_id},
-            fresh=True,
-            timeout=_PATIENCE,
+            _REVOKED, {"token_id": found.token_id}, fresh=True, timeout=_PATIENCE
         ).rows
         return TokenRevocation(
-            token_id=found.token_id, name=found.name, event_id=first[0], revoked_at=found.revoked_at, duplicate=True
+            token_id=found.token_id, name=found.name, event_id=first[0], revoked_at=first[1], duplicate=True
         )
 
     def _find(self, token: str) -> Token:
@@ -205,7 +209,7 @@ class Tokens:
                 hint=f"give this one another name, or revoke it: servo token revoke {name}",
             )
 
-    def _rows(self, where: str = "true", value: str | None = None) -> list[dict[str, Any]]:
+    def _rows(self, where: str = "true", value: str | None = None) -> _Rows:
         sql = _LIST.replace("WHERE", f"WHERE ({where}) AND")
         parameters = {} if value is None else {"value": value}
         return self._project.reader.query(sql, parameters, fresh=True, timeout=_PATIENCE).dicts()
