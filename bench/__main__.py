@@ -7,6 +7,13 @@ from collections.abc import Callable, Iterator
 
 from bench.figure import Figure
 from bench.measure_append import append_postgres, append_sqlite
+from bench.measure_automation import (
+    ask_built_in,
+    due_to_requested,
+    pass_of_a_thousand,
+    pass_of_none,
+    push_to_acknowledged,
+)
 from bench.measure_backfills import idle_chunks, idle_sizes, on_spark, preview_many, steer_many
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
@@ -43,6 +50,11 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "backfill.idle": idle_chunks,
     "backfill.sizes": idle_sizes,
     "backfill.on_spark": on_spark,
+    "schedules.due": pass_of_a_thousand,
+    "schedules.idle": pass_of_none,
+    "schedules.requested": due_to_requested,
+    "sensors.push": push_to_acknowledged,
+    "sensors.ask": ask_built_in,
     "runs.on_spark": runs_on_spark,
     "runs.first_job": first_job,
 }

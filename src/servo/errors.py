@@ -251,6 +251,13 @@ class BackfillConflict(Conflict):
 
     code = "backfill-conflict"
 
+    def __init__(
+        self, message: str, *, expected: int | None = None, actual: int | None = None, hint: str | None = None
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.expected = expected
+        self.actual = actual
+
 
 class FencedOut(Conflict):
     """A newer compactor or worker holds the epoch, so this one must stop."""

@@ -189,7 +189,7 @@ def test_each_due_moment_ticks_once_whoever_drives(tmp_path: Path, new_database:
         at_work.until(1.0)
         at_work.end()
         for _ in range(PASSES):
-            until = hasty.hurried(shop.variables)()
+            until = hasty.clock_of(shop.variables)()
             ok(shop, "tick")
 
         story = Story(shop)

@@ -524,9 +524,7 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         secret_hash=fingerprints,
         expires_at=st.none() | moments,
     ),
-    TokenRevoked: st.builds(
-        TokenRevoked, token_id=token_ids, name=st.sampled_from(["ci", "ops"]), reason=maybe_texts
-    ),
+    TokenRevoked: st.builds(TokenRevoked, token_id=token_ids, name=st.sampled_from(["ci", "ops"]), reason=maybe_texts),
 }
 
 # Most of what happens happens to partitions and runs.

@@ -1,4 +1,7 @@
-"""`servo` by a clock that is in a hurry: `python hasty.py …` is `servo …`, and a minute takes a second.
+"""`servo` by a clock that is in a hurry: `python hasty.py …` is `servo …`, and a minute takes a second, or leaps.
+
+A hurried clock goes sixty times as fast. A leaping one goes as fast as any, but leaves out most of each minute: what
+wakes up at the full minute does so as it would by a real clock.
 
 Whoever has the same environment has the same clock. It is put in place before anything else of Servo is imported, since
 others take it by name.
@@ -16,22 +19,39 @@ from servo import clock
 
 BEGIN = datetime(2025, 3, 30, 0, 45, tzinfo=UTC)
 SPEED = 60
-_ORIGIN = "HASTY_ORIGIN"
+LEAP = 3.0  # seconds that are left of each minute: half of them before it is full, and half after
+_ORIGIN, _LEAPS = "HASTY_ORIGIN", "HASTY_LEAPS"
 
 
-def hurried(variables: Mapping[str, str]) -> clock.Clock:
+def clock_of(variables: Mapping[str, str]) -> clock.Clock:
     """The clock of whoever has these variables."""
     origin = datetime.fromisoformat(variables[_ORIGIN])
-    return lambda: BEGIN + (datetime.now(UTC) - origin) * SPEED
+    if _LEAPS not in variables:
+        return lambda: BEGIN + (datetime.now(UTC) - origin) * SPEED
+
+    def leaping() -> datetime:
+        minutes, seconds = divmod((datetime.now(UTC) - origin).total_seconds(), LEAP)
+        return BEGIN + timedelta(minutes=minutes, seconds=seconds - LEAP / 2)
+
+    return leaping
 
 
-def from_now_on() -> dict[str, str]:
+def real(variables: Mapping[str, str], minute: datetime) -> datetime:
+    """When it is that full minute by a leaping clock."""
+    return (
+        datetime.fromisoformat(variables[_ORIGIN])
+        + (minute - BEGIN) / timedelta(minutes=1) * timedelta(seconds=LEAP)
+        + timedelta(seconds=LEAP / 2)
+    )
+
+
+def from_now_on(*, leaps: bool = False) -> dict[str, str]:
     """Variables by which it is BEGIN at this moment."""
-    return {_ORIGIN: datetime.now(UTC).isoformat()}
+    return {_ORIGIN: datetime.now(UTC).isoformat(), **({_LEAPS: "1"} if leaps else {})}
 
 
 def seconds(real: float) -> timedelta:
-    """How far the clock comes in so many seconds."""
+    """How far a hurried clock comes in so many seconds."""
     return timedelta(seconds=real) * SPEED
 
 
@@ -40,7 +60,7 @@ def command(*args: str) -> list[str]:
 
 
 def main() -> None:
-    clock.system_clock = hurried(os.environ)
+    clock.system_clock = clock_of(os.environ)
     from servo.cli.main import main as servo  # the clock comes first
 
     servo()

@@ -7,38 +7,99 @@ from typing import Any
 from litestar import Litestar, Router
 from litestar.di import Provide
 
+from servo.api.assets import AssetRoutes
+from servo.api.audit import AuditRoutes
+from servo.api.auth import Gate
+from servo.api.backfills import BackfillRoutes
+from servo.api.checkpoints import CheckpointRoutes
+from servo.api.conflicts import ConflictRoutes
+from servo.api.desk import at_desk
+from servo.api.docs import docs, openapi_json
+from servo.api.events import EventRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
 from servo.api.limits import BODY_BYTES, Shares
-from servo.api.loopback import require_local
+from servo.api.lineage import LineageRoutes
+from servo.api.materializations import MaterializationRoutes
+from servo.api.metrics import Observing, metrics_route
+from servo.api.partitions import PartitionRoutes
 from servo.api.problems import HANDLERS
-from servo.api.protocols import Accepting, Driver
+from servo.api.protocols import Accepting, Driver, Triggering
+from servo.api.runs import RunRoutes
+from servo.api.schedules import ScheduleRoutes
 from servo.api.sensors import SensorRoutes
+from servo.api.streams import Streams
 from servo.api.threads import Threads
+from servo.runtime.metrics import Metrics
+from servo.runtime.token_book import TokenBook
 from servo.runtime.wiring import Project
 
-__all__ = ["PREFIX", "create_app"]
+__all__ = ["PREFIX", "ROUTES", "create_app"]
 
 PREFIX = "/api/v1/orchestration"
+
+# Under the prefix, one noun each.
+ROUTES: list[Any] = [
+    AssetRoutes,
+    AuditRoutes,
+    BackfillRoutes,
+    CheckpointRoutes,
+    ConflictRoutes,
+    EventRoutes,
+    InternalRoutes,
+    LineageRoutes,
+    MaterializationRoutes,
+    PartitionRoutes,
+    RunRoutes,
+    ScheduleRoutes,
+    SensorRoutes,
+]
+# Beside it.
+PLAIN_ROUTES: list[Any] = [healthz, readyz, metrics_route, openapi_json, docs]
 
 _REQUEST_THREADS = 32
 _PER_SENSOR = 8  # of these; a sensor that hangs leaves the others theirs
 _WAITING_PER_SENSOR = 128
 
 
-def create_app(project: Project, sensing: Accepting, driver: Driver) -> Litestar:
-    """The application of one workspace. It owns its threads; project, sensing and driver are the caller's to close."""
+def create_app(
+    project: Project,
+    sensing: Accepting,
+    driver: Driver,
+    ticking: Triggering | None = None,
+    streams: Streams | None = None,
+    *,
+    demands_tokens: bool = False,
+) -> Litestar:
+    """The application of one workspace. It owns its threads; what it is given is the caller's to close.
+
+    `demands_tokens`: of every request; else only of who sends one, and is at this machine otherwise.
+    """
     threads = Threads(requests=_REQUEST_THREADS)
     shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR)
-    parts = {"project": project, "sensing": sensing, "driver": driver, "threads": threads, "shares": shares}
+    metrics, gate = Metrics(project), Gate(TokenBook(project), threads, demands_tokens=demands_tokens)
+    parts = {
+        "metrics": metrics,
+        "project": project,
+        "sensing": sensing,
+        "driver": driver,
+        "ticking": ticking,
+        "threads": threads,
+        "shares": shares,
+        "streams": streams or Streams(project),
+    }
     return Litestar(
-        route_handlers=[healthz, readyz, Router(PREFIX, route_handlers=[SensorRoutes, InternalRoutes])],
-        dependencies={name: _provided(part) for name, part in parts.items()},
+        route_handlers=[*PLAIN_ROUTES, Router(PREFIX, route_handlers=ROUTES)],
+        dependencies={
+            **{name: _provided(part) for name, part in parts.items()},
+            "desk": Provide(at_desk, sync_to_thread=False),
+        },
         exception_handlers=HANDLERS,
-        guards=[require_local],
+        guards=[gate.admit],
+        middleware=[Observing(metrics)],
         lifespan=[threads.serving],
         request_max_body_size=BODY_BYTES,
-        openapi_config=None,
+        openapi_config=None,  # it is written by `servo.api.openapi`, from what the routes say of themselves
         logging_config=None,  # logs are set up by who runs the server
     )
 

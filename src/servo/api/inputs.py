@@ -11,11 +11,10 @@ import msgspec
 from litestar import Request
 from msgspec import Meta
 
-from servo.api.glimpses import When, when_of
+from servo.api.glimpses import When, named_moment, when_of
 from servo.api.limits import read_body
 from servo.api.problems import Refused
 from servo.errors import InvalidInput
-from servo.runtime.service import parse_moment
 
 __all__ = ["Listing", "Reading", "Text", "Within", "body_of", "moment_of", "query_of"]
 
@@ -33,20 +32,26 @@ class Reading(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fresh: Annotated[
         bool, Meta(description="Answer with all that the ledger holds when this is asked, or 503; never less.")
     ] = False
-    wait_for_event_id: Annotated[
-        str | None, Meta(description="Answer with a state that includes this event: one's own write.", max_length=64)
-    ] = None
+    wait_for_event_id: (
+        Annotated[
+            str, Meta(description="Answer with a state that includes this event: one's own write.", max_length=64)
+        ]
+        | None
+    ) = None
     timeout_ms: Annotated[
         int, Meta(ge=0, le=60_000, description="How long to wait for that; then 503 says how far behind.")
     ] = 5_000
-    as_of: Annotated[
-        str | None,
-        Meta(
-            description="A time or an event id: the state and the definitions of then.",
-            examples=["2025-01-15T10:30:00Z"],
-            max_length=64,
-        ),
-    ] = None
+    as_of: (
+        Annotated[
+            str,
+            Meta(
+                description="A time or an event id: the state and the definitions of then.",
+                examples=["2025-01-15T10:30:00Z"],
+                max_length=64,
+            ),
+        ]
+        | None
+    ) = None
 
     @property
     def when(self) -> When:
@@ -62,17 +67,20 @@ class Listing(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A page of a list, and where it begins."""
 
     limit: Annotated[int, Meta(ge=1, le=MOST_ITEMS, description="At most so many items.")] = 50
-    cursor: Annotated[
-        str | None,
-        Meta(description="`next_cursor` of the page before, with the same filters.", max_length=_LONGEST),
-    ] = None
+    cursor: (
+        Annotated[
+            str,
+            Meta(description="`next_cursor` of the page before, with the same filters.", max_length=_LONGEST),
+        ]
+        | None
+    ) = None
 
 
 class Within(Listing, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A list in time."""
 
-    since: Annotated[str | None, Meta(description="Only from this time on.", max_length=64)] = None
-    until: Annotated[str | None, Meta(description="Only before this time.", max_length=64)] = None
+    since: Annotated[str, Meta(description="Only from this time on.", max_length=64)] | None = None
+    until: Annotated[str, Meta(description="Only before this time.", max_length=64)] | None = None
 
     @property
     def begin(self) -> datetime | None:
@@ -87,7 +95,7 @@ def moment_of(text: str | None, field: str) -> datetime | None:
     """A time as people write it, and no event id."""
     if text is None:
         return None
-    found = parse_moment(text)
+    found = named_moment(text, field)
     if not isinstance(found, datetime):
         raise InvalidInput(f"{field}: a time is wanted, not an event id", hint="write 2025-01-15T10:30:00Z")
     return found

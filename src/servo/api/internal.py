@@ -9,6 +9,7 @@ from litestar import Controller, Response, post
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
+from servo.api.operations import operation
 from servo.api.protocols import Driver
 from servo.api.threads import Threads
 
@@ -17,8 +18,9 @@ __all__ = ["InternalRoutes"]
 
 class InternalRoutes(Controller):
     path = "/internal"
+    tags = ["internal"]
 
-    @post("/tick", status_code=HTTPStatus.OK)
+    @post("/tick", status_code=HTTPStatus.OK, opt=operation("operator", shape="plain"))
     async def tick(
         self,
         driver: NamedDependency[SkipValidation[Driver]],

@@ -12,7 +12,7 @@ __all__ = ["OPERATION", "ROLE", "Operation", "Role", "Shape", "operation"]
 Role = Literal["public", "viewer", "operator", "approver", "admin"]
 Shape = Literal["one", "page", "accepted", "plain", "stream", "html"]
 
-ROLE, OPERATION = "role", "operation"
+ROLE, PUBLIC, OPERATION = "role", "public", "operation"
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,4 +35,6 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
 
 def operation(role: Role, **said: Any) -> dict[str, Any]:
     """The `opt` of a handler: the role that it takes, and what is said of it."""
+    if role == "public":
+        return {PUBLIC: True, OPERATION: Operation(**said)}
     return {ROLE: role, OPERATION: Operation(**said)}

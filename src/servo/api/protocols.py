@@ -3,20 +3,44 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import datetime
 from typing import Protocol
 
 import msgspec
 
 from servo.assets.messages import Message
 from servo.runtime.sensing import Accepted
+from servo.runtime.ticking import Ticked
 
-__all__ = ["Accepting", "Driver"]
+__all__ = ["Accepting", "Driver", "Triggering"]
 
 # Does one pass over schedules and sensors, and reports what it did.
 Driver = Callable[[], msgspec.Struct]
 
 
 class Accepting(Protocol):
-    """Takes the messages of push sensors; what it returns is in the ledger. `servo.runtime.sensing.Sensing` does."""
+    """Takes the messages of push sensors and asks sensors; what it returns is in the ledger.
+
+    `servo.runtime.sensing.Sensing` does.
+    """
 
     def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted: ...
+
+    def evaluate(
+        self,
+        sensor: str,
+        *,
+        message: Message | None = None,
+        message_id: str | None = None,
+        request_id: str | None = None,
+        dry_run: bool = False,
+        actor: str,
+    ) -> Accepted: ...
+
+
+class Triggering(Protocol):
+    """Lets schedules tick because somebody wants it. `servo.runtime.ticking.Ticking` does."""
+
+    def trigger(
+        self, schedule: str, *, request_id: str | None = None, at: datetime | None = None, actor: str
+    ) -> Ticked: ...

@@ -14,8 +14,10 @@ import uvicorn
 from servo.api.app import create_app
 from servo.api.loopback import is_loopback
 from servo.api.patience import PatientProtocol
-from servo.api.protocols import Accepting, Driver
+from servo.api.protocols import Accepting, Driver, Triggering
+from servo.api.streams import Streams
 from servo.errors import EnvironmentProblem, InvalidSettings
+from servo.runtime.token_book import TokenBook
 from servo.runtime.wiring import Project
 
 __all__ = ["Served", "serving"]
@@ -55,6 +57,7 @@ def serving(
     *,
     sensing: Accepting,
     driver: Driver,
+    ticking: Triggering | None = None,
     host: str | None = None,
     port: int | None = None,
     grace: int = _GRACE_SECONDS,
@@ -65,8 +68,12 @@ def serving(
     """
     place = project.settings.server
     host, port = place.host if host is None else host, place.port if port is None else port
+    demands_tokens = not is_loopback(host)
+    if demands_tokens:
+        _require_token(project, host)
+    streams = Streams(project)
     config = uvicorn.Config(
-        create_app(project, sensing, driver),
+        create_app(project, sensing, driver, ticking, streams, demands_tokens=demands_tokens),
         loop="asyncio",
         http=PatientProtocol,
         ws="none",
@@ -89,6 +96,7 @@ def serving(
             raise EnvironmentProblem("the server did not start", hint="see the log") from next(iter(problem), None)
         yield Served(host, listening.getsockname()[1], thread, problem)
     finally:
+        streams.close()  # whoever follows the events would follow them for ever
         server.should_exit = True
         thread.join(grace + _START_SECONDS)
         if thread.is_alive():
@@ -116,12 +124,16 @@ def _run(server: _Server, listening: socket.socket, problem: list[BaseException]
         listening.close()
 
 
-def _listen(host: str, port: int) -> socket.socket:
-    if not is_loopback(host):
+def _require_token(project: Project, host: str) -> None:
+    """Who listens to others lets nobody in without a token: then there must be one, or nobody could ever ask."""
+    if not TokenBook(project).live:
         raise InvalidSettings(
-            f"server.host: {host!r:.80} is no loopback address, and any other demands tokens",
-            hint="use 127.0.0.1, or put a proxy that asks for credentials before it",
+            f"server.host: {host!r:.80} is no loopback address, any other demands tokens, and there are none",
+            hint="make one first: servo token create NAME --role operator; or use 127.0.0.1",
         )
+
+
+def _listen(host: str, port: int) -> socket.socket:
     try:
         return _bound(host, port)
     except OverflowError:

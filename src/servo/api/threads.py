@@ -1,7 +1,8 @@
 """Threads for what blocks, with a bound of its own for each kind, so that none waits for another.
 
 Sync handlers (`sync_to_thread=True`) share the loop's default pool. Passes over schedules and looks at readiness have
-one thread each: a pass may take long, and a server whose threads are all taken must still say how it is.
+one thread each, and so have tokens: a pass may take long, and a server whose threads are all taken must still say how
+it is.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
+from contextvars import copy_context
 from typing import TypeVar
 
 from litestar import Litestar
@@ -26,6 +28,7 @@ class Threads:
         self._requests = ThreadPoolExecutor(requests, thread_name_prefix="servo-request")
         self._passes = ThreadPoolExecutor(1, thread_name_prefix="servo-pass")
         self._looks = ThreadPoolExecutor(1, thread_name_prefix="servo-look")
+        self._guards = ThreadPoolExecutor(1, thread_name_prefix="servo-guard")
 
     @asynccontextmanager
     async def serving(self, _: Litestar) -> AsyncIterator[None]:
@@ -36,12 +39,17 @@ class Threads:
             # The loop waits for its default pool itself, once the last answer is out.
             self._passes.shutdown(wait=False, cancel_futures=True)
             self._looks.shutdown(wait=False, cancel_futures=True)
+            self._guards.shutdown(wait=False, cancel_futures=True)
 
     async def answer(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._requests, work)
+        # In the request's context: what is asked for in the thread is part of its trace.
+        return await asyncio.get_running_loop().run_in_executor(self._requests, copy_context().run, work)
 
     async def one_pass(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._passes, work)
 
     async def look(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._looks, work)
+
+    async def guard(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._guards, work)

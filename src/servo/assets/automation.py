@@ -34,6 +34,8 @@ __all__ = [
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _OVERLAPS = ("allow", "skip", "queue")
 _FIELDS = 5
+LONGEST_CATCHUP = timedelta(days=3660)
+MOST_CATCHUP_TICKS = 1_000
 
 
 class Skip(Exception):  # noqa: N818 (nothing went wrong: it is raised to say that there is nothing to do)
@@ -87,10 +89,11 @@ class Schedule(msgspec.Struct, frozen=True):
             raise InvalidInput(f"{what}: partitions cannot be {self.partitions!r:.80}", hint=hint)
         if self.overlap not in _OVERLAPS:
             raise InvalidInput(f"{what}: overlap cannot be {self.overlap!r:.80}", hint=f"one of {', '.join(_OVERLAPS)}")
-        if not isinstance(self.catchup, timedelta) or self.catchup < timedelta(0):
-            raise InvalidInput(f"{what}: catchup cannot be {self.catchup!r:.80}", hint="give a timedelta from 0")
-        if type(self.max_catchup_ticks) is not int or self.max_catchup_ticks < 1:
-            hint = "give 1 or more"
+        if not isinstance(self.catchup, timedelta) or not timedelta(0) <= self.catchup <= LONGEST_CATCHUP:
+            hint = f"give a timedelta from 0 to {LONGEST_CATCHUP.days:,} days"
+            raise InvalidInput(f"{what}: catchup cannot be {self.catchup!r:.80}", hint=hint)
+        if type(self.max_catchup_ticks) is not int or not 1 <= self.max_catchup_ticks <= MOST_CATCHUP_TICKS:
+            hint = f"give 1 to {MOST_CATCHUP_TICKS:,}"
             raise InvalidInput(f"{what}: max_catchup_ticks cannot be {self.max_catchup_ticks!r:.80}", hint=hint)
         if not isinstance(self.tags, dict) or not all(
             isinstance(one, str) for pair in self.tags.items() for one in pair

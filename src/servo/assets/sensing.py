@@ -20,6 +20,7 @@ _KINDS = ("poll", "push")
 _SECOND = timedelta(seconds=1)
 _MIN_INTERVAL = timedelta(seconds=30)
 _LONGEST = timedelta(days=1)
+LONGEST_INTERVAL = timedelta(days=7)
 
 
 @runtime_checkable
@@ -207,8 +208,8 @@ def _require_sensor(one: Sensor) -> None:
         raise InvalidInput(f"{what}: {one.watch!r:.80} cannot be watched", hint=hint)
     if one.watch is not None and one.kind == "push":
         raise InvalidInput(f"{what} is sent messages, and has a watch", hint='leave out kind="push", or the watch')
-    if not isinstance(one.min_interval, timedelta) or one.min_interval < _SECOND:
-        hint = "give a timedelta of a second or more"
+    if not isinstance(one.min_interval, timedelta) or not _SECOND <= one.min_interval <= LONGEST_INTERVAL:
+        hint = f"give a timedelta of a second or more, {LONGEST_INTERVAL.days} days at most"
         raise InvalidInput(f"{what}: min_interval cannot be {one.min_interval!r:.80}", hint=hint)
     if one.timeout is not None and not (isinstance(one.timeout, timedelta) and _SECOND <= one.timeout <= _LONGEST):
         hint = "give a timedelta of a second or more, a day at most"

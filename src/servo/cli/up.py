@@ -50,6 +50,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     from servo.runtime.cataloguing import deployed_catalog
     from servo.runtime.embedded import telling
     from servo.runtime.evaluating import Evaluators
+    from servo.runtime.json_logs import log_as_json, wants_json
 
     # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -61,6 +62,8 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         stop.set()
 
     with project(as_json=as_json, create=True) as opened, reacting(stopping), ExitStack() as after:
+        if wants_json(as_json=as_json):
+            log_as_json(opened.settings)
         # What is wrong with the ledger or with the definitions is said before anything starts.
         deployed_catalog(opened, actor=actor())
         after.enter_context(telling(opened))
@@ -101,6 +104,7 @@ def _served(
     from servo.api.serving import serving
     from servo.runtime.driving import one_pass
     from servo.runtime.sensing import Sensing
+    from servo.runtime.ticking import Ticking
 
     if port is None and "server.port" not in opened.settings.origins and _is_taken(opened.settings.server):
         port = 0
@@ -108,6 +112,7 @@ def _served(
         opened,
         sensing=Sensing(opened, evaluators),
         driver=lambda: one_pass(opened, evaluators),
+        ticking=Ticking(opened, evaluators),
         host=host,
         port=port,
     )

@@ -39,6 +39,7 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
     As many workers as you like may run, on as many machines as reach the ledger and the storage. Ctrl-C or SIGTERM ends
     one cleanly: what it is at is handed back and another worker takes it. Somebody must plan the runs: `servo up`.
     """
+    from servo.runtime.json_logs import log_as_json, wants_json
     from servo.runtime.worker import open_worker
 
     stop = Event()
@@ -49,6 +50,8 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
         stop.set()
 
     with project(as_json=as_json, create=True) as opened, reacting(stopping):
+        if wants_json(as_json=as_json):
+            log_as_json(opened.settings)
         if child:
             Thread(target=_outlive_nobody, args=(stop,), name="parent", daemon=True).start()
         with open_worker(opened) as at_work:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from servo.controllers.backfill_states import GOING, Backfill, BackfillState, Chunk, Shown
-from servo.events import RecordedEvent, decode
+from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
 from servo.events.columns import Outcome
 from servo.events.model import RunCancelRequested, RunFinished, TaskFinished
@@ -47,8 +47,9 @@ class Backfills:
                 taken = _TAKES.get(event.event_type)
                 if taken is None and event.correlation_id in self._of_runs:
                     taken = _TAKES_OF_RUNS.get(event.event_type)
-                if taken is not None:
-                    taken(self, event, decode(event))
+                fact = None if taken is None else decode(event)
+                if taken is not None and not isinstance(fact, UnknownEvent):  # of a newer Servo
+                    taken(self, event, fact)
         return self
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from typing import Any
 
 from servo.controllers.checkpoints import Checkpoint, OpenCheckpoints
 from servo.controllers.states import RunState, State, TaskState
-from servo.events import RecordedEvent, decode
+from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.columns import MADE, Outcome, PartitionOutcomes
 from servo.events.model import (
     CheckpointDecided,
@@ -53,7 +53,9 @@ class Board:
             if event.position > self.position:
                 self.position = event.position
                 if event.event_type in _TAKES:
-                    _TAKES[event.event_type](self, event, decode(event))
+                    fact = decode(event)
+                    if not isinstance(fact, UnknownEvent):  # of a newer Servo
+                        _TAKES[event.event_type](self, event, fact)
         return self
 
     def rule_out(self, run_ids: Iterable[str]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
 from typing import Any
 
 import msgspec
 
 from servo.errors import ServoError
-from servo.events import RecordedEvent, decode
+from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.automation import (
     ScheduleCreated,
     ScheduleDeleted,
@@ -24,6 +24,8 @@ from servo.events.model import DefinitionsDeployed, RunFinished
 from servo.partitions.firing import firing
 
 __all__ = ["ScheduleBoard", "ScheduleState"]
+
+_DAY = timedelta(days=1)
 
 
 class ScheduleState(msgspec.Struct, kw_only=True):
@@ -52,9 +54,13 @@ class ScheduleState(msgspec.Struct, kw_only=True):
 class ScheduleBoard:
     """All schedules that are there, up to `position`. Belongs to one thread."""
 
-    def __init__(self, *, position: int = 0, schedules: Iterable[ScheduleState] = ()) -> None:
+    def __init__(
+        self, *, position: int = 0, schedules: Iterable[ScheduleState] = (), gone: Iterable[ScheduleState] = ()
+    ) -> None:
         self.position = position
         self.schedules: dict[str, ScheduleState] = {}
+        # One that comes back has its runs, and never ticks for a moment again.
+        self._gone: dict[str, ScheduleState] = {schedule.id: schedule for schedule in gone}
         self._owners: dict[str, str] = {}  # of runs that have not ended
         self._due: dict[str, datetime] = {}
         self._queue: list[tuple[datetime, str]] = []  # what is not in `_due` any more is passed over
@@ -62,6 +68,8 @@ class ScheduleBoard:
             self.schedules[schedule.id] = schedule
             self._owners.update(dict.fromkeys(schedule.runs, schedule.id))
             self._wind(schedule)
+        for schedule in self._gone.values():
+            self._owners.update(dict.fromkeys(schedule.runs, schedule.id))
 
     def take(self, events: Iterable[RecordedEvent]) -> ScheduleBoard:
         """Take in what is new; what was seen before is passed over. Gives itself."""
@@ -69,7 +77,9 @@ class ScheduleBoard:
             if event.position > self.position:
                 self.position = event.position
                 if event.event_type in _TAKES:
-                    _TAKES[event.event_type](self, event, decode(event))
+                    fact = decode(event)
+                    if not isinstance(fact, UnknownEvent):  # of a newer Servo
+                        _TAKES[event.event_type](self, event, fact)
                 elif event.event_type == RunFinished.event_type:
                     self._finished(event.correlation_id)
         return self
@@ -102,7 +112,7 @@ class ScheduleBoard:
         try:
             following = next(firing(schedule.definition.cron, schedule.definition.timezone, after), None)
         except ServoError:
-            following = after  # it does not read any more: whoever looks at it says so
+            following = _midnight(after) + _DAY  # it does not read any more, and once a day somebody says so
         if following is None:
             self._due.pop(schedule.id, None)
         else:
@@ -118,7 +128,7 @@ class ScheduleBoard:
         self._defined(event, fact.definition)
 
     def _defined(self, event: RecordedEvent, definition: ScheduleDefinition) -> None:
-        known = self.schedules.get(definition.schedule_id)
+        known = self._state(definition.schedule_id)
         if known is None:
             known = ScheduleState(
                 definition=definition,
@@ -131,11 +141,15 @@ class ScheduleBoard:
             self.schedules[known.id] = known
         elif definition.version < known.version:
             return  # told again, late
-        else:
-            if definition.version > known.version:
-                known.enabled = definition.enabled
-            known.definition, known.version = definition, definition.version
-        self._wind(known)
+        elif definition.version > known.version:
+            known.definition, known.version, known.enabled = definition, definition.version, definition.enabled
+            self._gone.pop(known.id, None)
+            self.schedules[known.id] = known
+        if known.id in self.schedules:
+            self._wind(known)
+
+    def _state(self, schedule_id: str) -> ScheduleState | None:
+        return self.schedules.get(schedule_id) or self._gone.get(schedule_id)
 
     def _switched(self, event: RecordedEvent, fact: SchedulePaused | ScheduleResumed) -> None:
         known = self.schedules.get(fact.schedule_id)
@@ -147,11 +161,12 @@ class ScheduleBoard:
     def _deleted(self, _: RecordedEvent, fact: ScheduleDeleted) -> None:
         known = self.schedules.get(fact.schedule_id)
         if known is not None and fact.version > known.version:
-            del self.schedules[fact.schedule_id]
-            self._due.pop(fact.schedule_id, None)
+            known.version = fact.version
+            self._gone[known.id] = self.schedules.pop(known.id)
+            self._due.pop(known.id, None)
 
     def _ticked(self, _: RecordedEvent, fact: ScheduleTicked) -> None:
-        known = self.schedules.get(fact.schedule_id)
+        known = self._state(fact.schedule_id)
         if known is None:
             return
         if fact.run_id is not None:
@@ -160,12 +175,17 @@ class ScheduleBoard:
         # A person's tick never moves the clock.
         if not fact.manual and (known.last is None or fact.scheduled_for > known.last):
             known.last = fact.scheduled_for
-            self._wind(known)
+            if known.id in self.schedules:
+                self._wind(known)
 
     def _finished(self, run_id: str) -> None:
-        owner = self._owners.pop(run_id, None)
-        if owner is not None and owner in self.schedules:
-            self.schedules[owner].runs.pop(run_id, None)
+        owner = self._state(self._owners.pop(run_id, ""))
+        if owner is not None:
+            owner.runs.pop(run_id, None)
+
+
+def _midnight(moment: datetime) -> datetime:
+    return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
 
 
 _TAKES: dict[str, Callable[[ScheduleBoard, RecordedEvent, Any], None]] = {

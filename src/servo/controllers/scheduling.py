@@ -33,7 +33,7 @@ _LONGEST_LIST = 1_000  # partitions that a tick names one by one beside its sele
 _MOST_MISSED = 1_000  # moments that are counted before it is only said that there are more
 # A driver is never there at the very moment: what is less late than this is not late.
 _ON_TIME = timedelta(minutes=1)
-_UNREADABLE_PERIOD = timedelta(days=1)
+_LONGEST_WINDOW = 10 * 366 * 1440  # minutes: whatever a definition says, the clock must not overflow
 
 Wanted = Mapping[str, PartitionSet]
 Fill = Callable[[ScheduleState, datetime], Wanted]
@@ -68,12 +68,13 @@ def upcoming(definition: ScheduleDefinition, after: datetime, until: datetime, l
 def due(schedule: ScheduleState, now: datetime) -> Due:
     """What is due: after the last tick, the creation and the beginning of the catch-up window, and not after now."""
     definition = schedule.definition
-    window = max(timedelta(minutes=definition.catchup_window_minutes), _ON_TIME)
+    window = max(timedelta(minutes=min(definition.catchup_window_minutes, _LONGEST_WINDOW)), _ON_TIME)
     after = max(schedule.since, now - window)
     try:
         moments = upcoming(definition, after, now, definition.max_catchup_ticks)
         missed = len(upcoming(definition, schedule.since, after, _MOST_MISSED)) if after > schedule.since else 0
-    except InvalidPartition as problem:
+    except (InvalidPartition, ArithmeticError, ValueError) as problem:
+        # Whatever it says, one schedule must not stop all others.
         return Due(_unreadable(schedule.since, now), problem=str(problem))
     return Due(tuple(moments), missed)
 
@@ -81,7 +82,7 @@ def due(schedule: ScheduleState, now: datetime) -> Due:
 def _unreadable(since: datetime, now: datetime) -> tuple[datetime, ...]:
     """When to say that a schedule cannot be read: nobody knows when it would be due, so once a day."""
     period = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    return (period,) if since < period or since + _UNREADABLE_PERIOD <= now else ()
+    return (period,) if since < period else ()
 
 
 def decide(
@@ -169,10 +170,11 @@ def tick_of(
         )
     except Skipped as nothing:
         return (_tick(schedule, moment, "SKIPPED", reason=str(nothing), request_id=request_id),)
-    except PASSING:
+    except (NotYet, *PASSING):
         raise
-    except ServoError as problem:
-        return (_tick(schedule, moment, "FAILED", reason=str(problem), request_id=request_id),)
+    except Exception as problem:  # noqa: BLE001 (whatever it is, one schedule must not stop all others)
+        said = str(problem) if isinstance(problem, ServoError) else f"{type(problem).__name__}: {problem}"
+        return (_tick(schedule, moment, "FAILED", reason=said, request_id=request_id),)
     ticked = msgspec.structs.replace(
         _tick(schedule, moment, "TRIGGERED", reason=reason, request_id=request_id),
         asset_selection=asked.asset_selection,

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from servo.events import RecordedEvent, decode
+from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.automation import (
     SensorCreated,
     SensorCursorReset,
@@ -30,7 +30,8 @@ from servo.events.model import (
 
 __all__ = ["SensorBoard", "SensorState"]
 
-_LONGEST_BACKOFF = timedelta(hours=1)
+_LONGEST_BACKOFF = 3600  # seconds
+_LONGEST_INTERVAL = 7 * 86_400  # seconds: whatever a definition says, the clock must not overflow
 _MOST_DOUBLINGS = 16  # beyond that every interval is longer than the longest
 # What watches of the ledger wait for, by their kind.
 _PUBLISHING = frozenset(
@@ -81,24 +82,29 @@ class SensorState(msgspec.Struct, kw_only=True):
         """When it may be asked again: after its interval, and later the more often it has failed. None: at once."""
         if self.polled_at is None:
             return None
-        interval = timedelta(seconds=max(1, self.definition.min_interval_seconds))
-        longer = interval * (1 << min(self.failures, _MOST_DOUBLINGS))
-        return self.polled_at + max(interval, min(longer, _LONGEST_BACKOFF))
+        interval = min(max(1, self.definition.min_interval_seconds), _LONGEST_INTERVAL)
+        longer = min(interval << min(self.failures, _MOST_DOUBLINGS), _LONGEST_BACKOFF)
+        return self.polled_at + timedelta(seconds=max(interval, longer))
 
     def pollable(self, now: datetime) -> bool:
         if self.definition.kind != "poll" or not self.enabled:
             return False
         if self.is_woken and not self.awake:
             return False
-        return self.next_poll is None or self.next_poll <= now
+        # One that was polled in the future was so by a clock that was ahead: it is not to wait for that.
+        return self.polled_at is None or self.polled_at > now or (self.next_poll or now) <= now
 
 
 class SensorBoard:
     """All sensors that are there, up to `position`. Belongs to one thread."""
 
-    def __init__(self, *, position: int = 0, sensors: Iterable[SensorState] = ()) -> None:
+    def __init__(
+        self, *, position: int = 0, sensors: Iterable[SensorState] = (), gone: Iterable[SensorState] = ()
+    ) -> None:
         self.position = position
         self.sensors: dict[str, SensorState] = {sensor.id: sensor for sensor in sensors}
+        # One that comes back goes on from its cursor.
+        self._gone: dict[str, SensorState] = {sensor.id: sensor for sensor in gone}
 
     def take(self, events: Iterable[RecordedEvent]) -> SensorBoard:
         """Take in what is new; what was seen before is passed over. Gives itself."""
@@ -106,7 +112,9 @@ class SensorBoard:
             if event.position > self.position:
                 self.position = event.position
                 if event.event_type in _TAKES:
-                    _TAKES[event.event_type](self, event, decode(event))
+                    fact = decode(event)
+                    if not isinstance(fact, UnknownEvent):  # of a newer Servo
+                        _TAKES[event.event_type](self, event, fact)
                 elif event.event_type in _NEWS:
                     self._wake(event)
         return self
@@ -124,11 +132,6 @@ class SensorBoard:
         )
         return min((time for time in times if time is not None), default=None)
 
-    def copy_of(self, sensor_id: str) -> SensorBoard | None:
-        """A board of one sensor alone, to be taken further while this one stays."""
-        known = self.sensors.get(sensor_id)
-        return None if known is None else SensorBoard(position=self.position, sensors=[msgspec.structs.replace(known)])
-
     # ── what events say ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _wake(self, event: RecordedEvent) -> None:
@@ -138,7 +141,7 @@ class SensorBoard:
         if listening:
             fact = decode(event)
             for sensor in listening:
-                if sensor.minds(event.event_type, fact):
+                if isinstance(fact, UnknownEvent) or sensor.minds(event.event_type, fact):
                     sensor.awake, sensor.stirred = True, sensor.awake
 
     def _deployed(self, _: RecordedEvent, fact: DefinitionsDeployed) -> None:
@@ -149,13 +152,20 @@ class SensorBoard:
         self._defined(fact.definition)
 
     def _defined(self, definition: SensorDefinition) -> None:
-        known = self.sensors.get(definition.sensor_id)
+        known = self._state(definition.sensor_id)
         if known is None:
             known = SensorState(definition=definition, version=definition.version, enabled=definition.enabled)
             self.sensors[known.id] = known
-        elif definition.version > known.version:
+            return
+        known.failures = 0  # whoever was deployed anew need not wait for the failures of before
+        if definition.version > known.version:
             known.definition, known.version, known.enabled = definition, definition.version, definition.enabled
-            known.awake, known.failures = True, 0  # another code is not to wait for the failures of the former one
+            known.awake = True
+            self._gone.pop(known.id, None)
+            self.sensors[known.id] = known
+
+    def _state(self, sensor_id: str) -> SensorState | None:
+        return self.sensors.get(sensor_id) or self._gone.get(sensor_id)
 
     def _switched(self, _: RecordedEvent, fact: SensorPaused | SensorResumed) -> None:
         known = self.sensors.get(fact.sensor_id)
@@ -165,26 +175,28 @@ class SensorBoard:
     def _deleted(self, _: RecordedEvent, fact: SensorDeleted) -> None:
         known = self.sensors.get(fact.sensor_id)
         if known is not None and fact.version > known.version:
-            del self.sensors[fact.sensor_id]
+            known.version = fact.version
+            self._gone[known.id] = self.sensors.pop(known.id)
 
     def _reset(self, _: RecordedEvent, fact: SensorCursorReset) -> None:
-        known = self.sensors.get(fact.sensor_id)
+        known = self._state(fact.sensor_id)
         if known is not None and fact.state_version > known.state_version:
             known.cursor, known.state_version, known.awake = fact.cursor, fact.state_version, True
 
     def _evaluated(self, event: RecordedEvent, fact: SensorEvaluated) -> None:
-        known = self.sensors.get(fact.sensor_id)
+        known = self._state(fact.sensor_id)
         if known is None or fact.trigger != "poll" or fact.status == "SKIPPED_STALE_CURSOR":
             return
-        if known.polled_at is None or event.occurred_at >= known.polled_at:
-            known.polled_at, known.failures = event.occurred_at, fact.failures
+        # In the ledger's order: a clock that went back must not let it be asked at every pass until it has caught up.
+        known.polled_at, known.failures = event.occurred_at, fact.failures
         if fact.status not in ("TRIGGERED", "NO_DATA"):
             return
         version = (fact.expected_state_version or 0) + 1
         if version > known.state_version:
             known.cursor, known.state_version = fact.cursor_after, version
-            # Whoever found something may not have seen all of it, and what happened after the look was not seen at all.
-            known.awake, known.stirred = fact.status == "TRIGGERED" or known.stirred, False
+            # Whoever got further may not have seen all of it, and what happened after the look was not seen at all.
+            further = fact.status == "TRIGGERED" or fact.cursor_after != fact.cursor_before
+            known.awake, known.stirred = further or known.stirred, False
 
 
 _TAKES: dict[str, Callable[[SensorBoard, RecordedEvent, Any], None]] = {

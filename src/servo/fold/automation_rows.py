@@ -125,7 +125,8 @@ class SensorStateRow(Row, frozen=True, kw_only=True):
     groups: ClassVar[tuple[Group, ...]] = (
         newest("cursor_version", "cursor state_version"),
         newest("evaluation_version", "last_evaluation_at last_eval_id last_status last_reason"),
-        newest("polled_version", "last_polled_at failures"),
+        newest("polled_version", "last_polled_at"),
+        newest("failures_version", "failures"),
     )
 
     sensor_id: str
@@ -141,6 +142,7 @@ class SensorStateRow(Row, frozen=True, kw_only=True):
     cursor_version: str | None = None
     evaluation_version: str | None = None
     polled_version: str | None = None
+    failures_version: str | None = None
 
 
 class SensorEvalRow(Row, frozen=True, kw_only=True):

@@ -144,7 +144,7 @@ def evolve(event: RecordedEvent, fact: Event | UnknownEvent) -> Iterator[Row]:
         case ScheduleTicked():
             yield from ticked(event, fact)
         case SensorCreated() | SensorUpdated():
-            yield sensor_defined(event, fact.definition)
+            yield from sensor_defined(event, fact.definition)
         case SensorPaused() | SensorResumed() | SensorDeleted():
             yield sensor_switched(event, fact)
         case SensorCursorReset():

@@ -57,7 +57,7 @@ def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
     for schedule in fact.schedules:
         yield from schedule_defined(event, schedule)
     for sensor in fact.sensors:
-        yield sensor_defined(event, sensor)
+        yield from sensor_defined(event, sensor)
 
 
 def _asset(event: RecordedEvent, fact: DefinitionsDeployed, asset: AssetDefinition, version: str) -> AssetDefinitionRow:
@@ -193,9 +193,9 @@ def ticked(event: RecordedEvent, fact: ScheduleTicked) -> Iterator[Row]:
         )
 
 
-def sensor_defined(event: RecordedEvent, sensor: SensorDefinition) -> SensorDefinitionRow:
+def sensor_defined(event: RecordedEvent, sensor: SensorDefinition) -> Iterator[Row]:
     version = by_number(sensor.version, event)
-    return SensorDefinitionRow(
+    yield SensorDefinitionRow(
         **scope(event),
         sensor_id=sensor.sensor_id,
         name=sensor.name,
@@ -211,6 +211,12 @@ def sensor_defined(event: RecordedEvent, sensor: SensorDefinition) -> SensorDefi
         switch_version=version,
         created_version=event.event_id,
     )
+    # Whoever was deployed anew need not wait for the failures of before.
+    yield _failed_in_a_row(event, sensor.sensor_id, 0)
+
+
+def _failed_in_a_row(event: RecordedEvent, sensor_id: str, failures: int) -> SensorStateRow:
+    return SensorStateRow(**scope(event), sensor_id=sensor_id, failures=failures, failures_version=by_moment(event))
 
 
 def sensor_switched(event: RecordedEvent, fact: SensorPaused | SensorResumed | SensorDeleted) -> SensorDefinitionRow:
@@ -267,9 +273,9 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
             **scope(event),
             sensor_id=fact.sensor_id,
             last_polled_at=event.occurred_at,
-            failures=fact.failures,
             polled_version=by_moment(event),
         )
+        yield _failed_in_a_row(event, fact.sensor_id, fact.failures)
     # Only a poll that did its work moves the cursor: not a person's trial, not a failure, not one that came too late.
     if fact.trigger == "poll" and fact.status in ("TRIGGERED", "NO_DATA"):
         yield cursor(event, fact.sensor_id, fact.cursor_after, (fact.expected_state_version or 0) + 1)

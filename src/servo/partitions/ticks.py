@@ -24,6 +24,7 @@ __all__ = ["TickGrid", "parsed_cron", "tick_grid"]
 # Counting reaches from the beginning, so that there must be an end to how far anybody can ask.
 _LAST_YEAR = 2199
 _LAST_DAY = date(_LAST_YEAR, 12, 31).toordinal() - EPOCH_DAY
+_LONGEST_CRON = 1_000  # characters
 _STRETCH = 366  # local days that are counted at a time
 _BEFORE = datetime(1969, 12, 1)  # noqa: DTZ001 (only a place for cronsim to start reading from)
 
@@ -179,7 +180,7 @@ def _last_day(change: Change) -> int:
 
 def parsed_cron(cron: str) -> CronSim:
     """A cron that was read, or an error that says what is wrong with it."""
-    if len(cron.split()) != 5:
+    if len(cron) > _LONGEST_CRON or len(cron.split()) != 5:
         raise InvalidPartition(
             f"{cron!r:.100} is not a cron of five fields", hint="write minute hour day month weekday"
         )

@@ -24,6 +24,7 @@ EPOCH_DAY = date(1970, 1, 1).toordinal()
 _LAST_SKIP = date(2038, 1, 1).toordinal()
 
 _ZONE_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+_NO_ZONE = re.compile(r"(?i)(localtime|posixrules|factory)$|(right|posix)/")  # of this machine alone, or of no place
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_NAIVE = datetime(1970, 1, 1)  # noqa: DTZ001 (wall time, which has no zone by nature)
 _SECOND = timedelta(seconds=1)
@@ -68,11 +69,11 @@ def moment_of(seconds: int) -> datetime:
 def local_time(name: str) -> LocalTime:
     """The one LocalTime of a zone; a name that is no IANA zone is refused with the closest that is."""
     try:
-        if not _ZONE_NAME.fullmatch(name):
+        if not _ZONE_NAME.fullmatch(name) or _NO_ZONE.match(name):
             raise ValueError(name)
         return LocalTime(name, ZoneInfo(name))
     except (ZoneInfoNotFoundError, ValueError, OSError):
-        close = get_close_matches(name, sorted(available_timezones()), n=1)
+        close = get_close_matches(name, sorted(zone for zone in available_timezones() if not _NO_ZONE.match(zone)), n=1)
         hint = f"did you mean {close[0]}?" if close else "use an IANA name, such as Europe/Berlin"
         raise InvalidPartition(f"{name!r:.100} is not a timezone", hint=hint) from None
 

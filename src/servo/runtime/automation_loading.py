@@ -17,7 +17,7 @@ __all__ = ["schedules_of", "sensors_of", "snapshot_of"]
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _SCHEDULES = """
     SELECT d.*, s.last_scheduled_for FROM schedule_definitions d LEFT JOIN schedule_state s USING (schedule_id)
-    WHERE d.name IS NOT NULL AND d.deleted_at IS NULL ORDER BY d.created_version
+    WHERE d.name IS NOT NULL ORDER BY d.created_version
 """
 _RUNS = """
     SELECT source_id, run_id FROM runs
@@ -27,7 +27,7 @@ _RUNS = """
 _SENSORS = """
     SELECT d.*, s.cursor, s.state_version, s.last_polled_at, s.failures, s.last_status
     FROM sensor_definitions d LEFT JOIN sensor_state s USING (sensor_id)
-    WHERE d.name IS NOT NULL AND d.deleted_at IS NULL ORDER BY d.created_version
+    WHERE d.name IS NOT NULL ORDER BY d.created_version
 """
 
 
@@ -37,12 +37,16 @@ def snapshot_of(project: Project) -> Answers:
 
 
 def schedules_of(snapshot: Answers) -> ScheduleBoard:
-    """Every schedule that is there."""
+    """Every schedule that is there, or was."""
     runs: dict[str, dict[str, None]] = {}
     for schedule_id, run_id in snapshot.query(_RUNS).rows:
         runs.setdefault(schedule_id, {})[run_id] = None
-    schedules = [_schedule(row, runs.get(row["schedule_id"], {})) for row in snapshot.query(_SCHEDULES).dicts()]
-    return ScheduleBoard(position=snapshot.watermark.position, schedules=schedules)
+    rows = snapshot.query(_SCHEDULES).dicts()
+    there, gone = (
+        [_schedule(row, runs.get(row["schedule_id"], {})) for row in rows if (row["deleted_at"] is None) is present]
+        for present in (True, False)
+    )
+    return ScheduleBoard(position=snapshot.watermark.position, schedules=there, gone=gone)
 
 
 def _schedule(row: dict[str, Any], runs: dict[str, None]) -> ScheduleState:
@@ -59,17 +63,21 @@ def _schedule(row: dict[str, Any], runs: dict[str, None]) -> ScheduleState:
 
 
 def sensors_of(snapshot: Answers) -> SensorBoard:
-    """Every sensor that is there."""
-    sensors = [
-        SensorState(
-            definition=sensor_of_row(row),
-            version=newest_version(row),
-            enabled=bool(row["enabled"]),
-            cursor=row["cursor"],
-            state_version=row["state_version"] or 0,
-            polled_at=row["last_polled_at"],
-            failures=row["failures"] or 0,
-        )
-        for row in snapshot.query(_SENSORS).dicts()
-    ]
-    return SensorBoard(position=snapshot.watermark.position, sensors=sensors)
+    """Every sensor that is there, or was."""
+    rows = snapshot.query(_SENSORS).dicts()
+    there, gone = (
+        [_sensor(row) for row in rows if (row["deleted_at"] is None) is present] for present in (True, False)
+    )
+    return SensorBoard(position=snapshot.watermark.position, sensors=there, gone=gone)
+
+
+def _sensor(row: dict[str, Any]) -> SensorState:
+    return SensorState(
+        definition=sensor_of_row(row),
+        version=newest_version(row),
+        enabled=bool(row["enabled"]),
+        cursor=row["cursor"],
+        state_version=row["state_version"] or 0,
+        polled_at=row["last_polled_at"],
+        failures=row["failures"] or 0,
+    )

@@ -33,7 +33,7 @@ class AutomationWatch:
         self.schedules = schedules_of(snapshot)
         self.sensors = sensors_of(snapshot)
         self.position = snapshot.watermark.position
-        self.deployments = 0  # that were seen so far
+        self.deployed_at = 0  # the position of the newest deployment that was seen
         self._catalog: Catalog | None = None
 
     def refresh(self) -> None:
@@ -44,7 +44,8 @@ class AutomationWatch:
             self.position = events[-1].position
             if any(event.event_type in _CHANGES for event in events):
                 self._catalog = None
-            self.deployments += sum(event.event_type == DefinitionsDeployed.event_type for event in events)
+            deployed = (event.position for event in events if event.event_type == DefinitionsDeployed.event_type)
+            self.deployed_at = max(deployed, default=self.deployed_at)
             if len(events) < _STEP:
                 break
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 from servo.controllers.backfill_board import Backfills as Board
@@ -23,8 +24,11 @@ _PATIENCE = 60.0  # seconds for the tail to be folded
 _ROOT = "coalesce(root_backfill_id, backfill_id)"
 _LIST = f"""
     SELECT DISTINCT ON (root) root FROM (
-      SELECT {_ROOT} AS root, created_version, state, asset_selection FROM backfills WHERE created_version IS NOT NULL
+      SELECT {_ROOT} AS root, created_version, created_at, state, asset_selection FROM backfills
+      WHERE created_version IS NOT NULL
     ) WHERE ($state IS NULL OR state = $state) AND ($asset IS NULL OR list_contains(asset_selection, $asset))
+      AND ($before IS NULL OR root < $before) AND created_at >= coalesce($since, created_at)
+      AND ($until IS NULL OR created_at < $until)
     ORDER BY root DESC LIMIT $limit
 """
 _COUNTS = """
@@ -102,12 +106,24 @@ class BackfillBook:
     def __init__(self, project: Project) -> None:
         self._project = project
 
-    def newest(self, *, state: str | None = None, asset: str | None = None, limit: int = 50) -> list[BackfillTree]:
-        """Backfills with their trees, the newest first."""
+    def newest(
+        self,
+        *,
+        state: str | None = None,
+        asset: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: str | None = None,
+        limit: int = 50,
+    ) -> list[BackfillTree]:
+        """Backfills with their trees, the newest first. `before`: the id of the last root that was seen."""
         ask, known = self._snapshot()
         parameters = {
             "state": state,
             "asset": None if asset is None else known.graph.resolve(asset),
+            "since": since,
+            "until": until,
+            "before": before,
             "limit": limit,
         }
         roots = [row[0] for row in ask.query(_LIST, parameters).rows]

@@ -22,6 +22,7 @@ from servo.runtime.inputs import present
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.settings import BackfillSettings
 from servo.runtime.states import states_of
+from servo.runtime.tracing import span
 from servo.runtime.wiring import Project
 
 __all__ = ["BackfillJob", "BackfillPlan", "BackfillRequest", "plan_backfill", "preview"]
@@ -98,14 +99,16 @@ def plan_backfill(
     now = project.clock()
     there = _States(project, known)
     targets = _targets(known, asked, there, now) if chosen is None else dict(chosen)
-    found = propagate(
-        known,
-        targets,
-        now,
-        upstream_depth=depth,
-        downstream=asked.include_downstream,
-        current=there.current if asked.only_missing else None,
-    )
+    with span("backfill.discover_upstream", depth=depth, targets=len(targets)) as current:
+        found = propagate(
+            known,
+            targets,
+            now,
+            upstream_depth=depth,
+            downstream=asked.include_downstream,
+            current=there.current if asked.only_missing else None,
+        )
+        current.set("servo.jobs", len(found))
     seconds = partition_seconds(project, [known.asset_ids[job.asset_key] for job in found])
     jobs = tuple(_job(job, asked, seconds.get(known.asset_ids[job.asset_key])) for job in found)
     warnings = [warning for job in jobs for warning in job.warnings]

@@ -64,6 +64,8 @@ def _steer(project: Project, backfill: str, decide: Decide, expected_version: in
         if expected_version is not None and job.state_version != expected_version:
             raise BackfillConflict(
                 f"{job.fact.name} is at version {job.state_version}, not at {expected_version} as expected",
+                expected=expected_version,
+                actual=job.state_version,
                 hint="somebody else changed it: look again with `servo backfill status`",
             )
         tree = [job, *(one for one in board.tree(root) if one is not job)] if job.id == root else [job]

@@ -33,6 +33,7 @@ from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_planning import BackfillPlan, BackfillRequest, plan_backfill, preview
 from servo.runtime.backfill_steering import Steered
 from servo.runtime.cataloguing import deployed_catalog
+from servo.runtime.tracing import span
 from servo.runtime.wiring import Project
 
 __all__ = ["Backfilled", "Backfills", "Steered"]
@@ -97,7 +98,9 @@ class Backfills:
         # What was deployed just now may have other ids than what was looked at before.
         plan = plans[-1]
         facts = created_facts(known, asked, plan, request_id or self._project.mint(), self._project.mint)
-        return self._created(facts, plan, asked, request_id, actor, position=position)
+        upstream = sum(fact.role == "upstream" for fact in facts)
+        with span("backfill.create_upstream_jobs", backfill_id=facts[0].backfill_id, upstream_jobs=upstream):
+            return self._created(facts, plan, asked, request_id, actor, position=position)
 
     def retry_failed(self, backfill: str, *, request_id: str | None = None, actor: str) -> Backfilled:
         """A new backfill of just the partitions that failed in one that has ended.

@@ -59,7 +59,10 @@ _LIST = (
     + """
     WHERE c.requested_version IS NOT NULL AND ($status IS NULL OR coalesce(c.decision, 'REQUESTED') = $status)
       AND ($asset_id IS NULL OR c.asset_id = $asset_id) AND ($run_id IS NULL OR c.run_id = $run_id)
-    ORDER BY c.decision IS NOT NULL, c.requested_version DESC LIMIT $limit
+      AND c.requested_at >= coalesce($since, c.requested_at) AND ($until IS NULL OR c.requested_at < $until)
+      AND ($before IS NULL OR c.requested_version
+           < (SELECT b.requested_version FROM checkpoints b WHERE b.checkpoint_id = $before))
+    ORDER BY c.decision IS NOT NULL AND $waiting_first, c.requested_version DESC LIMIT $limit
 """
 )
 _FIND = _ROW + "WHERE c.requested_version IS NOT NULL AND starts_with(c.checkpoint_id, $name) LIMIT 2"
@@ -107,11 +110,32 @@ class Checkpoints:
     # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def list(
-        self, *, status: str | None = None, asset: str | None = None, run_id: str | None = None, limit: int = 50
+        self,
+        *,
+        status: str | None = None,
+        asset: str | None = None,
+        run_id: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        before: str | None = None,
+        waiting_first: bool = True,
+        limit: int = 50,
     ) -> list[dict[str, Any]]:
-        """Checkpoints: those that wait first, then the newest."""
-        asset_id = None if asset is None else self._asset_id(asset)
-        parameters = {"status": status, "asset_id": asset_id, "run_id": run_id, "limit": limit}
+        """Checkpoints: those that wait first, then the newest.
+
+        `before`: the id of the last one that was seen, for who goes on page by page. What waits may be decided between
+        two pages, so these are without `waiting_first`.
+        """
+        parameters = {
+            "status": status,
+            "asset_id": None if asset is None else self._asset_id(asset),
+            "run_id": run_id,
+            "since": since,
+            "until": until,
+            "before": before,
+            "waiting_first": waiting_first,
+            "limit": limit,
+        }
         rows = self._project.reader.query(_LIST, parameters, fresh=True, timeout=_PATIENCE).dicts()
         return [_listed(row) for row in rows]
 

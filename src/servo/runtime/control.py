@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event
 
@@ -12,12 +13,15 @@ import msgspec
 
 from servo.controllers import backfilling
 from servo.controllers.anti_entropy import sweep
+from servo.controllers.backfill_board import Backfills
+from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unplanned
 from servo.controllers.leaving_out import planned_without
 from servo.controllers.requests import gone, require_some
 from servo.controllers.states import RunState
 from servo.errors import PASSING, Conflict, ServoError
+from servo.events.automation import BackfillStateChanged
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunPlanned
@@ -27,6 +31,7 @@ from servo.ledger.protocol import Condition
 from servo.planning import plan_fact, require_inputs
 from servo.runtime.planned import plan_for, plan_of_what_can_be_made
 from servo.runtime.service import Service
+from servo.runtime.tracing import past_span, span
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
 
@@ -45,6 +50,7 @@ class Control:
         self._watch = Watch(project, backfills=True)
         self._limits = Limits.of(project.settings.limits)
         self._service = Service(project)
+        self._checked = -1  # the position as of which it was looked whether backfills still have to wait
 
     def run(self, stop: Event) -> None:
         """Go on until told to stop."""
@@ -93,9 +99,22 @@ class Control:
         if not backfills.jobs:
             return
         now, catalog = self._project.clock(), self._watch.catalog
-        for decision in backfilling.decide(backfills, catalog, now, self._run_id):
-            self._append(decision)
+        with self._checking(backfills) as waiting:
+            for decision in backfilling.decide(backfills, catalog, now, self._run_id):
+                if self._append(decision):
+                    _tell_waited(waiting, decision)
         self._watch.refresh()
+
+    @contextmanager
+    def _checking(self, backfills: Backfills) -> Iterator[dict[str, Backfill]]:
+        """The jobs that wait for others, by their ids. Whether they still have to is looked at, once for every news."""
+        waiting = {job.id: job for job in backfills.open if job.state is BackfillState.WAITING_UPSTREAM}
+        if not waiting or backfills.position == self._checked:
+            yield waiting
+            return
+        self._checked = backfills.position
+        with span("backfill.check_upstream_completion", waiting=len(waiting)):
+            yield waiting
 
     def _run_id(self, run_key: str) -> str:
         scope = self._project.workspace
@@ -142,13 +161,15 @@ class Control:
             at=self._project.clock(),
         )
 
-    def _append(self, decision: Decision) -> None:
+    def _append(self, decision: Decision) -> bool:
         """Record a decision, unless somebody was first: then the next pass looks again."""
         condition = Condition(position=decision.position, subjects=decision.subjects)
         try:
             self._project.ledger.append(decision.proposals, condition)
         except Conflict as first:
             log.debug("%s", first, extra={"action": "control.conflict"})
+            return False
+        return True
 
     def _pause(self) -> float:
         """Seconds until something is due by itself."""
@@ -156,6 +177,16 @@ class Control:
         wake = next_wake(self._watch.board, now)
         due = _SWEEP_SECONDS if wake is None else (wake - now).total_seconds()
         return min(max(due, 0.0), _SWEEP_SECONDS)
+
+
+def _tell_waited(waiting: dict[str, Backfill], decision: Decision) -> None:
+    """A span of how long a backfill waited for others, once it need not any more."""
+    for fact in decision.facts:
+        if isinstance(fact, BackfillStateChanged) and (job := waiting.get(fact.backfill_id)) is not None:
+            since = job.state_at or job.created_at
+            past_span(
+                "backfill.wait_for_upstream", since, decision.at, backfill_id=job.id, root=job.root, state=fact.state
+            )
 
 
 def _trouble(problem: ServoError, stop: Event) -> None:

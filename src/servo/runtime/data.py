@@ -121,16 +121,24 @@ class Data:
     # ── going back ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def rollback(
-        self, asset: str, partitions: Sequence[str], *, to: str | None = None, reason: str, actor: str
+        self,
+        asset: str,
+        partitions: Sequence[str],
+        *,
+        to: str | None = None,
+        reason: str,
+        rollback_id: str | None = None,
+        actor: str,
     ) -> dict[str, Any]:
         """Make earlier materializations current again: of a moment, a given one, or the one before each.
 
         What is current already stays as it is, stale or not; without any event where that is all of them.
         """
+        rollback_id = rollback_id or self._project.mint()
         for _ in range(_TRIES):
             # Decided on what is there now: if anything happens meanwhile, it is looked at again.
             position = self._project.ledger.head().position
-            fact = self._going_back(asset, partitions, to, reason)
+            fact = self._going_back(asset, partitions, to, reason, rollback_id)
             back = zip(fact.partitions.keys, fact.partitions.materialization_ids, strict=True)
             done = [{"partition_key": key, "materialization_id": name} for key, name in back]
             answer = {"event_id": None, "rollback_id": None, "asset": fact.asset_key, "partitions": done}
@@ -142,7 +150,9 @@ class Data:
                 return answer | {"event_id": receipt.event_id, "rollback_id": fact.rollback_id}
         raise Conflict(f"{asset} changes faster than it can be looked at", hint="try again")
 
-    def _going_back(self, asset: str, partitions: Sequence[str], to: str | None, reason: str) -> RolledBack:
+    def _going_back(
+        self, asset: str, partitions: Sequence[str], to: str | None, reason: str, rollback_id: str
+    ) -> RolledBack:
         known = recorded_catalog(self._project)
         key = known.graph.resolve(asset)
         definition, asset_id = known.spec(key).partitions, known.asset_id(key)
@@ -157,7 +167,7 @@ class Data:
         back = [row for row in earlier if not row["current"]]
         self._require_files(asset_id, back)
         return RolledBack(
-            rollback_id=self._project.mint(),
+            rollback_id=rollback_id,
             asset_id=asset_id,
             asset_key=key,
             partitions=EarlierMaterializations(

@@ -207,7 +207,8 @@ def _clocked(known: list[DeployedAutomation], schedule: ScheduleDefinition, now:
     if before is None or not isinstance(before.definition, ScheduleDefinition):
         return schedule
     same = (before.definition.cron, before.definition.timezone) == (schedule.cron, schedule.timezone)
-    since = before.definition.clock_since if same and not before.gone else now
+    switched_on = schedule.enabled and not before.definition.enabled
+    since = before.definition.clock_since if same and not before.gone and not switched_on else now
     return msgspec.structs.replace(schedule, clock_since=since)
 
 
@@ -218,6 +219,13 @@ def _current(known: list[DeployedAutomation], declared: Any, made: Callable[...,
     """A schedule or sensor as it will be: with the id of its name, a new version if it changed, and as a person has
     switched it, unless its code now says otherwise."""
     named = [one for one in known if one.definition.name == declared.name]
+    if any(not one.gone and DECLARED not in one.definition.settings for one in named):
+        what = "schedule" if made is schedule_of else "sensor"
+        raise InvalidDefinition(
+            f"{declared.source}: there is a {what} {declared.name} that a person made",
+            hint=f"choose another name, or delete that one: servo {what} delete {declared.name}",
+        )
+    named = [one for one in named if DECLARED in one.definition.settings]
     if not named:
         return made(declared, mint(), 1, enabled=declared.enabled)
     before = next((one for one in named if not one.gone), named[-1])

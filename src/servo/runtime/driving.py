@@ -1,8 +1,8 @@
 """What drives schedules and sensors: a loop that wakes when something is due, or one pass of it.
 
 Several may be at it at the same time. Ticks are recorded on condition, so that one driver is first and the others look
-again. A sensor is asked by the driver that its id falls to among those alive, and its cursor is compared and swapped:
-should two ask it after all, one comes too late.
+again. A sensor is asked by the driver that its id falls to among those alive (`servo.runtime.sharing`), and its cursor
+is compared and swapped: should two ask it after all, one comes too late.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime
-from hashlib import sha256
 from threading import Event
 
 import msgspec
@@ -31,6 +30,7 @@ from servo.partitions import PartitionSet
 from servo.runtime.automation_watch import AutomationWatch, run_id_of
 from servo.runtime.evaluating import Evaluation, Evaluators
 from servo.runtime.sensing import Accepted, Sensing
+from servo.runtime.sharing import may_ask
 from servo.runtime.ticking import question_of, wanted_by
 from servo.runtime.wiring import Project
 
@@ -42,7 +42,9 @@ _LONGEST_PAUSE = 1.0  # seconds: clocks jump, and somebody may want it to stop
 _REST = 2.0  # of the time that a pass took, until the next one: every append wakes it
 _LONGEST_REST_SECONDS = 0.2
 _ANSWER_SECONDS = 0.02  # between two looks at whether the function of a schedule has answered
-_MOST_AT_ONCE = 32  # evaluations
+_POLLS_AT_ONCE = 24
+_FUNCTIONS_AT_ONCE = 8  # of schedules: sensors that hang must not keep them waiting
+_UNASKED_SECONDS = 5.0  # until somebody is asked again, after nobody could be
 _TOGETHER = 500  # schedules whose ticks are recorded in one append
 
 
@@ -65,11 +67,13 @@ class Driver:
         self._evaluators = evaluators
         self._sensing = Sensing(project, evaluators)
         self._watch = AutomationWatch(project)
-        self._deployments = 0
+        self._deployed_at = self._watch.deployed_at
         self.holder = Holder.here("driver", project.mint())
-        self._threads = ThreadPoolExecutor(_MOST_AT_ONCE, thread_name_prefix="evaluation")
+        self._polls = ThreadPoolExecutor(_POLLS_AT_ONCE, thread_name_prefix="poll")
+        self._functions = ThreadPoolExecutor(_FUNCTIONS_AT_ONCE, thread_name_prefix="function")
         self._asked: dict[str, Future[Accepted | None]] = {}  # of sensors
         self._answers: dict[tuple[str, datetime], Future[Evaluation]] = {}  # of functions of schedules
+        self._ask_again: dict[tuple[str, datetime], float] = {}
 
     def run(self, stop: Event) -> None:
         """Go on until told to stop."""
@@ -97,16 +101,20 @@ class Driver:
             _trouble(problem, stop)
 
     def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._polls, self._functions):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def step(self) -> PassReport:
         """Everything that is due now: ticks are recorded when this returns, evaluations have begun."""
         watch = self._watch
+        # Before the look: what has been answered is in the ledger, and then on the board as well.
+        self._asked = {name: asked for name, asked in self._asked.items() if not _over(asked)}
         watch.refresh()
-        if watch.deployments != self._deployments:
-            self._deployments = watch.deployments
-            self._evaluators.renew()
+        if watch.deployed_at != self._deployed_at:
+            self._deployed_at = watch.deployed_at
+            self._evaluators.renew(watch.deployed_at)
         self._answers = {place: asked for place, asked in self._answers.items() if self._is_open(*place)}
+        self._ask_again = {place: at for place, at in self._ask_again.items() if self._is_open(*place)}
         report = self._tick()
         begun = self._poll()
         return msgspec.structs.replace(report, evaluations=begun, next_due=self._next_due())
@@ -151,12 +159,17 @@ class Driver:
         if question is None:
             return None
         place = (schedule.id, moment)
+        if time.monotonic() < self._ask_again.get(place, 0.0):
+            raise NotYet
         if place not in self._answers:
-            self._answers[place] = self._threads.submit(self._evaluators.evaluate, question)
+            self._answers[place] = self._functions.submit(self._evaluators.evaluate, question)
         if not self._answers[place].done():
             raise NotYet
         answer = self._answers.pop(place).result()
-        if answer.unasked and self._evaluators.closed:
+        if answer.unasked:
+            # Definitions that do not load are mended, and processes that are busy get free: it is not its fault.
+            log.warning("%s: %s", schedule.definition.name, answer.error, extra={"action": "driver.unasked"})
+            self._ask_again[place] = time.monotonic() + _UNASKED_SECONDS
             raise NotYet
         return answer
 
@@ -188,28 +201,32 @@ class Driver:
 
     def _poll(self) -> int:
         """Ask the sensors that are due and ours; how many."""
-        self._asked = {name: asked for name, asked in self._asked.items() if not _over(asked)}
         due = [one for one in self._watch.sensors.due(self._project.clock()) if one.id not in self._asked]
         mine = self._mine(due) if due else []
         for sensor in mine:
             state = msgspec.structs.replace(sensor)
-            self._asked[sensor.id] = self._threads.submit(
+            self._asked[sensor.id] = self._polls.submit(
                 self._sensing.poll, state, self._watch.catalog, self._watch.position
             )
         return len(mine)
 
     def _mine(self, due: list[SensorState]) -> list[SensorState]:
         drivers = {holder.id for holder in self._project.leases.live() if holder.kind == "driver"} | {self.holder.id}
-        return [one for one in due if max(drivers, key=lambda driver: _weight(driver, one.id)) == self.holder.id]
+        now, usual = self._project.clock(), self._project.settings.sensors.timeout_seconds
+        return [
+            one
+            for one in due
+            if may_ask(self.holder.id, drivers, one.id, now, one.definition.settings.get("timeout_seconds") or usual)
+        ]
 
     def finish(self) -> int:
-        """Wait for the evaluations that have begun; how many runs they asked for."""
-        runs = 0
-        for asked in self._asked.values():
-            with suppress(ServoError):
-                accepted = asked.result()
-                runs += 0 if accepted is None else len(accepted.run_ids)
-        return runs
+        """Wait for the evaluations that have begun; how many runs they asked for. Raises what one of them raised."""
+        ended = [(asked.exception(), asked) for asked in self._asked.values()]
+        for problem, _ in ended:
+            if problem is not None:
+                log.warning("%s", problem, extra={"action": "driver.evaluation"})
+        accepted = [asked.result() for _, asked in ended]
+        return sum(len(one.run_ids) for one in accepted if one is not None)
 
     # ── when next ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,6 +234,11 @@ class Driver:
     def answering(self) -> bool:
         """Whether the function of a schedule is being asked."""
         return bool(self._answers)
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the function of a schedule could not be asked, and is to be asked again."""
+        return bool(self._ask_again)
 
     def _next_due(self) -> datetime | None:
         times = (self._watch.schedules.next_due(), self._watch.sensors.next_due())
@@ -229,7 +251,7 @@ class Driver:
         tick, poll = self._watch.schedules.next_due(), self._watch.sensors.next_due()
         # A sensor that is due and was not asked is somebody else's, or is being asked.
         times = [] if poll is None or poll <= now else [poll]
-        times += [] if tick is None else [tick]
+        times += [] if tick is None or (tick <= now and self.waiting) else [tick]
         return min([_LONGEST_PAUSE, *(max((time - now).total_seconds(), 0.0) for time in times)])
 
 
@@ -258,11 +280,6 @@ def one_pass(project: Project, evaluators: Evaluators) -> PassReport:
 def _in_turns(decisions: list[Decision]) -> Iterator[list[Decision]]:
     for first in range(0, len(decisions), _TOGETHER):
         yield decisions[first : first + _TOGETHER]
-
-
-def _weight(driver: str, sensor_id: str) -> bytes:
-    """Which driver a sensor falls to: all who know the same drivers agree, and few sensors move when one leaves."""
-    return sha256(f"{driver}:{sensor_id}".encode()).digest()
 
 
 def _over(asked: Future[Accepted | None]) -> bool:

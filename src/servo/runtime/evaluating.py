@@ -14,7 +14,7 @@ from servo.runtime.zygote import Evaluator, LostError, UnavailableError, Zygote
 
 __all__ = ["Asked", "Evaluation", "Evaluators", "Question"]
 
-_MOST = 32  # at work at the same time
+_MOST = 64  # at work at the same time: sensors that poll, functions of schedules, and messages
 _AGAIN_SECONDS = 10.0  # between two attempts to load definitions that do not load
 
 
@@ -34,6 +34,7 @@ class Evaluators:
         self._idle: list[Evaluator] = []
         self._busy = 0
         self._closed = False
+        self._renewed_at = 0
 
     def evaluate(self, question: Question) -> Evaluation:
         """What comes of a question. Never raises for what the user's code does: the error says it."""
@@ -69,9 +70,16 @@ class Evaluators:
             if not self._closed:
                 self._current()
 
-    def renew(self) -> None:
-        """The definitions have changed: the next question is answered by the new ones. Those under way go on."""
+    def renew(self, position: int | None = None) -> None:
+        """The definitions have changed: the next question is answered by the new ones. Those under way go on.
+
+        `position`: that of the deployment. Of several who have seen the same one, the first does it.
+        """
         with self._changed:
+            if position is not None:
+                if position <= self._renewed_at:
+                    return
+                self._renewed_at = position
             if self._zygote is None or self._closed:
                 return
             idle = self._retire(self._zygote)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -26,6 +26,7 @@ _ROW = """
 """
 _RUNS = "SELECT run_id FROM run_key_index WHERE run_key IN (SELECT unnest($run_keys)) ORDER BY first_version"
 _PATIENCE = 30.0  # seconds for the tail to be folded
+_MARGIN = timedelta(hours=1)  # clocks of others may be ahead
 _UNREADABLE_SECONDS = 1.0  # for what was written to become readable
 
 
@@ -80,6 +81,18 @@ class Evaluations:
             self._project.ledger.head(beyond=position, timeout=_UNREADABLE_SECONDS)
         return board.position, board.sensors.get(sensor.id)
 
+    def forgotten(self, sensor: SensorState, message: Message) -> Accepted | None:
+        """What became of a message of long ago, whose key the ledger may have forgotten by now."""
+        project = self._project
+        if not project.ledger.head().trimmed_position:
+            return None
+        remembered = project.clock() - timedelta(days=project.settings.idempotency_days) + _MARGIN
+        if message.published_at is not None and message.published_at > remembered:
+            return None
+        eval_id = f"{sensor.id}:msg:{message.id}"
+        row = self._row(eval_id)
+        return None if row is None else self._accepted(eval_id, sensor.id, row)
+
     def unanswered(self, sensor: SensorState, message_id: str) -> Message:
         """A message that was skipped or failed."""
         name, row = sensor.definition.name, self._row(f"{sensor.id}:msg:{message_id}")
@@ -95,12 +108,15 @@ class Evaluations:
         row = self._row(fact.eval_id)
         if row is None:
             raise Conflict(f"{fact.eval_id} was recorded in other words", hint="try again")
+        return self._accepted(fact.eval_id, fact.sensor_id, row)
+
+    def _accepted(self, eval_id: str, sensor_id: str, row: dict[str, Any]) -> Accepted:
         keys = row["run_keys"] or []
         runs = self._project.reader.query(_RUNS, {"run_keys": keys}, fresh=True, timeout=_PATIENCE).rows if keys else []
         return Accepted(
-            eval_id=fact.eval_id,
+            eval_id=eval_id,
             event_id=row["eval_version"],
-            sensor_id=fact.sensor_id,
+            sensor_id=sensor_id,
             status=row["status"],
             reason=row["reason"],
             run_keys=keys,

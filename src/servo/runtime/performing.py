@@ -26,9 +26,11 @@ from servo.runtime.attempt import Attempt
 from servo.runtime.code import Code
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
+from servo.runtime.json_logs import about
 from servo.runtime.log_capture import capture, in_log
 from servo.runtime.ordering import order_for
 from servo.runtime.task_log import TaskLog
+from servo.runtime.tracing import TRACEPARENT, span
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
@@ -85,7 +87,21 @@ class Performer:
 
     def perform(self, claim: Claim, known: Catalog, fence: Fence) -> None:
         """One attempt, from the claim to its end in the ledger."""
-        with self._log_of(claim) as task_log, capture(task_log):
+        with (
+            about(run=claim.run_id, asset=claim.asset_key, task=claim.task_key, attempt=claim.attempt),
+            span(
+                "task",
+                parent=claim.tags.get(TRACEPARENT),
+                run_id=claim.run_id,
+                task_key=claim.task_key,
+                attempt=claim.attempt,
+                asset_key=claim.asset_key,
+                partitions=claim.partitions.count,
+            ),
+            self._log_of(claim) as task_log,
+            capture(task_log),
+        ):
+            log.info("%s begins", claim.task_key, extra={"action": "task.begin"})
             attempt = Attempt(
                 self._project,
                 self._executor.storage,
@@ -102,6 +118,8 @@ class Performer:
                 log.warning("%s", over, extra={"action": "worker.fenced"})
 
     def _end(self, attempt: Attempt, claim: Claim, fence: Fence, problem: ServoError | None) -> None:
+        how = "is made" if problem is None else f"comes to nothing: {problem}"
+        log.info("%s %s", claim.task_key, how, extra={"action": "task.end"})
         if isinstance(problem, SparkUnavailable):
             self._sparkless.noticed()
         if isinstance(problem, WorkCancelled) and not fence.cancelled:
@@ -124,7 +142,9 @@ class Performer:
         try:
             order = order_for(self._project, claim, self._code.asset(claim), known, self._newest)
             attempt.of(order)
-            self._executor.execute(order, commit=attempt.commit, log=task_log, scope=partial(in_log, task_log))
+            with span("spark.job", run_id=claim.run_id, task_key=claim.task_key) as job:
+                self._executor.execute(order, commit=attempt.commit, log=task_log, scope=partial(in_log, task_log))
+                job.set("spark.application_id", self.application() or "")
         except FencedOut:
             raise
         except ServoError as failure:

@@ -28,7 +28,9 @@ from servo.runtime.labels import Labels
 from servo.runtime.ordering import ACCEPT_SCHEMA
 from servo.runtime.planned import plan_for
 from servo.runtime.progress import RunProgress, progress_of
+from servo.runtime.run_tracing import append_request
 from servo.runtime.statuses import partitions_by_status
+from servo.runtime.tracing import span, traced
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
@@ -46,6 +48,8 @@ _LIST = """
     FROM runs
     WHERE requested_version IS NOT NULL AND ($status IS NULL OR status = $status)
       AND ($asset IS NULL OR list_contains(asset_selection, $asset))
+      AND requested_at >= coalesce($since, requested_at) AND ($until IS NULL OR requested_at < $until)
+      AND ($at IS NULL OR requested_at < $at OR (requested_at = $at AND run_id > $run_id))
     ORDER BY requested_at DESC, run_id LIMIT $limit
 """
 _TASKS = "SELECT * FROM tasks WHERE run_id = $run_id ORDER BY task_key"
@@ -194,7 +198,13 @@ class Runs:
             raise refused[0]
         return found
 
-    def _ask(
+    def _ask(self, known: Catalog, wanted: dict[str, PartitionSet], **how: Any) -> Requested:
+        with span("run", assets=len(wanted)) as current:  # what its tasks are children of
+            asked = self._asked(known, wanted, **how)
+            current.set("servo.run_id", asked.run_id)
+            return asked
+
+    def _asked(
         self,
         known: Catalog,
         wanted: dict[str, PartitionSet],
@@ -216,7 +226,7 @@ class Runs:
             run_id=run_id,
             source=Source(kind="manual", id=actor, detail=request_id),
             priority=priority,
-            tags=tags,
+            tags=traced(tags),
         )
         now = project.clock()
         before = None if given is None else self._first_use(run_key)
@@ -229,7 +239,8 @@ class Runs:
             receipt = Receipt(event_id=before.event_id, position=before.position, duplicate=True)
             accepted_at = before.at
         else:
-            (receipt,) = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
+            proposal = Proposal(fact=fact, occurred_at=now, actor=actor)
+            receipt = append_request(project, proposal, known=None if before is None else before.position)
             accepted_at = now
         return Requested(
             run_id=run_id,
@@ -315,10 +326,28 @@ class Runs:
             changed |= any(event.correlation_id == run_id for event in events)
         return changed
 
-    def list(self, *, status: str | None = None, asset: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """Runs, the newest first."""
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        asset: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        after: tuple[datetime, str] | None = None,
+        limit: int = 50,
+    ) -> list[dict[str, Any]]:
+        """Runs, the newest first. `after`: when the last one that was seen was asked for, and its id."""
         key = None if asset is None else recorded_catalog(self._project).graph.resolve(asset)
-        parameters = {"status": status, "asset": key, "limit": limit}
+        at, run_id = after or (None, None)
+        parameters = {
+            "status": status,
+            "asset": key,
+            "since": since,
+            "until": until,
+            "at": at,
+            "run_id": run_id,
+            "limit": limit,
+        }
         return self._project.reader.query(_LIST, parameters, fresh=True, timeout=30.0).dicts()
 
     def show(self, run_id: str) -> dict[str, Any]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
-from servo.assets.automation import require_name
+from servo.assets.automation import LONGEST_CATCHUP, MOST_CATCHUP_TICKS, require_name
 from servo.assets.selection import Statuses, require_sound
 from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import ScheduleDefinition
@@ -19,7 +19,6 @@ from servo.runtime.filling import LATEST, filled
 __all__ = ["ScheduleEdit", "ScheduleRequest", "created", "edited", "require_sane"]
 
 OVERLAPS = ("allow", "skip", "queue")
-_MOST = 2**31  # minutes, ticks: enough for anybody, and no overflow
 _MOST_TAGS = 100
 _LONGEST = 4_000  # of a selection or a text of partitions
 
@@ -108,8 +107,9 @@ def require_sane(definition: ScheduleDefinition, known: Catalog, now: datetime, 
     if definition.overlap not in OVERLAPS:
         hint = f"one of {', '.join(OVERLAPS)}"
         raise InvalidInput(f"{what}: overlap cannot be {definition.overlap!r:.80}", hint=hint)
-    _require_number(what, "catchup_window_minutes", definition.catchup_window_minutes, least=0)
-    _require_number(what, "max_catchup_ticks", definition.max_catchup_ticks, least=1)
+    window = LONGEST_CATCHUP // timedelta(minutes=1)
+    _require_number(what, "catchup_window_minutes", definition.catchup_window_minutes, least=0, most=window)
+    _require_number(what, "max_catchup_ticks", definition.max_catchup_ticks, least=1, most=MOST_CATCHUP_TICKS)
     _require_tags(what, definition.settings.get("tags"))
     _require_selection(what, definition, known, now, statuses)
 
@@ -124,9 +124,9 @@ def require_clock(what: str, cron: str, timezone: str) -> None:
         raise InvalidInput(f"{what}: {problem.message}", hint=problem.hint) from None
 
 
-def _require_number(what: str, name: str, value: Any, *, least: int) -> None:
-    if type(value) is not int or not least <= value <= _MOST:
-        hint = f"give a whole number, {least} or more"
+def _require_number(what: str, name: str, value: Any, *, least: int, most: int) -> None:
+    if type(value) is not int or not least <= value <= most:
+        hint = f"give a whole number from {least} to {most:,}"
         raise InvalidInput(f"{what}: {name} cannot be {value!r:.80}", hint=hint)
 
 

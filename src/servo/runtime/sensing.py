@@ -58,6 +58,9 @@ class Sensing:
         found, known = self._look(sensor)
         if found.definition.kind != "push":
             raise InvalidInput(f"sensor {found.definition.name} takes no messages: it polls", hint="name a push sensor")
+        before = self._evaluations.forgotten(found, message)
+        if before is not None:
+            return before
         occasion = Occasion(trigger="push", message_id=message.id, message=kept(message))
         if found.enabled:
             facts = self._facts(found, occasion, known, _require_asked(self._asked(found, message)))
@@ -130,10 +133,10 @@ class Sensing:
             if self._watch is None:
                 self._watch = AutomationWatch(self._project)
             else:
-                deployments = self._watch.deployments
+                before = self._watch.deployed_at
                 self._watch.refresh()
-                if self._watch.deployments != deployments:
-                    self._evaluators.renew()
+                if self._watch.deployed_at != before:
+                    self._evaluators.renew(self._watch.deployed_at)
             return msgspec.structs.replace(self._watch.sensor(name)), self._watch.catalog
 
     def _asked(self, sensor: SensorState, message: Message | None = None) -> Evaluation:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from servo.assets.automation import require_name
 from servo.assets.selection import require_sound
+from servo.assets.sensing import LONGEST_INTERVAL
 from servo.assets.watch_requests import require_template
 from servo.assets.watches import watch_from_json
 from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, InvalidSelection
@@ -26,7 +27,6 @@ from servo.runtime.wiring import Project
 __all__ = ["SensorRequest", "create_sensor"]
 
 _LONGEST = 4_000  # of a selection or a template
-_LONGEST_INTERVAL = 7 * 86_400
 _LONGEST_TIMEOUT = 86_400
 _DEFINING = frozenset({SensorCreated.event_type, SensorUpdated.event_type})
 _CREATED = "SELECT created_version, created_at FROM sensor_definitions WHERE sensor_id = $sensor_id"
@@ -100,7 +100,10 @@ def _require_sane(definition: SensorDefinition, known: Catalog) -> None:
     require_name("sensor", definition.name)
     what, settings = f"sensor {definition.name}", definition.settings
     select, partitions = settings.get("select"), settings.get("partitions")
-    for name, least, most in (("min_interval", 1, _LONGEST_INTERVAL), ("timeout", 1, _LONGEST_TIMEOUT)):
+    for name, least, most in (
+        ("min_interval", 1, LONGEST_INTERVAL // timedelta(seconds=1)),
+        ("timeout", 1, _LONGEST_TIMEOUT),
+    ):
         value = definition.min_interval_seconds if name == "min_interval" else settings.get("timeout_seconds", 60)
         if type(value) is not int or not least <= value <= most:
             hint = f"give {least} to {most:,} seconds"

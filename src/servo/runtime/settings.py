@@ -88,7 +88,7 @@ class RetentionSettings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Where `servo up` listens. Without tokens, only loopback addresses are taken; port 0 is any free one."""
+    """Where `servo up` listens. Any other than a loopback address demands tokens; port 0 is any free one."""
 
     host: _Name = "127.0.0.1"
     port: Annotated[int, msgspec.Meta(ge=0, le=65_535)] = 8765
@@ -194,7 +194,7 @@ VARIABLES = {
     if dict not in [get_origin(one) for one in (kind, *get_args(kind))]
 }
 # Read elsewhere, so no setting and no mistake either.
-OTHER_VARIABLES = frozenset({"SERVO_SECRET", "SERVO_FAULTS", "SERVO_URL"})
+OTHER_VARIABLES = frozenset({"SERVO_SECRET", "SERVO_FAULTS", "SERVO_URL", "SERVO_TOKEN", "SERVO_LOG"})
 # Spark's own variable: whoever set it wants it to hold here too.
 _SPARK_REMOTE = "SPARK_REMOTE"
 

@@ -8,7 +8,7 @@ import msgspec
 
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Skipped, tick_of
-from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, ServoError, UserCodeFailed
+from servo.errors import Conflict, EvaluationUnavailable, IdempotencyMismatch, InvalidInput, ServoError, UserCodeFailed
 from servo.events import Proposal
 from servo.events.automation import ScheduleTicked
 from servo.partitions import PartitionSet
@@ -93,6 +93,11 @@ class Ticking:
         request_id = request_id or project.mint()
         before = None if given is None else self._before(state, given)
         if before is not None:
+            if at is not None and before.scheduled_for != at:
+                raise Conflict(
+                    f"the request id {given!r:.80} was used for a tick at {before.scheduled_for.isoformat()}",
+                    hint="give this one another id",
+                )
             return before
         if state.runs and state.definition.overlap == "skip":
             raise Conflict(
@@ -102,6 +107,8 @@ class Ticking:
         moment = at or now
         question = question_of(project, state, moment)
         evaluation = None if question is None else self._evaluators.evaluate(question)
+        if evaluation is not None and evaluation.unasked:
+            raise EvaluationUnavailable(evaluation.error or "nobody could be asked", hint="try again")
         counted: dict[str, int] = {}
 
         def fill(schedule: ScheduleState, moment: datetime) -> dict[str, PartitionSet]:

@@ -18,6 +18,7 @@ from servo.ids import UlidFactory, uuid7
 from servo.ledger.archive import Archive
 from servo.ledger.history import History
 from servo.ledger.leases import Leases, open_leases
+from servo.ledger.metering import AppendMeter, MeteredLedger
 from servo.ledger.opening import is_unmade, open_ledger
 from servo.ledger.protocol import Ledger, Workspace
 from servo.runtime.secrets import Secret, tenant_secret
@@ -46,6 +47,7 @@ class Project:
         self._create = create
         self._random_bytes = random_bytes
         self._mint = UlidFactory(clock, random_bytes)
+        self.appends = AppendMeter()
 
     @property
     def unbegun(self) -> bool:
@@ -71,7 +73,7 @@ class Project:
                 f"the ledger ends at position {head}, but its archive knows {known} events: it was lost or replaced",
                 hint="restore the ledger from a copy, or move the archive away to begin anew",
             )
-        return ledger
+        return MeteredLedger(ledger, self.appends)
 
     @cached_property
     def archive(self) -> Archive:

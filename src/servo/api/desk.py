@@ -1,0 +1,173 @@
+"""What every route has at hand for one request: it reads, lists and changes, each in the same way everywhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any, TypeVar
+
+import msgspec
+from litestar import Request, Response
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
+
+from servo.api.actors import actor_of
+from servo.api.cursors import Cursors
+from servo.api.glimpses import Glimpse, Mark, glimpse
+from servo.api.inputs import Listing, Reading, body_of, query_of
+from servo.api.keys import Keyed, key_of, require_key
+from servo.api.threads import Threads
+from servo.errors import ProjectionMissing
+from servo.events import RecordedEvent
+from servo.runtime.wiring import Project
+
+__all__ = ["AtDesk", "Desk", "Found", "at_desk"]
+
+S = TypeVar("S", bound=msgspec.Struct)
+P = TypeVar("P")
+
+REPLAYED = "Idempotency-Replayed"
+_PAGING = ("fresh", "wait_for_event_id", "timeout_ms", "limit", "cursor")
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Items of a list, one more than were asked for if there are more, and what is said beside them."""
+
+    items: Sequence[Any]
+    more: dict[str, Any] = {}
+
+
+class Desk:
+    """One request, and the project that it is about."""
+
+    def __init__(self, request: Request[Any, Any, Any], project: Project, threads: Threads) -> None:
+        self.request = request
+        self.project = project
+        self.threads = threads
+
+    @property
+    def actor(self) -> str:
+        return actor_of(self.request)
+
+    def query(self, kind: type[S]) -> S:
+        return query_of(self.request, kind)
+
+    async def body(self, kind: type[S], *, required: bool = True) -> S:
+        return await body_of(self.request, kind, required=required)
+
+    def key(self, body: Keyed) -> str | None:
+        return key_of(self.request, body)
+
+    def require_key(self, body: Keyed) -> str:
+        return require_key(self.request, body)
+
+    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def one(self, asked: Reading, work: Callable[[Glimpse], Any]) -> Response[bytes]:
+        """An answer with its watermark."""
+        answer, mark = await self._read(asked, work)
+        return _json({"data": answer, "watermark": mark})
+
+    async def page(
+        self,
+        asked: Listing,
+        work: Callable[[Glimpse, P | None], Found],
+        *,
+        place: Callable[[Any], P],
+        kind: type[P],
+        item: Callable[[Any], Any] = lambda found: found,
+    ) -> Response[bytes]:
+        """A page of a list.
+
+        `work` is given the place after which to go on, and finds one item more than fit where there are more; `place`
+        says where a found one stands, and `item` what of it is shown.
+        """
+        cursors = self.cursors(asked)
+        after = cursors.place(asked.cursor, kind)
+        found, mark = await self._read(asked, lambda here: work(here, after))
+        shown = found.items[: asked.limit]
+        following = cursors.text(place(shown[-1])) if len(found.items) > asked.limit else None
+        items = [item(one) for one in shown]
+        return _json({"items": items, "watermark": mark, "next_cursor": following, **found.more})
+
+    async def _read(self, asked: Reading, work: Callable[[Glimpse], P]) -> tuple[P, Mark]:
+        when, project = asked.when, self.project
+
+        def read() -> tuple[P, Mark]:
+            here = glimpse(project, when)
+            return work(here), here.mark
+
+        try:
+            return await self.threads.answer(read)
+        except ProjectionMissing:
+            # A version that was swept between our look at it and the first read of its files.
+            return await self.threads.answer(read)
+
+    def cursors(self, asked: Listing) -> Cursors:
+        """Those of this list with these filters."""
+        said = msgspec.to_builtins(asked)
+        filters = {name: value for name, value in said.items() if name not in _PAGING}
+        return Cursors(self.project.secret, self.request.url.path, filters)
+
+    # ── changing ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    async def change(self, work: Callable[[], Any]) -> Response[bytes]:
+        """What was recorded, by which event and when: 202; where it was recorded before, or nothing was to do, 200."""
+        answer, event, replayed = await self.threads.answer(partial(self._changed, work))
+        said: dict[str, Any] = {
+            "accepted_event_id": None if event is None else event.event_id,
+            "accepted_at": None if event is None else event.occurred_at,
+            "correlation_id": None if event is None else event.correlation_id,
+        }
+        # The event says when it was accepted, whoever asks and however often: an answer again is the first answer.
+        said = {**{name: value for name, value in answer.items() if name not in ("duplicate", "accepted_at")}, **said}
+        return _json(
+            said,
+            status=HTTPStatus.OK if replayed else HTTPStatus.ACCEPTED,
+            headers={REPLAYED: "true"} if replayed and event is not None else {},
+        )
+
+    def _changed(self, work: Callable[[], Any]) -> tuple[dict[str, Any], RecordedEvent | None, bool]:
+        before = self.project.ledger.head().position
+        done = work()
+        answer: dict[str, Any] = done if isinstance(done, dict) else msgspec.structs.asdict(done)
+        if answer.get("event_id") is None:
+            return answer, None, True
+        event = event_of(self.project, answer["event_id"])
+        return answer, event, bool(answer.get("duplicate")) or event.position <= before
+
+
+def event_of(project: Project, event_id: str) -> RecordedEvent:
+    """An event by its id."""
+    return project.history.read(project.history.find(event_id) - 1, 1)[0]
+
+
+def at_desk(
+    request: Request[Any, Any, Any],
+    project: NamedDependency[SkipValidation[Project]],
+    threads: NamedDependency[SkipValidation[Threads]],
+) -> Desk:
+    return Desk(request, project, threads)
+
+
+AtDesk = NamedDependency[SkipValidation[Desk]]
+
+
+def plain(answer: Any, *, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
+    """An answer as it is."""
+    return _json(answer, status=status)
+
+
+def _json(answer: Any, *, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response[bytes]:
+    content = _ENCODER.encode(answer)
+    return Response(content, status_code=int(status), media_type="application/json", headers=headers or {})
+
+
+def _encoded(value: Any) -> Any:
+    if hasattr(value, "to_json"):
+        return value.to_json()
+    raise TypeError(f"{type(value).__name__} is not for JSON")
+
+
+_ENCODER = msgspec.json.Encoder(enc_hook=_encoded)

@@ -1,0 +1,159 @@
+"""Answers that are no structs of a service, as JSON has them: the same as the command line's `--json`."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from servo.assets.graph import Graph
+from servo.assets.spec import AssetSpec
+from servo.partitions import PartitionSet
+from servo.partitions.mappings import Mapping
+from servo.runtime.backfill_planning import BackfillPlan
+from servo.runtime.backfill_views import BackfillTree
+from servo.runtime.invalidating import Invalidated
+from servo.runtime.lineages import Lineage
+
+__all__ = ["asset_listed", "asset_shown", "backfill_listed", "invalidated", "lineage_shown", "plan_shown"]
+
+
+def asset_listed(graph: Graph, spec: AssetSpec, now: datetime) -> dict[str, Any]:
+    return {
+        "asset_key": spec.key,
+        "partitions": spec.partitions.to_json()["dimensions"],
+        "partition_count": spec.partitions.everything(now).count,
+        "upstream": list(graph.upstream(spec.key)),
+        "downstream": list(graph.downstream(spec.key)),
+        "batch": spec.batch,
+        "group": spec.group,
+        "owners": list(spec.owners),
+        "tags": spec.tags,
+        "code_version": spec.code_version,
+        "file": spec.source.file,
+        "line": spec.source.line,
+    }
+
+
+def asset_shown(graph: Graph, spec: AssetSpec, now: datetime) -> dict[str, Any]:
+    def neighbour(key: str, mapping: Mapping) -> dict[str, Any]:
+        return {"asset_key": key, "mapping": mapping.to_json()}
+
+    approval = spec.approval
+    return {
+        **asset_listed(graph, spec, now),
+        "description": spec.description,
+        "upstream": [
+            {**neighbour(one.upstream, graph.mapping(one.upstream, spec.key)), "parameter": one.parameter}
+            for one in spec.dependencies
+        ],
+        "downstream": [neighbour(key, graph.mapping(spec.key, key)) for key in graph.downstream(spec.key)],
+        "checks": [check.to_json() for check in spec.checks],
+        "retry": {
+            "attempts": spec.retry.attempts,
+            "delay_seconds": spec.retry.delay.total_seconds(),
+            "factor": spec.retry.factor,
+            "cap_seconds": spec.retry.cap.total_seconds(),
+            "jitter_percent": spec.retry.jitter,
+            "on": list(spec.retry.on),
+        },
+        "approval": None
+        if approval is None
+        else {
+            "approvers": approval.approvers,
+            "four_eyes": approval.four_eyes,
+            "deadline_seconds": None if approval.deadline is None else approval.deadline.total_seconds(),
+            "on_deadline": approval.on_deadline,
+        },
+        "freshness_seconds": None if spec.freshness is None else spec.freshness.total_seconds(),
+        "renamed_from": spec.renamed_from,
+    }
+
+
+def plan_shown(plan: BackfillPlan) -> dict[str, Any]:
+    return {
+        "partitions": plan.partitions,
+        "chunks": plan.chunks,
+        "runs": plan.chunks,
+        "targets": list(plan.targets),
+        "first_chunk": {"asset_key": plan.jobs[0].asset_key, **_set(plan.jobs[0].first_chunk)},
+        "estimated_seconds": plan.estimated_seconds,
+        "warnings": list(plan.warnings),
+        "jobs": [
+            {
+                "asset_key": job.asset_key,
+                "role": job.role,
+                "level": job.level,
+                "distance": job.distance,
+                "waits_for": list(job.waits_for),
+                **_set(job.partitions),
+                "chunk_size": job.chunk_size,
+                "chunks": job.chunks,
+                "first_chunk": _set(job.first_chunk),
+                "reads": list(job.reads),
+                "warnings": list(job.warnings),
+                "estimated_seconds": job.estimated_seconds,
+            }
+            for job in plan.jobs
+        ],
+    }
+
+
+def backfill_listed(tree: BackfillTree) -> dict[str, Any]:
+    """Without its failures, for which nobody has looked."""
+    return {name: getattr(tree, name) for name in tree.__struct_fields__ if name != "failures"}
+
+
+def lineage_shown(found: Lineage) -> dict[str, Any]:
+    names = {node.asset_id: node.asset_key for node in found.nodes}
+    return {
+        "asset_key": found.asset_key,
+        "direction": found.direction,
+        "scope": found.scope,
+        "run_id": found.run_id,
+        "as_of": found.as_of,
+        "watermark": {"position": found.watermark.position, "event_id": found.watermark.event_id},
+        "nodes": [
+            {
+                "asset_key": node.asset_key,
+                "partition_key": node.partition_key,
+                "materialization_id": node.materialization_id,
+                "content_hash": node.content_hash,
+                "made_at": node.made_at,
+                "run_id": node.run_id,
+                "depth": node.depth,
+                "status": node.status,
+            }
+            for node in found.nodes
+        ],
+        "edges": [
+            {
+                "asset_key": names[edge.asset_id],
+                "partition_key": edge.partition_key,
+                "materialization_id": edge.materialization_id,
+                "upstream_asset_key": names[edge.upstream_asset_id],
+                "upstream_partition_key": edge.upstream_partition_key,
+                "upstream_materialization_id": edge.upstream_materialization_id,
+                "run_id": edge.run_id,
+                "consumed_at": edge.consumed_at,
+                "outdated": edge.outdated,
+            }
+            for edge in found.edges
+        ],
+    }
+
+
+def invalidated(done: Invalidated) -> dict[str, Any]:
+    return {
+        "invalidation_id": done.invalidation_id,
+        "event_id": done.event_id,
+        "duplicate": done.duplicate,
+        "asset_key": done.asset_key,
+        "partition_keys": done.partitions,
+        "reason": done.reason,
+        "total": done.total,
+        "invalidated": [{"asset_key": some.asset_key, "partition_keys": some.keys} for some in done.sets],
+    }
+
+
+def _set(partitions: PartitionSet) -> dict[str, Any]:
+    return {"partitions": partitions.to_json(), "described": partitions.describe(), "count": partitions.count}

@@ -1,0 +1,254 @@
+"""The OpenAPI 3.1 document, from what the routes say of themselves. Schemas are those of what is encoded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from http import HTTPStatus
+from typing import Any, get_type_hints
+
+import msgspec
+from litestar import Litestar
+from litestar.handlers import HTTPRouteHandler
+from litestar.routes import HTTPRoute
+
+from servo.api.glimpses import Mark
+from servo.api.keys import HEADER, LONGEST
+from servo.api.operations import OPERATION, ROLE, Operation
+from servo.api.problems import PROBLEM_JSON
+from servo.partitions import PartitionSet
+
+__all__ = ["document_of"]
+
+_TEMPLATE = "#/components/schemas/{name}"
+_PATH_PARAMETER = re.compile(r"\{(\w+)\}")
+_DESCRIPTION = """\
+Everything that Servo can do, for machines and people. Answers are the same structs as `servo … --json`.
+
+Reads answer `{"data" or "items", "watermark", "next_cursor"}`. Mutations answer 202 with `accepted_event_id`,
+`accepted_at` and `correlation_id`, or 200 where the same `Idempotency-Key` was accepted before, with the first answer.
+Errors are RFC 9457 problems with a stable `code`.
+"""
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """An RFC 9457 problem."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    code: str
+    hint: str | None = None
+    field: str | None = None
+    expected: int | None = None
+    actual: int | None = None
+    behind_events: int | None = None
+    behind_seconds: float | None = None
+
+
+class Receipt(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded: by which event, when, and whose story it is part of; null where there was nothing to do."""
+
+    accepted_event_id: str | None
+    accepted_at: str | None
+    correlation_id: str | None
+
+
+def document_of(app: Litestar, *, version: str) -> dict[str, Any]:
+    """The document of an application."""
+    handlers = list(_handlers(app))
+    operations = [handler.opt[OPERATION] for _, _, handler in handlers]
+    kinds = _distinct([Problem, Receipt, Mark, *_told(operations), *_taken(operations)])
+    shapes, components = msgspec.json.schema_components(kinds, schema_hook=_hooked, ref_template=_TEMPLATE)
+    schemas = {_name(kind): shape for kind, shape in zip(kinds, shapes, strict=True)}
+    paths: dict[str, dict[str, Any]] = {}
+    for path, method, handler in handlers:
+        entry = paths.setdefault(path, {})
+        entry[method.lower()] = _described(path, method, handler, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "Servo", "version": version, "description": _DESCRIPTION},
+        "paths": dict(sorted(paths.items())),
+        "components": {
+            "schemas": components,
+            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
+        },
+        "security": [{}, {"token": []}],
+    }
+
+
+def _handlers(app: Litestar) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
+    for route in app.routes:
+        if isinstance(route, HTTPRoute):
+            for handler in route.route_handlers:
+                if OPERATION in handler.opt:
+                    for method in sorted(handler.http_methods - {"OPTIONS", "HEAD"}):
+                        yield route.path_format, method, handler
+
+
+def _taken(operations: list[Operation]) -> Iterator[Any]:
+    for op in operations:
+        if op.body is not None:
+            yield op.body
+
+
+def _told(operations: list[Operation]) -> Iterator[Any]:
+    for op in operations:
+        yield from op.answers if isinstance(op.answers, tuple) else (op.answers,)
+
+
+def _distinct(kinds: list[Any]) -> list[Any]:
+    return list({_name(kind): kind for kind in kinds}.values())
+
+
+def _name(kind: Any) -> str:
+    return str(kind)
+
+
+def _described(path: str, method: str, handler: HTTPRouteHandler, schemas: dict[str, Any]) -> dict[str, Any]:
+    op: Operation = handler.opt[OPERATION]
+    summary, _, more = (handler.fn.__doc__ or "").strip().partition("\n")
+    tags = sorted({tag for layer in handler.ownership_layers for tag in getattr(layer, "tags", None) or ()})
+    noun = path.rpartition("/orchestration/")[2].strip("/")
+    words = _PATH_PARAMETER.sub(r"by_\1", noun).replace("/", "_").replace("-", "_").replace(".", "_")
+    described: dict[str, Any] = {
+        "operationId": f"{method.lower()}_{words}",
+        "summary": summary.strip(),
+        "description": f"{' '.join(more.split())}\n\nTakes the role `{handler.opt.get(ROLE, 'public')}`.".strip(),
+        "tags": tags,
+        "parameters": [*_path_parameters(path), *_query_parameters(op), *_headers(op)],
+        "responses": _responses(op, schemas),
+    }
+    if op.body is not None or op.example is not None:
+        shape = {"type": "object"} if op.body is None else schemas[_name(op.body)]
+        content: dict[str, Any] = {"schema": shape}
+        if op.example is not None:
+            content["example"] = op.example
+        described["requestBody"] = {
+            "required": op.body is None or op.body_required,
+            "content": {"application/json": content},
+        }
+    return described
+
+
+def _path_parameters(path: str) -> list[dict[str, Any]]:
+    return [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+        for name in _PATH_PARAMETER.findall(path)
+    ]
+
+
+def _query_parameters(op: Operation) -> list[dict[str, Any]]:
+    if op.query is None:
+        return []
+    get_type_hints(op.query)  # says it here, and not in a request, where a name is wrong
+    whole = msgspec.json.schema(op.query)
+    (shape,) = whole["$defs"].values()
+    found = []
+    for name, said in shape["properties"].items():
+        schema = _without_null(said)
+        described = schema.pop("description", None)
+        parameter: dict[str, Any] = {
+            "name": name,
+            "in": "query",
+            "required": name in shape.get("required", ()),
+            "schema": schema,
+        }
+        if described is not None:
+            parameter["description"] = described
+        if schema.get("type") == "array":
+            parameter |= {"style": "form", "explode": True}
+        found.append(parameter)
+    return found
+
+
+def _without_null(schema: dict[str, Any]) -> dict[str, Any]:
+    """A parameter is left out; there is no null in a URL."""
+    if "anyOf" in schema:
+        left = [one for one in schema["anyOf"] if one.get("type") != "null"]
+        rest = {key: value for key, value in schema.items() if key not in ("anyOf", "default")}
+        return {**left[0], **rest} if len(left) == 1 else {"anyOf": left, **rest}
+    if "enum" in schema and None in schema["enum"]:
+        return {**{key: value for key, value in schema.items() if key != "default"}, "enum": _texts(schema["enum"])}
+    return dict(schema)
+
+
+def _texts(values: list[Any]) -> list[Any]:
+    return [value for value in values if value is not None]
+
+
+def _headers(op: Operation) -> list[dict[str, Any]]:
+    if not op.keyed:
+        return []
+    said = "The same key is the same request: asked again, it is answered with the first answer."
+    if op.keyed == "required":
+        said += " Required, here or as `client_request_id`."
+    schema = {"type": "string", "minLength": 1, "maxLength": LONGEST}
+    return [{"name": HEADER, "in": "header", "required": False, "schema": schema, "description": said}]
+
+
+def _responses(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
+    told = [schemas[_name(kind)] for kind in _told([op])]
+    answer, mark = told[0] if len(told) == 1 else {"anyOf": told}, schemas[_name(Mark)]
+    found: dict[str, Any] = {}
+    if op.shape == "one":
+        found["200"] = _answer(
+            "The answer, and how much of the ledger it knows of.", _object(data=answer, watermark=mark)
+        )
+    elif op.shape == "page":
+        page = _object(
+            items={"type": "array", "items": answer},
+            watermark=mark,
+            next_cursor={"anyOf": [{"type": "string"}, {"type": "null"}]},
+        )
+        found["200"] = _answer("A page; `next_cursor` is null on the last one.", page)
+    elif op.shape == "accepted":
+        both = {"allOf": [schemas[_name(Receipt)], _lenient(answer)]}
+        found["202"] = _answer("It is in the ledger.", both)
+        found["200"] = _answer("It was there before: the first answer; or there was nothing to do.", both)
+    elif op.shape == "plain":
+        found["200"] = found["202"] = _answer("The answer.", answer)
+    else:
+        schema = {"type": "string"}
+        found["200"] = {"description": "See above.", "content": {op.media_type: {"schema": schema}}}
+    problem = {"schema": schemas[_name(Problem)]}
+    refusals = {HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE, *op.refusals, *_ALWAYS}
+    if op.body is not None or op.example is not None:
+        refusals |= _OF_BODIES
+    for status in sorted(refusals):
+        found[str(int(status))] = {"description": status.phrase, "content": {PROBLEM_JSON: problem}}
+    return found
+
+
+_ALWAYS = (
+    HTTPStatus.UNAUTHORIZED,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.MISDIRECTED_REQUEST,
+)
+_OF_BODIES = {
+    HTTPStatus.REQUEST_TIMEOUT,
+    HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+}
+
+
+def _answer(said: str, schema: dict[str, Any]) -> dict[str, Any]:
+    return {"description": said, "content": {"application/json": {"schema": schema}}}
+
+
+def _object(**properties: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "required": list(properties)}
+
+
+def _lenient(schema: dict[str, Any]) -> dict[str, Any]:
+    """What a mutation came to. Where there was nothing to do, ids are null."""
+    return {"anyOf": [schema, {"type": "object"}]}
+
+
+def _hooked(kind: type) -> dict[str, Any]:
+    if issubclass(kind, PartitionSet):
+        return {"type": "object"}
+    return {}

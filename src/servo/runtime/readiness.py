@@ -1,0 +1,89 @@
+"""Whether this installation can do its work now: what is well, what is not, and what somebody should know."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from servo.errors import ServoError
+from servo.ids import ulid_time
+from servo.runtime.wiring import Project
+
+__all__ = ["Check", "Lag", "checks_of", "projection_lag"]
+
+log = logging.getLogger(__name__)
+
+_FAR_BEHIND = 10  # times the tail that a read folds by itself; beyond it, reads that want to be fresh wait in vain
+
+
+class Check(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One thing that should be well: its name, whether it is, the stable code of what is wrong, and more in words."""
+
+    name: str
+    ok: bool
+    problem: str | None = None
+    detail: str | None = None
+
+
+class Lag(msgspec.Struct, frozen=True, kw_only=True):
+    """How far the projections' files are behind the ledger; what is newer is folded by whoever reads."""
+
+    events: int
+    seconds: float
+    version: int
+
+
+def projection_lag(project: Project) -> Lag:
+    """Raises where the ledger or the newest version cannot be read."""
+    head, manifest = project.ledger.head(), project.store.current()
+    folded = manifest.watermark.position
+    seconds = 0.0
+    if head.position > folded and (oldest := project.history.read(folded, 1)):
+        seconds = max((project.clock() - ulid_time(oldest[0].event_id)).total_seconds(), 0.0)
+    return Lag(events=max(head.position - folded, 0), seconds=seconds, version=manifest.version)
+
+
+def checks_of(project: Project) -> list[Check]:
+    """Ledger, projections, who plans and who computes. Of the rest nothing can be told where the ledger is away."""
+    ledger = _ledger(project)
+    if not ledger.ok:
+        return [ledger]
+    return [ledger, _projections(project), *_processes(project)]
+
+
+def _ledger(project: Project) -> Check:
+    try:
+        project.ledger.head()
+        project.ledger.append([])  # begins to write, and has nothing to: refused where nothing could be written
+    except ServoError as problem:
+        log.warning("the ledger is not well: %s", problem, extra={"action": "api.unready"})
+        return Check(name="ledger", ok=False, problem=problem.code)
+    return Check(name="ledger", ok=True)
+
+
+def _projections(project: Project) -> Check:
+    try:
+        lag = projection_lag(project)
+    except ServoError as problem:
+        log.warning("the projections are not well: %s", problem, extra={"action": "api.unready"})
+        return Check(name="projections", ok=False, problem=problem.code)
+    detail = f"{lag.events} events, {lag.seconds:.1f} s behind"
+    if lag.events > _FAR_BEHIND * project.settings.tail.events:
+        return Check(name="projections", ok=False, problem="projection-lagging", detail=detail)
+    return Check(name="projections", ok=True, detail=detail)
+
+
+def _processes(project: Project) -> list[Check]:
+    try:
+        kinds = [holder.kind for holder in project.leases.live()]
+    except ServoError as problem:
+        log.warning("the leases are not well: %s", problem, extra={"action": "api.unready"})
+        return [Check(name="control", ok=False, problem=problem.code)]
+    control = "control" in kinds
+    workers = kinds.count("worker")
+    return [
+        Check(name="control", ok=control, problem=None if control else "nobody-plans"),
+        # Workers come and go, and may be on other machines: what waits for one is not lost.
+        Check(name="worker", ok=True, detail=str(workers) if workers else "none"),
+    ]

@@ -1,0 +1,53 @@
+"""Where the trace of a run goes on: it is no part of what was asked for, so asking again must not make it another."""
+
+from __future__ import annotations
+
+import msgspec
+
+from servo.errors import IdempotencyMismatch
+from servo.events import Proposal, decode
+from servo.events.model import RunRequested
+from servo.ledger.protocol import Receipt
+from servo.runtime.tracing import TRACEPARENT
+from servo.runtime.wiring import Project
+
+__all__ = ["append_request"]
+
+_FIRST = "SELECT event_id FROM run_key_index WHERE run_key = $run_key"
+
+
+def append_request(project: Project, proposal: Proposal, *, known: int | None) -> Receipt:
+    """Record a request for a run, or find that it is there: `known` is the position of the first one of its run key.
+
+    Who repeats a request is in another trace. It is the same request all the same, in the trace of the first.
+    """
+    if known is not None:
+        return _append(project, _as_first(project, proposal, known))
+    try:
+        return _append(project, proposal)
+    except IdempotencyMismatch:
+        rows = project.reader.query(_FIRST, {"run_key": _request(proposal).run_key}, fresh=True, timeout=30.0).rows
+        if not rows:
+            raise
+        return _append(project, _as_first(project, proposal, project.history.find(rows[0][0])))
+
+
+def _as_first(project: Project, proposal: Proposal, position: int) -> Proposal:
+    first = next((decode(event) for event in project.history.read(position - 1, 1)), None)
+    if not isinstance(first, RunRequested):
+        return proposal
+    fact = _request(proposal)
+    tags = {name: value for name, value in fact.tags.items() if name != TRACEPARENT}
+    if TRACEPARENT in first.tags:
+        tags[TRACEPARENT] = first.tags[TRACEPARENT]
+    return msgspec.structs.replace(proposal, fact=msgspec.structs.replace(fact, tags=tags))
+
+
+def _append(project: Project, proposal: Proposal) -> Receipt:
+    (receipt,) = project.ledger.append([proposal])
+    return receipt
+
+
+def _request(proposal: Proposal) -> RunRequested:
+    assert isinstance(proposal.fact, RunRequested)
+    return proposal.fact

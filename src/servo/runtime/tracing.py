@@ -1,0 +1,167 @@
+"""Spans, exported as OTEL_* say and in no other way; without these variables nothing is imported and nothing is done.
+
+A trace goes on across processes: who asks for a run leaves its `traceparent` among the run's tags, and a worker's
+spans are children of it. The extra `otel` brings what exports; a program that has set up OpenTelemetry itself is left
+to it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from opentelemetry.context import Context
+    from opentelemetry.trace import Span, Tracer
+
+__all__ = ["TRACEPARENT", "Current", "past_span", "span", "traced", "traceparent"]
+
+log = logging.getLogger(__name__)
+
+TRACEPARENT = "servo.traceparent"  # the tag of a run
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
+_HEADER = "traceparent"
+
+Kind = Literal["internal", "server"]
+
+
+class Current:
+    """The span that is under way, or nothing."""
+
+    def __init__(self, of: Span | None = None) -> None:
+        self._of = of
+
+    def set(self, name: str, value: str | int | float | bool) -> None:
+        if self._of is not None:
+            self._of.set_attribute(name, value)
+
+
+_NONE = Current()
+
+
+@contextmanager
+def span(name: str, *, parent: str | None = None, kind: Kind = "internal", **attributes: Any) -> Iterator[Current]:
+    """What happens in the block, as a span: a child of the one around it, or of a `traceparent` from elsewhere.
+
+    Attributes are named `servo.…`; those that are None are left out.
+    """
+    tracer = _tracer()
+    if tracer is None:
+        yield _NONE
+        return
+    from opentelemetry.trace import SpanKind  # noqa: PLC0415 (only who traces pays for it)
+
+    kinds = {"internal": SpanKind.INTERNAL, "server": SpanKind.SERVER}
+    with tracer.start_as_current_span(
+        name, context=_context(parent), kind=kinds[kind], attributes=_attributes(attributes)
+    ) as begun:
+        yield Current(begun)
+
+
+def past_span(name: str, began: datetime, ended: datetime, *, parent: str | None = None, **attributes: Any) -> None:
+    """A span of what nobody stood by: it began and ended at these moments."""
+    tracer = _tracer()
+    if tracer is None:
+        return
+    begun = tracer.start_span(
+        name, context=_context(parent), attributes=_attributes(attributes), start_time=_nanoseconds(began)
+    )
+    begun.end(_nanoseconds(max(began, ended)))
+
+
+def traceparent() -> str | None:
+    """The present span, as another process can go on with it; None where nothing is traced."""
+    if _tracer() is None:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 (as above)
+        TraceContextTextMapPropagator,
+    )
+
+    carrier: dict[str, str] = {}
+    TraceContextTextMapPropagator().inject(carrier)
+    return carrier.get(_HEADER)
+
+
+def traced(tags: Mapping[str, str]) -> dict[str, str]:
+    """These tags, with where the present trace goes on, and without where another one did."""
+    kept = {name: value for name, value in tags.items() if name != TRACEPARENT}
+    here = traceparent()
+    return kept if here is None else {**kept, TRACEPARENT: here}
+
+
+def _context(parent: str | None) -> Context | None:
+    if parent is None:
+        return None
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415 (as above)
+        TraceContextTextMapPropagator,
+    )
+
+    return TraceContextTextMapPropagator().extract({_HEADER: parent})
+
+
+def _attributes(given: Mapping[str, Any]) -> dict[str, Any]:
+    return {f"servo.{name}": value for name, value in given.items() if value is not None}
+
+
+def _nanoseconds(moment: datetime) -> int:
+    return int(moment.timestamp() * 1_000_000) * 1_000
+
+
+@cache
+def _tracer() -> Tracer | None:
+    """Made with the first span, once."""
+    if not _wanted(os.environ):
+        return None
+    from opentelemetry import trace  # noqa: PLC0415 (as above)
+
+    if isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider) and not _set_up():
+        return None
+    try:
+        own = version("servo")
+    except PackageNotFoundError:
+        own = ""
+    return trace.get_tracer("servo", own)
+
+
+def _wanted(environ: Mapping[str, str]) -> bool:
+    if environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+        return False
+    exporter = environ.get("OTEL_TRACES_EXPORTER", "").strip().lower()
+    if exporter:
+        return exporter != "none"
+    return any(environ.get(name) for name in _ENDPOINTS)
+
+
+def _set_up() -> bool:
+    """Let spans go where OTEL_* say."""
+    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "otlp").strip().lower() or "otlp"
+    if exporter != "otlp":
+        log.warning(
+            "OTEL_TRACES_EXPORTER=%s is not known here: use otlp or none", exporter, extra={"action": "tracing"}
+        )
+        return False
+    try:
+        from opentelemetry import trace  # noqa: PLC0415 (as above)
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter  # noqa: PLC0415 (as above)
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 (as above)
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 (as above)
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 (as above)
+    except ModuleNotFoundError as problem:
+        log.warning(
+            "OTEL_* ask for traces, and %s is not installed: pip install 'servo[otel]'",
+            problem.name,
+            extra={"action": "tracing"},
+        )
+        return False
+    # Name, sampler, endpoint, headers, batches: all of it is read from OTEL_* by these classes.
+    named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "servo"}
+    provider = TracerProvider(resource=Resource.create(named))
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
+    trace.set_tracer_provider(provider)
+    return True

@@ -1,0 +1,135 @@
+"""A server on a whole project at work but for Spark, and a client that knows how to ask it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from servo.api.serving import Served, serving
+from servo.runtime.driving import one_pass
+from servo.runtime.evaluating import Evaluators
+from servo.runtime.sensing import Sensing
+from servo.runtime.ticking import Ticking
+from tests.support.idle import IdleExecutor, Plant, at_work, plant
+
+PREFIX = "/api/v1/orchestration"
+
+SHOP = '''
+from datetime import timedelta
+
+import servo
+from servo import Approval, Daily, asset
+
+days = Daily("date", start="2025-01-01", end="2025-01-20")
+
+
+@asset(partitions=days)
+def orders(context): ...
+
+
+@asset(partitions=days)
+def revenue(context, orders): ...
+
+
+@asset(partitions=days, approval=Approval(approvers="anyone", four_eyes=False))
+def filing(context): ...
+
+
+@asset
+def totals(context): ...
+
+
+nightly = servo.Schedule("nightly", cron="0 6 * * *", select="orders", partitions="2025-01-02")
+
+
+@servo.sensor(kind="push")
+def uploads(context):
+    """One run for each message."""
+    return servo.RunRequest(select="orders", partitions=[context.message.json()["day"]])
+
+
+@servo.sensor(min_interval=timedelta(days=1))
+def landing(context):
+    yield servo.RunRequest(key="first", select="orders", partitions=["2025-01-03"])
+    context.cursor = "1"
+'''
+
+
+class House:
+    """The server, what is behind it, and a client."""
+
+    def __init__(self, place: Plant, served: Served) -> None:
+        self.plant, self.served, self.project = place, served, place.project
+        self.client = httpx.Client(base_url=served.url + PREFIX, timeout=60)
+        self._keys = count(1)
+
+    def key(self) -> str:
+        return f"key-{next(self._keys)}"
+
+    def get(self, path: str, code: int = 200, /, **query: Any) -> Any:
+        return _body(self.client.get(path, params=query), code)
+
+    def data(self, path: str, **query: Any) -> Any:
+        return self.get(path, fresh=True, **query)["data"]
+
+    def items(self, path: str, **query: Any) -> Any:
+        return self.get(path, fresh=True, **query)["items"]
+
+    def send(self, path: str, body: Any = None, *, key: str | None = None, method: str = "POST", **how: Any) -> Any:
+        headers = {"Idempotency-Key": key or self.key(), **how.pop("headers", {})}
+        return self.client.request(method, path, json={} if body is None else body, headers=headers, **how)
+
+    def post(self, path: str, body: Any = None, status: int = 202, **how: Any) -> Any:
+        return _body(self.send(path, body, **how), status)
+
+    def head(self) -> int:
+        return self.project.ledger.head().position
+
+    def made(self, *select: str, partitions: str | None = None) -> str:
+        """A run that has ended, or waits for a person; its id."""
+        body: dict[str, Any] = {"select": list(select)}
+        run_id: str = self.post("/runs", body | ({"partitions": partitions} if partitions else {}))["run_id"]
+        self.plant.until(
+            lambda: (
+                self.data(f"/runs/{run_id}")["status"] in ("SUCCEEDED", "FAILED", "CANCELLED")
+                or self.items("/checkpoints", run_id=run_id)
+            ),
+            f"{run_id} has ended",
+        )
+        return run_id
+
+
+def _body(answer: httpx.Response, status: int) -> Any:
+    assert answer.status_code == status, answer.text
+    if status >= 400:
+        problem = answer.json()
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert problem["status"] == status
+        assert problem["type"] == f"urn:servo:problem:{problem['code']}"
+    return answer.json()
+
+
+@contextmanager
+def house(folder: Path, definitions: str = SHOP, *, executor: IdleExecutor | None = None) -> Iterator[House]:
+    """The server of a project with these definitions, with one control loop and one worker."""
+    with ExitStack() as stack:
+        place = stack.enter_context(plant(folder, definitions))
+        evaluators = stack.enter_context(Evaluators(place.project.settings))
+        stack.enter_context(at_work(place, executor))
+        served = stack.enter_context(
+            serving(
+                place.project,
+                sensing=Sensing(place.project, evaluators),
+                driver=lambda: one_pass(place.project, evaluators),
+                ticking=Ticking(place.project, evaluators),
+                port=0,
+            )
+        )
+        found = House(place, served)
+        with found.client:
+            yield found
