@@ -7,13 +7,7 @@ from collections.abc import Callable, Iterator
 
 from bench.figure import Figure
 from bench.measure_append import append_postgres, append_sqlite
-from bench.measure_automation import (
-    ask_built_in,
-    due_to_requested,
-    pass_of_a_thousand,
-    pass_of_none,
-    push_to_acknowledged,
-)
+from bench.measure_automation import ask_built_in, pass_of_a_thousand, pass_of_none
 from bench.measure_backfills import idle_chunks, idle_sizes, on_spark, preview_many, steer_many
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
@@ -21,6 +15,7 @@ from bench.measure_lineage import walk_a_million
 from bench.measure_read import count_million, count_ten_million, find_one
 from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
 from bench.measure_staleness import stale_after_few, stale_deep, stale_long, stale_wide
+from bench.measure_up import due_to_requested, push_to_acknowledged
 from bench.measure_why import count_million as count_statuses
 from bench.measure_why import explain_one
 

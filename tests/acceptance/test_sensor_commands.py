@@ -101,6 +101,21 @@ def test_a_message_is_evaluated_once_however_often_it_is_sent(shop: Folder) -> N
     assert one["message_id"] == "m1"
 
 
+def test_a_sensor_is_made_and_deleted_without_code(shop: Folder) -> None:
+    made = shop.json("sensor", "create", "told", "--messages", "--select", "orders", "--partitions", "{day}")
+    assert (made["name"], made["version"], made["enabled"]) == ("told", 1, True)
+    sent = shop.json("sensor", "send", "told", "--data", '{"day": "2025-01-03"}')
+    assert (sent["status"], len(sent["run_ids"])) == ("TRIGGERED", 1)
+    files = ["--files", "landing/{date}/*.json", "--select", "orders", "--request-id", "r1"]
+    first, again = shop.json("sensor", "create", "landed", *files), shop.json("sensor", "create", "landed", *files)
+    assert (first["sensor_id"], again["duplicate"]) == (again["sensor_id"], True)
+    assert shop.json("sensor", "delete", "told")["version"] == 2
+    names = [one["name"] for one in shop.json("sensor", "list")["sensors"]]
+    assert names == ["landed", "landing", "uploads", "watched"]
+    assert "declared by code" in shop.fails(2, "sensor", "delete", "landing")
+    assert "one of --files" in shop.fails(2, "sensor", "create", "x", "--select", "orders")
+
+
 def test_a_message_may_come_from_a_file_or_a_pipe(shop: Folder) -> None:
     (shop.path / "message.json").write_text('{"day": "2025-01-04"}')
     sent = shop.json("sensor", "send", "uploads", "--file", "message.json", "--attribute", "from=test")
@@ -216,7 +231,7 @@ BAD: dict[str, tuple[int, tuple[str, ...], str]] = {
     "message that says two things": (2, ("send", "uploads", "--data", "x", "--file", "y"), "not both"),
     "message from no file": (2, ("send", "uploads", "--file", "no-such-file"), "no-such-file"),
     "half an attribute": (2, ("send", "uploads", "--data", "x", "--attribute", "a"), "name=text"),
-    "empty message id": (2, ("send", "uploads", "--data", "x", "--message-id", ""), "cannot be the id of a message"),
+    "empty message id": (2, ("send", "uploads", "--data", "x", "--message-id", ""), "known by its id"),
     "message that is too large": (2, ("send", "uploads", "--file", "large.json"), "262,145 bytes"),
     "evaluation of nobody": (3, ("evaluate", "nobody"), "no sensor 'nobody'"),
     "evaluation of no message": (2, ("evaluate", "uploads"), "nothing to evaluate"),

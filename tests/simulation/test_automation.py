@@ -26,7 +26,8 @@ from servo.events.definitions import ScheduleDefinition
 from servo.events.model import MaterializationPublished, RunFinished, RunRequested
 from servo.fold import fold
 from servo.partitions.firing import firing
-from tests.simulation.automation import SENSOR, World
+from tests.simulation.automation import World
+from tests.simulation.automation_drivers import SENSOR
 from tests.support.clockwork import run_id_of
 
 SEEDS = 200

@@ -20,6 +20,7 @@ from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
 from servo.cli.sensor_evaluating import evaluate, send
+from servo.cli.sensor_making import create, delete
 from servo.cli.values import text
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ def sensor() -> None:
     """
 
 
-for _command in (send, evaluate):
+for _command in (create, delete, send, evaluate):
     sensor.add_command(_command)
 
 

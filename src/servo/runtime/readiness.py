@@ -46,20 +46,22 @@ def projection_lag(project: Project) -> Lag:
 
 def checks_of(project: Project) -> list[Check]:
     """Ledger, projections, who plans and who computes. Of the rest nothing can be told where the ledger is away."""
-    ledger = _ledger(project)
-    if not ledger.ok:
-        return [ledger]
-    return [ledger, _projections(project), *_processes(project)]
-
-
-def _ledger(project: Project) -> Check:
     try:
         project.ledger.head()
         project.ledger.append([])  # begins to write, and has nothing to: refused where nothing could be written
+        # Looking who is alive clears away who is not, in PostgreSQL in the very same database: that writes for certain.
+        kinds = [holder.kind for holder in project.leases.live()]
     except ServoError as problem:
         log.warning("the ledger is not well: %s", problem, extra={"action": "api.unready"})
-        return Check(name="ledger", ok=False, problem=problem.code)
-    return Check(name="ledger", ok=True)
+        return [Check(name="ledger", ok=False, problem=problem.code)]
+    control, workers = "control" in kinds, kinds.count("worker")
+    return [
+        Check(name="ledger", ok=True),
+        _projections(project),
+        Check(name="control", ok=control, problem=None if control else "nobody-plans"),
+        # Workers come and go, and may be on other machines: what waits for one is not lost.
+        Check(name="worker", ok=True, detail=str(workers) if workers else "none"),
+    ]
 
 
 def _projections(project: Project) -> Check:
@@ -72,18 +74,3 @@ def _projections(project: Project) -> Check:
     if lag.events > _FAR_BEHIND * project.settings.tail.events:
         return Check(name="projections", ok=False, problem="projection-lagging", detail=detail)
     return Check(name="projections", ok=True, detail=detail)
-
-
-def _processes(project: Project) -> list[Check]:
-    try:
-        kinds = [holder.kind for holder in project.leases.live()]
-    except ServoError as problem:
-        log.warning("the leases are not well: %s", problem, extra={"action": "api.unready"})
-        return [Check(name="control", ok=False, problem=problem.code)]
-    control = "control" in kinds
-    workers = kinds.count("worker")
-    return [
-        Check(name="control", ok=control, problem=None if control else "nobody-plans"),
-        # Workers come and go, and may be on other machines: what waits for one is not lost.
-        Check(name="worker", ok=True, detail=str(workers) if workers else "none"),
-    ]
