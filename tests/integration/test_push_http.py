@@ -532,6 +532,13 @@ def test_other_addresses_than_loopback_demand_tokens(tmp_path: Path) -> None:
             assert problem.value.hint
 
 
+def test_a_port_that_is_taken_is_another_ones_where_nobody_chose_it(house: House) -> None:
+    taken = house.served.port
+    with serving(house.project, sensing=house.recorder, driver=house.passes, port=taken, or_any_port=True) as other:
+        assert other.port not in (0, taken)
+        assert httpx.get(f"{other.url}/healthz").status_code == 200
+
+
 def test_a_port_that_is_taken_is_said(house: House) -> None:
     with (
         pytest.raises(EnvironmentProblem, match=f"cannot listen at 127.0.0.1:{house.served.port}: Address already"),

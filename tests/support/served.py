@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import count
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
 
 from servo.api.serving import Served, serving
 from servo.runtime.driving import one_pass
@@ -60,6 +63,25 @@ def landing(context):
 '''
 
 
+class Promises:
+    """What the OpenAPI document says of every route; an answer that is otherwise is wrong, or the document is."""
+
+    def __init__(self, url: str) -> None:
+        self._document = httpx.get(f"{url}/schema/openapi.json", timeout=60).json()
+        names = sorted(self._document["paths"], key=lambda path: path.count("{"))  # as they are told apart
+        self._paths = [(re.compile(re.sub(r"\{\w+\}", "[^/]+", path)), path) for path in names]
+
+    def check(self, answer: httpx.Response) -> None:
+        path = next(name for pattern, name in self._paths if pattern.fullmatch(answer.request.url.path))
+        said = self._document["paths"][path][answer.request.method.lower()]["responses"]
+        assert str(answer.status_code) in said, f"{path} never answers {answer.status_code}: {answer.text}"
+        media_type = answer.headers["content-type"].partition(";")[0]
+        schema = said[str(answer.status_code)]["content"][media_type]["schema"]
+        whole = {**schema, "components": self._document["components"]}
+        problem = best_match(Draft202012Validator(whole).iter_errors(answer.json()))
+        assert problem is None, f"{path}: {problem.json_path} {problem.message}"
+
+
 class House:
     """The server, what is behind it, and a client."""
 
@@ -67,12 +89,13 @@ class House:
         self.plant, self.served, self.project = place, served, place.project
         self.client = httpx.Client(base_url=served.url + PREFIX, timeout=60)
         self._keys = count(1)
+        self._promises = Promises(served.url)
 
     def key(self) -> str:
         return f"key-{next(self._keys)}"
 
     def get(self, path: str, code: int = 200, /, **query: Any) -> Any:
-        return _body(self.client.get(path, params=query), code)
+        return self._body(self.client.get(path, params=query), code)
 
     def data(self, path: str, **query: Any) -> Any:
         return self.get(path, fresh=True, **query)["data"]
@@ -85,7 +108,7 @@ class House:
         return self.client.request(method, path, json={} if body is None else body, headers=headers, **how)
 
     def post(self, path: str, body: Any = None, status: int = 202, **how: Any) -> Any:
-        return _body(self.send(path, body, **how), status)
+        return self._body(self.send(path, body, **how), status)
 
     def head(self) -> int:
         return self.project.ledger.head().position
@@ -103,15 +126,14 @@ class House:
         )
         return run_id
 
-
-def _body(answer: httpx.Response, status: int) -> Any:
-    assert answer.status_code == status, answer.text
-    if status >= 400:
-        problem = answer.json()
-        assert answer.headers["content-type"] == "application/problem+json"
-        assert problem["status"] == status
-        assert problem["type"] == f"urn:servo:problem:{problem['code']}"
-    return answer.json()
+    def _body(self, answer: httpx.Response, status: int) -> Any:
+        assert answer.status_code == status, answer.text
+        self._promises.check(answer)
+        body = answer.json()
+        if status >= 400:
+            assert answer.headers["content-type"] == "application/problem+json"
+            assert (body["status"], body["type"]) == (status, f"urn:servo:problem:{body['code']}")
+        return body
 
 
 @contextmanager

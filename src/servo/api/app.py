@@ -25,6 +25,7 @@ from servo.api.metrics import Observing, metrics_route
 from servo.api.partitions import PartitionRoutes
 from servo.api.problems import HANDLERS
 from servo.api.protocols import Accepting, Driver, Triggering
+from servo.api.remembered import Remembered
 from servo.api.runs import RunRoutes
 from servo.api.schedules import ScheduleRoutes
 from servo.api.sensors import SensorRoutes
@@ -86,6 +87,7 @@ def create_app(
         "ticking": ticking,
         "threads": threads,
         "shares": shares,
+        "answers": Remembered(),
         "streams": streams or Streams(project),
     }
     return Litestar(

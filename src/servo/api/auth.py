@@ -83,7 +83,7 @@ class Gate:
     async def _looked_up(self, token: str) -> Bearer | None:
         try:
             async with asyncio.timeout(_LOOK_SECONDS):
-                return await self._threads.guard(partial(self._book.bearer, token))
+                return await self._threads.guard(partial(self._book.bearer, token, self._book.moment()))
         except TimeoutError:
             log.warning("tokens cannot be looked up in time", extra={"action": "api.tokens"})
             detail = "Whose token this is cannot be told at the moment."

@@ -101,7 +101,7 @@ class BackfillRoutes(Controller):
             )
             return Found(items=[backfill_listed(tree) for tree in trees])
 
-        return await desk.page(asked, work, place=lambda tree: tree["root"].backfill_id, kind=str)
+        return await desk.page(asked, work, place=lambda tree: tree["root"].backfill_id, kind=str, timeless=True)
 
     @post(
         "/preview",
@@ -116,12 +116,12 @@ class BackfillRoutes(Controller):
     @get("/{backfill:str}", opt=operation("viewer", answers=BackfillView, query=Reading, refusals=(_NOT_FOUND,)))
     async def show(self, backfill: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Show a backfill, by its name or id: how far it is, how fast, and until when."""
-        return await desk.one(desk.query(Reading), lambda here: _tree(here, backfill).root)
+        return await desk.one(desk.query(Reading), lambda here: _tree(here, backfill).root, timeless=True)
 
     @get("/{backfill:str}/tree", opt=operation("viewer", answers=BackfillTree, query=Reading, refusals=(_NOT_FOUND,)))
     async def tree(self, backfill: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Show it with all jobs of its tree, and what failed first."""
-        return await desk.one(desk.query(Reading), lambda here: _tree(here, backfill))
+        return await desk.one(desk.query(Reading), lambda here: _tree(here, backfill), timeless=True)
 
     @get(
         "/{backfill:str}/chunks",
@@ -138,7 +138,7 @@ class BackfillRoutes(Controller):
             rows = BackfillBook(here.project).chunks(job, after=first, limit=asked.limit + 1)
             return Found(items=rows, more={"backfill_id": backfill_id, "name": job.fact.name})
 
-        return await desk.page(asked, work, place=lambda chunk: chunk.chunk_index, kind=int)
+        return await desk.page(asked, work, place=lambda chunk: chunk.chunk_index, kind=int, timeless=True)
 
     @post(
         "/{backfill:str}/pause",

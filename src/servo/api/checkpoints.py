@@ -68,12 +68,14 @@ class CheckpointRoutes(Controller):
                 )
             )
 
-        return await desk.page(asked, work, place=lambda row: row["checkpoint_id"], kind=str)
+        return await desk.page(asked, work, place=lambda row: row["checkpoint_id"], kind=str, timeless=True)
 
     @get("/{checkpoint_id:str}", opt=operation("viewer", query=Reading, refusals=(HTTPStatus.NOT_FOUND,)))
     async def show(self, checkpoint_id: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
-        return await desk.one(desk.query(Reading), lambda here: Checkpoints(here.project).show(checkpoint_id))
+        return await desk.one(
+            desk.query(Reading), lambda here: Checkpoints(here.project).show(checkpoint_id), timeless=True
+        )
 
     @post(
         "/{checkpoint_id:str}/approve",

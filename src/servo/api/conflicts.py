@@ -32,4 +32,4 @@ class ConflictRoutes(Controller):
         def work(here: Glimpse, before: str | None) -> Found:
             return Found(items=run_conflicts(here.project, run_key=asked.run_key, before=before, limit=asked.limit + 1))
 
-        return await desk.page(asked, work, place=lambda one: one.conflicting_event_id, kind=str)
+        return await desk.page(asked, work, place=lambda one: one.conflicting_event_id, kind=str, timeless=True)

@@ -14,9 +14,10 @@ from litestar.params import SkipValidation
 
 from servo.api.actors import actor_of
 from servo.api.cursors import Cursors
-from servo.api.glimpses import Glimpse, Mark, glimpse
+from servo.api.glimpses import Glimpse, glimpse
 from servo.api.inputs import Listing, Reading, body_of, query_of
 from servo.api.keys import Keyed, key_of, require_key
+from servo.api.remembered import Remembered
 from servo.api.threads import Threads
 from servo.errors import ProjectionMissing
 from servo.events import RecordedEvent
@@ -41,8 +42,11 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 class Desk:
     """One request, and the project that it is about."""
 
-    def __init__(self, request: Request[Any, Any, Any], project: Project, threads: Threads) -> None:
+    def __init__(
+        self, request: Request[Any, Any, Any], project: Project, threads: Threads, answers: Remembered
+    ) -> None:
         self.request = request
+        self._answers = answers
         self.project = project
         self.threads = threads
 
@@ -64,10 +68,9 @@ class Desk:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def one(self, asked: Reading, work: Callable[[Glimpse], Any]) -> Response[bytes]:
-        """An answer with its watermark."""
-        answer, mark = await self._read(asked, work)
-        return _json({"data": answer, "watermark": mark})
+    async def one(self, asked: Reading, work: Callable[[Glimpse], Any], *, timeless: bool = False) -> Response[bytes]:
+        """An answer with its watermark. `timeless`: it follows from the state alone, whatever the time is."""
+        return await self._answered(asked, lambda here: {"data": work(here), "watermark": here.mark}, timeless)
 
     async def page(
         self,
@@ -77,6 +80,7 @@ class Desk:
         place: Callable[[Any], P],
         kind: type[P],
         item: Callable[[Any], Any] = lambda found: found,
+        timeless: bool = False,
     ) -> Response[bytes]:
         """A page of a list.
 
@@ -85,30 +89,41 @@ class Desk:
         """
         cursors = self.cursors(asked)
         after = cursors.place(asked.cursor, kind)
-        found, mark = await self._read(asked, lambda here: work(here, after))
-        shown = found.items[: asked.limit]
-        following = cursors.text(place(shown[-1])) if len(found.items) > asked.limit else None
-        items = [item(one) for one in shown]
-        return _json({"items": items, "watermark": mark, "next_cursor": following, **found.more})
 
-    async def _read(self, asked: Reading, work: Callable[[Glimpse], P]) -> tuple[P, Mark]:
+        def answer(here: Glimpse) -> dict[str, Any]:
+            found = work(here, after)
+            shown = found.items[: asked.limit]
+            following = cursors.text(place(shown[-1])) if len(found.items) > asked.limit else None
+            items = [item(one) for one in shown]
+            return {"items": items, "watermark": here.mark, "next_cursor": following, **found.more}
+
+        return await self._answered(asked, answer, timeless)
+
+    async def _answered(
+        self, asked: Reading, answer: Callable[[Glimpse], dict[str, Any]], timeless: bool
+    ) -> Response[bytes]:
         when, project = asked.when, self.project
+        name = (self.request.url.path, _said(asked, ("fresh", "wait_for_event_id", "timeout_ms")))
 
-        def read() -> tuple[P, Mark]:
+        def read() -> bytes:
             here = glimpse(project, when)
-            return work(here), here.mark
+            if not timeless:
+                return _ENCODER.encode(answer(here))
+            # The same question about the same state has the same answer.
+            return self._answers.of(
+                (*name, here.mark.position, here.mark.event_id), lambda: _ENCODER.encode(answer(here))
+            )
 
         try:
-            return await self.threads.answer(read)
+            content = await self.threads.answer(read)
         except ProjectionMissing:
             # A version that was swept between our look at it and the first read of its files.
-            return await self.threads.answer(read)
+            content = await self.threads.answer(read)
+        return Response(content, media_type="application/json")
 
     def cursors(self, asked: Listing) -> Cursors:
         """Those of this list with these filters."""
-        said = msgspec.to_builtins(asked)
-        filters = {name: value for name, value in said.items() if name not in _PAGING}
-        return Cursors(self.project.secret, self.request.url.path, filters)
+        return Cursors(self.project.secret, self.request.url.path, _said(asked, _PAGING))
 
     # ── changing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -147,8 +162,9 @@ def at_desk(
     request: Request[Any, Any, Any],
     project: NamedDependency[SkipValidation[Project]],
     threads: NamedDependency[SkipValidation[Threads]],
+    answers: NamedDependency[SkipValidation[Remembered]],
 ) -> Desk:
-    return Desk(request, project, threads)
+    return Desk(request, project, threads, answers)
 
 
 AtDesk = NamedDependency[SkipValidation[Desk]]
@@ -157,6 +173,12 @@ AtDesk = NamedDependency[SkipValidation[Desk]]
 def plain(answer: Any, *, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
     """An answer as it is."""
     return _json(answer, status=status)
+
+
+def _said(asked: Reading, without: tuple[str, ...]) -> str:
+    """What is asked, but for these."""
+    said = {name: value for name, value in msgspec.to_builtins(asked).items() if name not in without}
+    return msgspec.json.encode(said).decode()
 
 
 def _json(answer: Any, *, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response[bytes]:

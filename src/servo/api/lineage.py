@@ -132,6 +132,7 @@ class LineageRoutes(Controller):
             "operator",
             shape="accepted",
             answers=Backfilled,
+            may_be_nothing=True,
             body=Rematerialize,
             keyed="required",
             example={"asset": "raw_orders", "partitions": ["2025-01-15"]},

@@ -62,6 +62,7 @@ def document_of(app: Litestar, *, version: str) -> dict[str, Any]:
     kinds = _distinct([Problem, Receipt, Mark, *_told(operations), *_taken(operations)])
     shapes, components = msgspec.json.schema_components(kinds, schema_hook=_hooked, ref_template=_TEMPLATE)
     schemas = {_name(kind): shape for kind, shape in zip(kinds, shapes, strict=True)}
+    schemas |= {_TEMPLATE.format(name=name): shape for name, shape in components.items()}
     paths: dict[str, dict[str, Any]] = {}
     for path, method, handler in handlers:
         entry = paths.setdefault(path, {})
@@ -204,7 +205,10 @@ def _responses(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         )
         found["200"] = _answer("A page; `next_cursor` is null on the last one.", page)
     elif op.shape == "accepted":
-        both = {"allOf": [schemas[_name(Receipt)], _lenient(answer)]}
+        came_to = _without(schemas.get(answer.get("$ref", ""), answer), "duplicate", "accepted_at")
+        if op.may_be_nothing:
+            came_to = {"anyOf": [came_to, {"type": "object"}]}
+        both = {"allOf": [schemas[_name(Receipt)], came_to]}
         found["202"] = _answer("It is in the ledger.", both)
         found["200"] = _answer("It was there before: the first answer; or there was nothing to do.", both)
     elif op.shape == "plain":
@@ -243,9 +247,13 @@ def _object(**properties: dict[str, Any]) -> dict[str, Any]:
     return {"type": "object", "properties": properties, "required": list(properties)}
 
 
-def _lenient(schema: dict[str, Any]) -> dict[str, Any]:
-    """What a mutation came to. Where there was nothing to do, ids are null."""
-    return {"anyOf": [schema, {"type": "object"}]}
+def _without(schema: dict[str, Any], *names: str) -> dict[str, Any]:
+    """A struct's schema without these: the receipt says them, and the status."""
+    if "properties" not in schema:
+        return schema
+    properties = {name: said for name, said in schema["properties"].items() if name not in names}
+    required = [name for name in schema.get("required", ()) if name not in names]
+    return {**schema, "properties": properties, "required": required}
 
 
 def _hooked(kind: type) -> dict[str, Any]:

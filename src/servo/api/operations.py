@@ -31,6 +31,7 @@ class Operation(msgspec.Struct, frozen=True, kw_only=True):
     example: dict[str, Any] | None = None  # of the body
     refusals: tuple[HTTPStatus, ...] = ()
     media_type: str = "application/json"
+    may_be_nothing: bool = False  # of a mutation: where there is nothing to do, its ids are null
 
 
 def operation(role: Role, **said: Any) -> dict[str, Any]:

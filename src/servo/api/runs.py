@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, Found
-from servo.api.first_runs import REQUEST, is_retry_of, once
+from servo.api.first_runs import REQUEST, once
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text, Within
 from servo.api.keys import Keyed, fingerprint_of
@@ -113,13 +113,17 @@ class RunRoutes(Controller):
             )
 
         return await desk.page(
-            asked, work, place=lambda run: (run["requested_at"], run["run_id"]), kind=tuple[datetime, str]
+            asked,
+            work,
+            place=lambda run: (run["requested_at"], run["run_id"]),
+            kind=tuple[datetime, str],
+            timeless=True,
         )
 
     @get("/{run_id:str}", opt=operation("viewer", query=Reading, refusals=(_NOT_FOUND,)))
     async def show(self, run_id: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Show a run: its tasks, what failed, which checks did not pass, and what waits for a person."""
-        return await desk.one(desk.query(Reading), lambda here: Runs(here.project).show(run_id))
+        return await desk.one(desk.query(Reading), lambda here: Runs(here.project).show(run_id), timeless=True)
 
     @get("/{run_id:str}/tasks", opt=operation("viewer", shape="page", query=Listing, refusals=(_NOT_FOUND,)))
     async def tasks(self, run_id: FromPath[str], desk: AtDesk) -> Response[bytes]:
@@ -131,7 +135,7 @@ class RunRoutes(Controller):
             found = [task for task in row["tasks"] if after is None or task["task_key"] > after]
             return Found(items=found, more={"run_id": row["run_id"]})
 
-        return await desk.page(asked, work, place=lambda task: task["task_key"], kind=str)
+        return await desk.page(asked, work, place=lambda task: task["task_key"], kind=str, timeless=True)
 
     @get(
         "/{run_id:str}/logs",
@@ -198,17 +202,19 @@ class RunRoutes(Controller):
         def work() -> dict[str, Any]:
             runs = Runs(desk.project)
             name = runs.progress(run_id).run_id
+            asked = fingerprint_of(f"retry:{name}", body)
 
             def ask() -> Requested:
                 return runs.retry(
                     name,
                     partitions=body.partitions,
                     everything=body.everything,
+                    tags={REQUEST: asked},
                     request_id=key,
                     actor=desk.actor,
                 )
 
-            return once(desk.project, key, lambda fact: is_retry_of(fact, name), ask, ask_again=True)
+            return once(desk.project, key, lambda fact: fact.tags.get(REQUEST) == asked, ask)
 
         return await desk.change(work)
 

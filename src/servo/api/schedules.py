@@ -13,7 +13,8 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, SkipValidation
 from msgspec import Meta
 
-from servo.api.desk import AtDesk, Found
+from servo.api.desk import AtDesk, Found, event_of
+from servo.api.first_runs import counted
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text, Within, moment_of
 from servo.api.keys import Keyed
@@ -23,6 +24,8 @@ from servo.api.problems import Refused
 from servo.api.protocols import Triggering
 from servo.api.steering import Reason, Steering, Version, fields_of, without_key
 from servo.errors import Conflict
+from servo.events import decode
+from servo.events.automation import ScheduleTicked
 from servo.runtime.schedules import Changed, ScheduleEdit, ScheduleRequest, Schedules, ScheduleView, TickView
 from servo.runtime.ticking import Ticked
 
@@ -177,7 +180,7 @@ class ScheduleRoutes(Controller):
                 )
             )
 
-        return await desk.page(asked, work, place=lambda tick: tick.event_id, kind=str)
+        return await desk.page(asked, work, place=lambda tick: tick.event_id, kind=str, timeless=True)
 
     @post(
         "/{schedule:str}/trigger",
@@ -215,8 +218,13 @@ class ScheduleRoutes(Controller):
                     f"the idempotency key {key!r:.80} was used for another tick of this schedule",
                     hint="give this one another key",
                 )
-            # Of a tick that was there before, nobody has counted them.
-            return {name: value for name, value in fields_of(done).items() if name != "partitions"}
+            if not done.duplicate:
+                return fields_of(done)
+            # Of a tick that was there before, its event says which partitions.
+            event = event_of(desk.project, done.event_id)
+            tick = decode(event)
+            assert isinstance(tick, ScheduleTicked)
+            return fields_of(done) | {"partitions": sum(counted(desk.project, event, tick.partitions).values())}
 
         async with shares.place(f"schedule:{schedule}"):
             return await desk.change(work)

@@ -177,7 +177,7 @@ class SensorRoutes(Controller):
                 )
             )
 
-        return await desk.page(asked, work, place=lambda one: one.event_id, kind=str)
+        return await desk.page(asked, work, place=lambda one: one.event_id, kind=str, timeless=True)
 
     @post(
         "/{sensor:str}/evaluate",

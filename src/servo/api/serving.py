@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import socket
 from collections.abc import Iterator
@@ -60,11 +61,13 @@ def serving(
     ticking: Triggering | None = None,
     host: str | None = None,
     port: int | None = None,
+    or_any_port: bool = False,
     grace: int = _GRACE_SECONDS,
 ) -> Iterator[Served]:
     """Serve until the block ends; then no new request is taken, and those under way are answered within `grace` s.
 
-    `host` and `port` are those of the settings unless given; port 0 is any free one, and the answer says which.
+    `host` and `port` are those of the settings unless given; port 0 is any free one, and the answer says which. With
+    `or_any_port`, so it is where that port is taken.
     """
     place = project.settings.server
     host, port = place.host if host is None else host, place.port if port is None else port
@@ -85,7 +88,7 @@ def serving(
         limit_concurrency=_CONNECTIONS,
         timeout_graceful_shutdown=grace,
     )
-    listening = _listen(host, port)
+    listening = _listen(host, port, or_any_port=or_any_port)
     server, ready, problem = _Server(config), Event(), list[BaseException]()
     server.ready = ready
     thread = Thread(target=_run, args=(server, listening, problem), name="servo-server", daemon=True)
@@ -133,12 +136,15 @@ def _require_token(project: Project, host: str) -> None:
         )
 
 
-def _listen(host: str, port: int) -> socket.socket:
+def _listen(host: str, port: int, *, or_any_port: bool = False) -> socket.socket:
     try:
         return _bound(host, port)
     except OverflowError:
         raise InvalidSettings(f"server.port: {port} is no port", hint="give 0 to 65535") from None
     except OSError as error:
+        # Not looked at before: of two that start at once, both would see that it is free.
+        if or_any_port and error.errno == errno.EADDRINUSE:
+            return _listen(host, 0)
         what = f"cannot listen at {host}:{port}: {error.strerror}"
         raise EnvironmentProblem(what, hint="is another server there? give another --port") from error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING, Literal
 
@@ -14,6 +15,9 @@ from servo.cli.values import moment
 
 if TYPE_CHECKING:
     from servo.projections import Watermark
+
+
+_GENTLY = 10  # of 19
 
 
 @click.group()
@@ -108,9 +112,12 @@ def replay(ctx: click.Context, check: bool, engine: Literal["local", "spark"], a
 
 
 @ledger.command()
+@click.option("--gently", is_flag=True, help="Leave the processor to whoever else needs it.")
 @json_option
-def compact(as_json: bool) -> None:
+def compact(gently: bool, as_json: bool) -> None:
     """Fold what is new into the projections, and remove files that nobody needs any more."""
+    if gently:
+        os.nice(_GENTLY)
     with service(as_json=as_json) as servo, progress("compacting") as report:
         found = servo.compact(report)
     if as_json:

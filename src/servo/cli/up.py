@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 import sys
 import time
 from contextlib import AbstractContextManager, ExitStack
@@ -22,7 +21,6 @@ from servo.cli.states import counted
 if TYPE_CHECKING:
     from servo.api.serving import Served
     from servo.runtime.evaluating import Evaluators
-    from servo.runtime.settings import ServerSettings
     from servo.runtime.wiring import Project
 
 _LOOK_SECONDS = 0.5  # between two looks at the children
@@ -106,8 +104,6 @@ def _served(
     from servo.runtime.sensing import Sensing
     from servo.runtime.ticking import Ticking
 
-    if port is None and "server.port" not in opened.settings.origins and _is_taken(opened.settings.server):
-        port = 0
     return serving(
         opened,
         sensing=Sensing(opened, evaluators),
@@ -115,26 +111,24 @@ def _served(
         ticking=Ticking(opened, evaluators),
         host=host,
         port=port,
+        or_any_port=port is None and "server.port" not in opened.settings.origins,
     )
-
-
-def _is_taken(place: ServerSettings) -> bool:
-    with socket.socket() as trial:
-        trial.settimeout(1.0)
-        return trial.connect_ex((place.host, place.port)) == 0
 
 
 def _loop(name: str, opened: Project, evaluators: Evaluators, stop: Event, failure: list[BaseException]) -> None:
     """Without its loops nothing goes on: what ends one of them ends the program."""
+    from servo.runtime.compacting import CompactionAside
     from servo.runtime.control import Control
     from servo.runtime.driving import Driver
 
+    aside = CompactionAside(opened.settings)
     try:
-        (Control(opened) if name == "control" else Driver(opened, evaluators)).run(stop)
+        (Control(opened, compact_aside=aside) if name == "control" else Driver(opened, evaluators)).run(stop)
     except BaseException as problem:  # noqa: BLE001 (it goes on in the thread that waits)
         failure.append(problem)
     finally:
         stop.set()
+        aside.close()
 
 
 class _Member:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event
@@ -38,15 +38,16 @@ from servo.runtime.wiring import Project
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 1.0
-_REST = 2.0  # of the time that a pass took, until the next one
+_REST = 4.0  # of the time that a pass took, until the next one
 _LONGEST_REST_SECONDS = 0.2
 
 
 class Control:
     """Plans runs and chunks of backfills, ends what is over, and gives the tasks of lost workers to others."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, compact_aside: Callable[[], None] | None = None) -> None:
         self._project = project
+        self._compact_aside = compact_aside
         self._watch = Watch(project, backfills=True)
         self._limits = Limits.of(project.settings.limits)
         self._service = Service(project)
@@ -90,7 +91,7 @@ class Control:
             live = {holder.id for holder in self._project.leases.live() if holder.kind == "worker"}
             for decision in sweep(watch.board, live, now, watch.catalog):
                 self._append(decision)
-        self._service.bound_the_tail(at_rest=not watch.board.runs)
+        self._service.bound_the_tail(at_rest=not watch.board.runs, aside=self._compact_aside)
 
     def _backfill(self) -> None:
         """Ask for the runs of chunks whose turn has come, and end backfills that are over."""

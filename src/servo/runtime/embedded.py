@@ -17,13 +17,13 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from threading import Event, Thread
-from typing import Any
 
 from servo.errors import EnvironmentProblem, StorageFailed
 from servo.execution.reaching import require_spark
 from servo.ledger.leases import Holder, Kind
 from servo.runtime.control import Control
-from servo.runtime.settings import VARIABLES, Settings
+from servo.runtime.environment import variables_of
+from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ def child_worker(project: Project, *options: str) -> Iterator[ChildWorker]:
             stdout=sink,
             stderr=subprocess.STDOUT,
             cwd=project.settings.root,
-            env={**os.environ, **_variables(project.settings)},
+            env={**os.environ, **variables_of(project.settings)},
             start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
         )
     worker = ChildWorker(process, output)
@@ -235,14 +235,3 @@ def child_worker(project: Project, *options: str) -> Iterator[ChildWorker]:
         worker.stop()
         if process.stdin is not None:
             process.stdin.close()
-
-
-def _variables(settings: Settings) -> dict[str, str]:
-    """The settings in force here, wherever they came from: relative paths mean another folder there."""
-    values = {name: _value(settings, key) for name, key in VARIABLES.items()}
-    return {name: str(value) for name, value in values.items() if value is not None}
-
-
-def _value(settings: Settings, key: str) -> Any:
-    table, _, field = key.rpartition(".")
-    return getattr(getattr(settings, table) if table else settings, field)

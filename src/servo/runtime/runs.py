@@ -13,13 +13,13 @@ from servo.assets.selection import select
 from servo.controllers.board import Board
 from servo.controllers.requests import request, retry_selection
 from servo.controllers.states import RunState
-from servo.errors import Conflict, InvalidInput, RunNotFound
+from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, RunNotFound
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.columns import Outcome, spread
 from servo.events.definitions import Source
 from servo.events.model import CheckpointRequested, RunCancelRequested, RunFinished, TaskFinished
 from servo.ids import run_id as id_of_run
-from servo.ledger.protocol import Receipt
+from servo.ledger.protocol import Condition, Receipt
 from servo.partitions import PartitionSet
 from servo.planning import Plan, require_inputs
 from servo.planning.catalog import Catalog
@@ -170,6 +170,7 @@ class Runs:
         *,
         partitions: str | None = None,
         everything: bool = False,
+        tags: Mapping[str, str] | None = None,
         request_id: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
@@ -183,8 +184,8 @@ class Runs:
         wanted = retry_selection(run, known, everything=everything, subset=subset)
         require_inputs(plan_for(self._project, known, wanted))
         before()
-        tags = {**run.tags, RETRY_OF: run.run_id}
-        return self._ask(known, wanted, priority=run.priority, tags=tags, request_id=request_id, actor=actor)
+        told = {**run.tags, **(tags or {}), RETRY_OF: run.run_id}
+        return self._ask(known, wanted, priority=run.priority, tags=told, request_id=request_id, actor=actor)
 
     def _subset(self, run: RunState, known: Catalog, partitions: str) -> dict[str, PartitionSet]:
         """These partitions, of every asset of the run that can have them: days say nothing about its months."""
@@ -229,17 +230,20 @@ class Runs:
             tags=traced(tags),
         )
         now = project.clock()
-        before = None if given is None else self._first_use(run_key)
+        proposal = Proposal(fact=fact, occurred_at=now, actor=actor)
+        new = None if given is None else self._append_new(proposal, run_id)
+        before = None if given is None or new is not None else self._first_use(run_key)
         if before is not None and before.fingerprint != fact.request_fingerprint:
             raise Conflict(
                 f"the request id {given!r} was used for another request, {run_id}", hint="give this one another id"
             )
-        if before is not None and before.position <= project.ledger.head().trimmed_position:
+        if new is not None:
+            receipt, accepted_at = new, now
+        elif before is not None and before.position <= project.ledger.head().trimmed_position:
             # Archived: the ledger may have forgotten its key, and would take it for a new one.
             receipt = Receipt(event_id=before.event_id, position=before.position, duplicate=True)
             accepted_at = before.at
         else:
-            proposal = Proposal(fact=fact, occurred_at=now, actor=actor)
             receipt = append_request(project, proposal, known=None if before is None else before.position)
             accepted_at = now
         return Requested(
@@ -251,6 +255,20 @@ class Runs:
             duplicate=receipt.duplicate,
             assets={key: some.count for key, some in wanted.items()},
         )
+
+    def _append_new(self, proposal: Proposal, run_id: str) -> Receipt | None:
+        """Record a request whose run key nobody has used: None if somebody has, or if only the archive could tell.
+
+        A run's id follows from its key, so the ledger tells it by one look at its index, and no state need be folded.
+        """
+        head = self._project.ledger.head()
+        if head.trimmed_position:
+            return None
+        try:
+            (receipt,) = self._project.ledger.append([proposal], Condition(position=0, subjects=frozenset({run_id})))
+        except (AppendConflict, IdempotencyMismatch):
+            return None
+        return receipt
 
     def cancel(self, run_id: str, *, reason: str | None = None, actor: str) -> str:
         """Ask for a run to stop; the id of the event."""

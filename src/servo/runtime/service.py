@@ -30,6 +30,7 @@ Progress = Callable[[int, int], None]  # how many events are done, of how many
 Engine = Literal["local", "spark"]
 
 TURN = 600.0  # seconds that a compaction or a replay waits for another one to finish
+_LONG = 1_000  # events that take so long to fold that others would notice
 _REST_SECONDS = 2.0  # without an event, after which nothing more is expected for now
 TIMEOUT = 30.0  # seconds that a read may wait for an event or for the tail to be folded
 
@@ -267,13 +268,19 @@ class Service:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def bound_the_tail(self, *, at_rest: bool = False, rest: float = _REST_SECONDS) -> None:
+    def bound_the_tail(
+        self, *, at_rest: bool = False, rest: float = _REST_SECONDS, aside: Callable[[], None] | None = None
+    ) -> None:
         """Compact where the tail has outgrown its limits: in embedded mode nobody else does.
 
         `at_rest`: also where nothing has happened for a while (`rest`, in seconds), so that whoever reads next need not
-        fold anything.
+        fold anything. `aside`: what has a long tail compacted elsewhere.
         """
-        if not self._tail_is_long(rest if at_rest else None):
+        length = self._long_tail(rest if at_rest else None)
+        if not length:
+            return
+        if aside is not None and length > _LONG:
+            aside()
             return
         try:
             # Without waiting, and so without taking the work away from whoever is at it.
@@ -284,19 +291,17 @@ class Service:
             # A disk that cannot be written to can be read from, with the tail folded in memory.
             log.debug("cannot compact: %s", problem, extra={"action": "query.read_only"})
 
-    def _tail_is_long(self, rest: float | None = None) -> bool:
+    def _long_tail(self, rest: float | None = None) -> int:
+        """How many events there are to fold, where they are to be folded now; else 0."""
         project, limits = self._project, self._project.settings.tail
         head, folded = project.ledger.head(), project.store.current().watermark.position
-        if head.position <= folded:
-            return False
-        if head.position - folded > limits.events:
-            return True
+        length = max(head.position - folded, 0)
+        if not length or length > limits.events:
+            return length
         if rest is not None and head.event_id is not None and self._age(head.event_id) > rest:
-            return True
+            return length
         oldest = project.history.read(folded, 1)
-        if not oldest:
-            return False
-        return self._age(oldest[0].event_id) > limits.age_seconds
+        return length if oldest and self._age(oldest[0].event_id) > limits.age_seconds else 0
 
     def _age(self, event_id: str) -> float:
         """Seconds since an event was recorded."""

@@ -22,7 +22,6 @@ from servo.runtime.wiring import Project
 __all__ = ["Bearer", "TokenBook"]
 
 _FRESH_SECONDS = 1.0
-_AGAIN_SECONDS = 0.05  # between two looks for tokens that nobody knows: guesses must not keep the ledger busy
 _STEP = 1_000
 _MOST_EVENTS = 20_000  # that are read through; of more, the projections know it sooner
 _PATIENCE = 60.0
@@ -66,22 +65,29 @@ class TokenBook:
             return None
         return self._bearer(hash_of(token))
 
-    def bearer(self, token: str) -> Bearer | None:
-        """Whose token this is; None if nobody's: wrong, expired, revoked, or of another workspace. May block."""
+    def moment(self) -> float:
+        """For `bearer`: when somebody came with a token."""
+        return self._monotonic()
+
+    def bearer(self, token: str, arrived: float | None = None) -> Bearer | None:
+        """Whose token this is; None if nobody's: wrong, expired, revoked, or of another workspace. May block.
+
+        Nobody is refused for a token that nobody knows but by a look that began after they `arrived` with it. However
+        many guess at the same time, one look is for all who came before it.
+        """
+        arrived = self._monotonic() if arrived is None else arrived
         if not token.startswith(PREFIX) or len(token) > 200:
             return None
         digest = hash_of(token)
-        self._look_again(_FRESH_SECONDS)
-        found = self._bearer(digest)
-        if found is None and digest not in self._by_hash:
-            self._look_again(_AGAIN_SECONDS)
-            found = self._bearer(digest)
-        return found
+        self._look_again(lambda now: self._looked >= now - _FRESH_SECONDS)
+        if digest not in self._by_hash:
+            self._look_again(lambda _: self._looked > arrived)
+        return self._bearer(digest)
 
     @property
     def live(self) -> int:
         """How many tokens are worth something now."""
-        self._look_again(0.0)
+        self._look_again(lambda _: False)
         return sum(self._lives(one) for one in self._by_hash.values())
 
     def _bearer(self, digest: str) -> Bearer | None:
@@ -93,10 +99,10 @@ class TokenBook:
     def _lives(self, known: _Known) -> bool:
         return known.expires_at is None or self._project.clock() < known.expires_at
 
-    def _look_again(self, age: float) -> None:
+    def _look_again(self, unless: Callable[[float], bool]) -> None:
         with self._lock:
             now = self._monotonic()
-            if self._position is not None and now - self._looked <= age:
+            if self._position is not None and unless(now):
                 return
             head = self._project.ledger.head().position
             if self._position is None or not 0 <= head - self._position <= _MOST_EVENTS:

@@ -7,13 +7,15 @@ to it.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -27,6 +29,7 @@ log = logging.getLogger(__name__)
 TRACEPARENT = "servo.traceparent"  # the tag of a run
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADER = "traceparent"
+_END_SECONDS = 2.0
 
 Kind = Literal["internal", "server"]
 
@@ -161,7 +164,32 @@ def _set_up() -> bool:
         return False
     # Name, sampler, endpoint, headers, batches: all of it is read from OTEL_* by these classes.
     named = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "servo"}
-    provider = TracerProvider(resource=Resource.create(named))
+    provider = TracerProvider(resource=Resource.create(named), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     trace.set_tracer_provider(provider)
+    atexit.register(_end, provider.shutdown)
+    _hear_of_trouble()
     return True
+
+
+def _end(shutdown: Callable[[], None]) -> None:
+    """Send what is left; who waits for the program is not to wait for a collector that is away."""
+    ending = Thread(target=shutdown, name="servo-traces", daemon=True)
+    ending.start()
+    ending.join(_END_SECONDS)
+
+
+def _hear_of_trouble() -> None:
+    """What the exporter complains of is said once, in Servo's words: it tries again and again."""
+    exporter = logging.getLogger("opentelemetry")
+    exporter.addHandler(_Complaint(logging.WARNING))
+    exporter.propagate = False
+
+
+class _Complaint(logging.Handler):
+    said = False
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if not self.said:
+            self.said = True
+            log.warning("traces may be lost: %.200s", record.getMessage(), extra={"action": "tracing"})
