@@ -21,6 +21,7 @@ from servo.api.internal import InternalRoutes
 from servo.api.limits import BODY_BYTES, Shares
 from servo.api.lineage import LineageRoutes
 from servo.api.materializations import MaterializationRoutes
+from servo.api.messages import MessageRoutes
 from servo.api.metrics import Observing, metrics_route
 from servo.api.partitions import PartitionRoutes
 from servo.api.problems import HANDLERS
@@ -50,6 +51,7 @@ ROUTES: list[Any] = [
     InternalRoutes,
     LineageRoutes,
     MaterializationRoutes,
+    MessageRoutes,
     PartitionRoutes,
     RunRoutes,
     ScheduleRoutes,

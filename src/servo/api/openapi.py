@@ -191,7 +191,8 @@ def _headers(op: Operation) -> list[dict[str, Any]]:
 
 def _responses(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
     told = [schemas[_name(kind)] for kind in _told([op])]
-    answer, mark = told[0] if len(told) == 1 else {"anyOf": told}, schemas[_name(Mark)]
+    answer: dict[str, Any] = told[0] if len(told) == 1 else {"anyOf": told}
+    mark = schemas[_name(Mark)]
     found: dict[str, Any] = {}
     if op.shape == "one":
         found["200"] = _answer(
@@ -205,7 +206,7 @@ def _responses(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         )
         found["200"] = _answer("A page; `next_cursor` is null on the last one.", page)
     elif op.shape == "accepted":
-        came_to = _without(schemas.get(answer.get("$ref", ""), answer), "duplicate", "accepted_at")
+        came_to = _without(schemas.get(str(answer.get("$ref")), answer), "duplicate", "accepted_at")
         if op.may_be_nothing:
             came_to = {"anyOf": [came_to, {"type": "object"}]}
         both = {"allOf": [schemas[_name(Receipt)], came_to]}

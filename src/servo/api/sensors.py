@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-import msgspec
-from litestar import Controller, Request, Response, delete, get, post
+from litestar import Controller, Response, delete, get, post
 from litestar.di import NamedDependency
 from litestar.params import FromPath, SkipValidation
 from msgspec import Meta
 
-from servo.api.actors import actor_of
 from servo.api.desk import AtDesk, Found
 from servo.api.evaluations import evaluated_before
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text, Within
 from servo.api.keys import Keyed
-from servo.api.limits import Shares, read_body
+from servo.api.limits import Shares
 from servo.api.operations import operation
 from servo.api.protocols import Accepting
 from servo.api.schedules import Deletion
 from servo.api.steering import Reasoned, Steering, Version, fields_of, without_key
-from servo.api.threads import Threads
 from servo.assets.messages import Message
 from servo.errors import InvalidInput
-from servo.runtime.envelopes import read_message
 from servo.runtime.sensing import Accepted
 from servo.runtime.sensors import Changed, CursorReset, EvalView, SensorRequest, Sensors, SensorView
 
-__all__ = ["MessageAccepted", "SensorRoutes"]
+__all__ = ["SensorRoutes"]
 
-# Who sends over loopback is not asked for a name: what is recorded was done by the sensor.
-_ANONYMOUS = ""
 _NOT_FOUND, _CONFLICT, _UNFIT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY
 _EXAMPLE = {
     "name": "landed",
@@ -43,21 +36,6 @@ _EXAMPLE = {
     "watch": {"kind": "new_files", "pattern": "landing/{date}/*.json"},
     "partitions": "{date}",
 }
-
-
-class MessageAccepted(msgspec.Struct, frozen=True, kw_only=True):
-    """A message that is in the ledger: by which event, since when, and what became of it."""
-
-    accepted_event_id: str
-    accepted_at: datetime
-    correlation_id: str
-    duplicate: bool
-    eval_id: str
-    sensor_id: str
-    status: str
-    reason: str | None
-    run_keys: list[str]
-    run_ids: list[str]
 
 
 class NewSensor(Keyed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -229,49 +207,6 @@ class SensorRoutes(Controller):
 
         async with shares.place(sensor):
             return await desk.change(work)
-
-    @post(
-        "/{sensor:str}/messages",
-        status_code=HTTPStatus.ACCEPTED,
-        opt=operation(
-            "operator",
-            shape="plain",
-            answers=MessageAccepted,
-            refusals=(_NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS),
-            example={"message": {"messageId": "4711", "data": "eyJkYXkiOiAiMjAyNS0wMS0xNSJ9"}},
-        ),
-    )
-    async def message(
-        self,
-        sensor: FromPath[str],
-        request: Request[Any, Any, Any],
-        sensing: NamedDependency[SkipValidation[Accepting]],
-        threads: NamedDependency[SkipValidation[Threads]],
-        shares: NamedDependency[SkipValidation[Shares]],
-    ) -> Response[MessageAccepted]:
-        """Take a message: a Pub/Sub push envelope or a CloudEvent.
-
-        202 when it is durable, whatever the sensor made of it (a failure is recorded, and sending it again would not
-        mend it); 200 when it was there before. Any other answer: nothing was recorded, or nobody knows; send it again.
-        """
-        message = read_message(request.scope["headers"], await read_body(request))
-        actor = actor_of(request) if request.scope.get("user") is not None else _ANONYMOUS
-        async with shares.place(sensor):
-            accepted = await threads.answer(partial(sensing.accept, sensor, message, actor=actor))
-        assert accepted.event_id is not None  # only a trial has none
-        answer = MessageAccepted(
-            accepted_event_id=accepted.event_id,
-            accepted_at=accepted.accepted_at,
-            correlation_id=accepted.sensor_id,
-            duplicate=accepted.duplicate,
-            eval_id=accepted.eval_id,
-            sensor_id=accepted.sensor_id,
-            status=accepted.status,
-            reason=accepted.reason,
-            run_keys=accepted.run_keys,
-            run_ids=accepted.run_ids,
-        )
-        return Response(answer, status_code=HTTPStatus.OK if accepted.duplicate else HTTPStatus.ACCEPTED)
 
     @post(
         "/{sensor:str}/pause",
