@@ -312,6 +312,7 @@ def test_run_keys_that_were_used_for_two_things_are_listed(shop: House) -> None:
     assert shop.items("/conflicts") == []
     key = shop.key()
     made = shop.post("/runs", {"select": ["totals"]}, key=key)
+    shop.plant.until(lambda: shop.data(f"/runs/{made['run_id']}")["status"] == "SUCCEEDED", "the run succeeded")
     (first,) = [fact for fact in shop.plant.facts(RunRequested) if fact.run_id == made["run_id"]]
     other = msgspec.structs.replace(first, request_fingerprint="another")
     shop.project.ledger.append([Proposal(fact=other, occurred_at=shop.project.clock(), actor="person:other")])

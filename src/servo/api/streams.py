@@ -90,6 +90,8 @@ class Streams:
                 before = -1 if position is None else position
                 position = ledger.head(beyond=before, timeout=_WAIT_SECONDS).position
             except ServoError as problem:
+                if rest.is_set():
+                    return  # it was closed meanwhile
                 log.warning("the ledger cannot be followed: %s", problem, extra={"action": "api.unfollowed"})
                 rest.wait(_WAIT_SECONDS)
                 continue
