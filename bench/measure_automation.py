@@ -15,8 +15,8 @@ from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.definitions import ScheduleDefinition
 from servo.events.model import MaterializationPublished
 from servo.ledger import Workspace, open_ledger
-from servo.runtime.driving import one_pass
-from servo.runtime.evaluating import Question
+from servo.runtime.automation.driving import one_pass
+from servo.runtime.evaluation.evaluating import Question
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import ME
 

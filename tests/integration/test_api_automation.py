@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from servo.runtime.schedules import Schedules
-from servo.runtime.sensors import Sensors
+from servo.runtime.automation.schedules import Schedules
+from servo.runtime.automation.sensors import Sensors
 from tests.support.served import House, house
 
 

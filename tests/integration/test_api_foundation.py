@@ -18,8 +18,8 @@ from servo.api.serving import serving
 from servo.events.automation import BackfillCreated, ScheduleCreated
 from servo.events.model import RunRequested
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.evaluating import Evaluators
-from servo.runtime.sensing import Sensing
+from servo.runtime.automation.sensing import Sensing
+from servo.runtime.evaluation.evaluating import Evaluators
 from tests.support.served import PREFIX, House, house
 
 

@@ -12,13 +12,13 @@ from servo.events import Proposal
 from servo.events.model import RunRequested
 from servo.runtime import checkpoints as deciding
 from servo.runtime.audits import Audits
+from servo.runtime.automation.run_conflicts import run_conflicts
 from servo.runtime.backfill_book import BackfillBook
 from servo.runtime.backfills import Backfills
 from servo.runtime.checkpoints import Checkpoints
 from servo.runtime.data import Data
 from servo.runtime.outdated import Outdated
 from servo.runtime.partitions import PartitionBook
-from servo.runtime.run_conflicts import run_conflicts
 from servo.runtime.runs import Runs
 from servo.runtime.why import Why
 from tests.support.idle import IdleExecutor

@@ -19,10 +19,10 @@ from servo.events.fact import Fact
 from servo.events.model import DynamicPartitionsChanged, RunFinished
 from servo.ids import UlidFactory
 from servo.ledger.archive import archive_events
+from servo.runtime.automation.schedules import ScheduleRequest, Schedules
+from servo.runtime.automation.sharing import may_ask
+from servo.runtime.automation.ticking import Ticking
 from servo.runtime.deploying import deploy
-from servo.runtime.schedules import ScheduleRequest, Schedules
-from servo.runtime.sharing import may_ask
-from servo.runtime.ticking import Ticking
 from tests.support.automatic import START, Automatic, automatic
 from tests.support.idle import ME
 

@@ -19,10 +19,10 @@ from servo.events.automation import SchedulePaused, ScheduleTicked, SensorEvalua
 from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskStarted
 from servo.runtime import open_workspace
+from servo.runtime.automation.driving import Driver, one_pass
+from servo.runtime.automation.ticking import Ticking
 from servo.runtime.deploying import deploy
-from servo.runtime.driving import Driver, one_pass
 from servo.runtime.runs import Runs
-from servo.runtime.ticking import Ticking
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import ME, IdleExecutor, at_work
 

@@ -19,7 +19,7 @@ import pytest
 
 from servo.assets.messages import Message
 from servo.runtime import Settings, load_settings
-from servo.runtime.evaluating import Asked, Evaluation, Evaluators, Question
+from servo.runtime.evaluation.evaluating import Asked, Evaluation, Evaluators, Question
 
 NOW = datetime(2025, 3, 1, 6, tzinfo=UTC)
 
@@ -443,7 +443,7 @@ def test_those_that_hang_delay_nobody(tmp_path: Path) -> None:
 
 
 def test_there_is_a_bound_to_how_many_are_at_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("servo.runtime.evaluating._MOST", 2)
+    monkeypatch.setattr("servo.runtime.evaluation.evaluating._MOST", 2)
     with Evaluators(settings_of(tmp_path), processes=1) as evaluators, ThreadPoolExecutor(4) as pool:
         evaluators.evaluate(ask("landing"))
         hanging = [pool.submit(evaluators.evaluate, ask("hangs", timeout=2)) for _ in range(2)]
@@ -512,7 +512,7 @@ def test_definitions_that_do_not_load_are_an_error_until_they_do(
             cursor="c",
             seconds=pytest.approx(0, abs=10),  # type: ignore[arg-type]
         )
-        monkeypatch.setattr("servo.runtime.evaluating._AGAIN_SECONDS", 0.0)
+        monkeypatch.setattr("servo.runtime.evaluation.evaluating._AGAIN_SECONDS", 0.0)
         settings_of(tmp_path, SLOW)
         assert evaluators.evaluate(ask("slow")).error is None  # also where nobody says that they were mended
     assert gone(str(tmp_path))
@@ -563,7 +563,7 @@ PARENT = """
     from datetime import UTC, datetime
     from pathlib import Path
     from servo.runtime import load_settings
-    from servo.runtime.evaluating import Evaluators, Question
+    from servo.runtime.evaluation.evaluating import Evaluators, Question
 
     evaluators = Evaluators(load_settings(Path(sys.argv[1]), {}))
     def ask(name):

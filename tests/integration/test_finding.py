@@ -37,11 +37,11 @@ from servo.events.model import (
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.cataloguing import deployed_catalog
 from servo.runtime.deploying import catalog
-from servo.runtime.finding import look
-from servo.runtime.found_files import find
-from servo.runtime.found_partitions import new_partitions
-from servo.runtime.found_runs import ended_runs
-from servo.runtime.listing import Entry, FolderListing, StoreListing, listing_at
+from servo.runtime.findings.finding import look
+from servo.runtime.findings.found_files import find
+from servo.runtime.findings.found_partitions import new_partitions
+from servo.runtime.findings.found_runs import ended_runs
+from servo.runtime.findings.listing import Entry, FolderListing, StoreListing, listing_at
 
 ME = "person:tester"
 SECOND = 1_000_000_000

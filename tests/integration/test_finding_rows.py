@@ -20,9 +20,9 @@ from hypothesis import strategies as st
 from servo.assets.watches import NewRows
 from servo.errors import InvalidInput, ServoError, StorageFailed
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime import found_rows as looked_for
-from servo.runtime.finding import look
-from servo.runtime.found_rows import new_rows
+from servo.runtime.findings import found_rows as looked_for
+from servo.runtime.findings.finding import look
+from servo.runtime.findings.found_rows import new_rows
 
 _TOO_GREAT = '{"after":{"int":99999999999999999999999}}'
 
@@ -223,7 +223,7 @@ def test_nothing_can_be_written_and_nothing_takes_for_ever(
         one.execute("CREATE VIEW sleeps AS SELECT 1 AS id, pg_sleep(600)::text AS slept")
         with pytest.raises(StorageFailed, match="read-only"):
             look(NewRows(url, table="writes", column="id"), None, project)
-        monkeypatch.setattr("servo.runtime.tables_postgres.STATEMENT_SECONDS", 1)
+        monkeypatch.setattr("servo.runtime.findings.tables_postgres.STATEMENT_SECONDS", 1)
         with pytest.raises(StorageFailed, match="statement timeout"):
             look(NewRows(url, table="sleeps", column="id", columns=("slept",)), None, project)
         assert one.execute("SELECT count(*) FROM t").fetchone() == (0,)
@@ -232,7 +232,7 @@ def test_nothing_can_be_written_and_nothing_takes_for_ever(
             "CREATE VIEW orders AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n)"
             " SELECT count(*) AS id FROM n"
         )
-        monkeypatch.setattr("servo.runtime.tables_sqlite.STATEMENT_SECONDS", 1)
+        monkeypatch.setattr("servo.runtime.findings.tables_sqlite.STATEMENT_SECONDS", 1)
         with pytest.raises(StorageFailed, match="no answer within"):
             look(NewRows("sqlite:///slow.db", table="orders", column="id"), None, project)
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from servo.errors import Conflict, ServoError
-from servo.runtime.sensors import SensorRequest, Sensors
+from servo.runtime.automation.sensors import SensorRequest, Sensors
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import ME
 

@@ -31,7 +31,7 @@ from servo.events import Proposal, decode
 from servo.events.automation import SensorEvaluated
 from servo.ledger import sqlite as sqlite_ledger
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.sensing import Accepted
+from servo.runtime.automation.sensing import Accepted
 
 NAME, SENSOR_ID = "orders", "01JHM3V8Q4N5R6S7T8V9W0X1Y2"
 PREFIX = "/api/v1/orchestration"

@@ -25,10 +25,10 @@ from servo.events.automation import (
 from servo.events.definitions import Source
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.automation_changing import Changed
+from servo.runtime.automation.changing import Changed
+from servo.runtime.automation.schedule_preview import remarks
+from servo.runtime.automation.schedules import ScheduleEdit, ScheduleRequest, Schedules
 from servo.runtime.deploying import deploy
-from servo.runtime.schedule_preview import remarks
-from servo.runtime.schedules import ScheduleEdit, ScheduleRequest, Schedules
 
 ME = "person:tester"
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)

@@ -19,9 +19,9 @@ from servo.events.definitions import Source
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.automation.run_conflicts import run_conflicts
+from servo.runtime.automation.sensors import CursorReset, Sensors
 from servo.runtime.deploying import deploy
-from servo.runtime.run_conflicts import run_conflicts
-from servo.runtime.sensors import CursorReset, Sensors
 
 ME = "person:tester"
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)

@@ -14,11 +14,11 @@ from servo.controllers.sensor_board import SensorState
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.automation_watch import AutomationWatch
+from servo.runtime.automation.driving import Driver
+from servo.runtime.automation.sensing import Sensing
+from servo.runtime.automation.watch import AutomationWatch
 from servo.runtime.deploying import deploy
-from servo.runtime.driving import Driver
-from servo.runtime.evaluating import Evaluators
-from servo.runtime.sensing import Sensing
+from servo.runtime.evaluation.evaluating import Evaluators
 from tests.support.idle import ME, Plant
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)

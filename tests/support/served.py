@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from servo.api.serving import Served, serving
-from servo.runtime.driving import one_pass
-from servo.runtime.evaluating import Evaluators
-from servo.runtime.sensing import Sensing
-from servo.runtime.ticking import Ticking
+from servo.runtime.automation.driving import one_pass
+from servo.runtime.automation.sensing import Sensing
+from servo.runtime.automation.ticking import Ticking
+from servo.runtime.evaluation.evaluating import Evaluators
 from tests.support.idle import IdleExecutor, Plant, at_work, plant
 
 PREFIX = "/api/v1/orchestration"

@@ -11,7 +11,7 @@ from servo.api.desk import AtDesk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing
 from servo.api.operations import operation
-from servo.runtime.run_conflicts import RunConflict, run_conflicts
+from servo.runtime.automation.run_conflicts import RunConflict, run_conflicts
 
 __all__ = ["ConflictRoutes"]
 

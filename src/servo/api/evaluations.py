@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from servo.errors import Conflict
-from servo.runtime.evaluations import Accepted
-from servo.runtime.sensors import Sensors
+from servo.runtime.automation.evaluations import Accepted
+from servo.runtime.automation.sensors import Sensors
 from servo.runtime.wiring import Project
 
 __all__ = ["evaluated_before"]

@@ -17,7 +17,7 @@ from servo.api.limits import Shares, read_body
 from servo.api.operations import operation
 from servo.api.protocols import Accepting
 from servo.api.threads import Threads
-from servo.runtime.envelopes import read_message
+from servo.runtime.automation.envelopes import read_message
 
 __all__ = ["MessageAccepted", "MessageRoutes"]
 

@@ -9,8 +9,8 @@ from typing import Protocol
 import msgspec
 
 from servo.assets.messages import Message
-from servo.runtime.sensing import Accepted
-from servo.runtime.ticking import Ticked
+from servo.runtime.automation.sensing import Accepted
+from servo.runtime.automation.ticking import Ticked
 
 __all__ = ["Accepting", "Driver", "Triggering"]
 
@@ -21,7 +21,7 @@ Driver = Callable[[], msgspec.Struct]
 class Accepting(Protocol):
     """Takes the messages of push sensors and asks sensors; what it returns is in the ledger.
 
-    `servo.runtime.sensing.Sensing` does.
+    `servo.runtime.automation.sensing.Sensing` does.
     """
 
     def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted: ...
@@ -39,7 +39,7 @@ class Accepting(Protocol):
 
 
 class Triggering(Protocol):
-    """Lets schedules tick because somebody wants it. `servo.runtime.ticking.Ticking` does."""
+    """Lets schedules tick because somebody wants it. `servo.runtime.automation.ticking.Ticking` does."""
 
     def trigger(
         self, schedule: str, *, request_id: str | None = None, at: datetime | None = None, actor: str

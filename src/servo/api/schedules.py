@@ -26,8 +26,8 @@ from servo.api.steering import Reason, Steering, Version, fields_of, without_key
 from servo.errors import Conflict
 from servo.events import decode
 from servo.events.automation import ScheduleTicked
-from servo.runtime.schedules import Changed, ScheduleEdit, ScheduleRequest, Schedules, ScheduleView, TickView
-from servo.runtime.ticking import Ticked
+from servo.runtime.automation.schedules import Changed, ScheduleEdit, ScheduleRequest, Schedules, ScheduleView, TickView
+from servo.runtime.automation.ticking import Ticked
 
 __all__ = ["ScheduleRoutes"]
 

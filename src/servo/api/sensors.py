@@ -24,8 +24,8 @@ from servo.api.schedules import Deletion
 from servo.api.steering import Reasoned, Steering, Version, fields_of, without_key
 from servo.assets.messages import Message
 from servo.errors import InvalidInput
-from servo.runtime.sensing import Accepted
-from servo.runtime.sensors import Changed, CursorReset, EvalView, SensorRequest, Sensors, SensorView
+from servo.runtime.automation.sensing import Accepted
+from servo.runtime.automation.sensors import Changed, CursorReset, EvalView, SensorRequest, Sensors, SensorView
 
 __all__ = ["SensorRoutes"]
 

@@ -1,4 +1,4 @@
-"""Watches: what a sensor can look for by itself. Declared here as values; `servo.runtime.finding` looks."""
+"""Watches: what a sensor can look for by itself. Declared here as values; `servo.runtime.findings.finding` looks."""
 
 from __future__ import annotations
 

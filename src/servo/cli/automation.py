@@ -19,7 +19,7 @@ from servo.cli.progress import aside
 from servo.ui.marks import DIM, Line, Span
 
 if TYPE_CHECKING:
-    from servo.runtime.automation_changing import Changed
+    from servo.runtime.automation.changing import Changed
     from servo.runtime.wiring import Project
 
 SHORT = len("run_") + 12  # of an id, on a terminal: enough to be the only one, and every command takes it
@@ -39,7 +39,7 @@ STATUS_COLOURS = {
 def _complete_schedules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     found: list[CompletionItem] = []
     with suppress(Exception):  # whatever is wrong, the command will say it better
-        from servo.runtime.schedules import Schedules
+        from servo.runtime.automation.schedules import Schedules
 
         with project() as opened:
             ones = Schedules(opened, local=True).list()
@@ -50,7 +50,7 @@ def _complete_schedules(_: click.Context, __: click.Parameter, incomplete: str) 
 def _complete_sensors(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     found: list[CompletionItem] = []
     with suppress(Exception):  # as above
-        from servo.runtime.sensors import Sensors
+        from servo.runtime.automation.sensors import Sensors
 
         with project() as opened:
             ones = Sensors(opened, local=True).list()
@@ -101,7 +101,7 @@ def recorded(opened: Project, named: str, *, sensor: bool = False) -> str:
     Whoever stops something need not have a folder that loads.
     """
     from servo.errors import NotFound
-    from servo.runtime.automation_state import find
+    from servo.runtime.automation.state import find
     from servo.runtime.deployed_state import look
 
     if not opened.unbegun:
@@ -119,7 +119,7 @@ def require_known(opened: Project, named: str, *, sensor: bool = False) -> str:
 
     One that neither the ledger nor the folder knows is refused before anything is deployed, or even a ledger made.
     """
-    from servo.runtime.automation_state import find, folder_of
+    from servo.runtime.automation.state import find, folder_of
 
     with opened.looking() as looking:
         state = folder_of(looking).state

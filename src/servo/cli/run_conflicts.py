@@ -25,7 +25,7 @@ _SHORT = len("run_") + 12
 def conflicts(run_key: str | None, limit: int, as_json: bool) -> None:
     """List requests whose run key stands for another run: they were recorded, and started nothing."""
     read_ahead()
-    from servo.runtime.run_conflicts import run_conflicts
+    from servo.runtime.automation.run_conflicts import run_conflicts
     from servo.ui.proof import ago
 
     with project(as_json=as_json) as opened:

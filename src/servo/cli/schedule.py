@@ -25,8 +25,8 @@ from servo.cli.schedule_editing import create, delete, pause, resume, update
 
 if TYPE_CHECKING:
     from servo.events.definitions import ScheduleDefinition
-    from servo.runtime.questions import Evaluation
-    from servo.runtime.schedule_preview import Ask
+    from servo.runtime.automation.schedule_preview import Ask
+    from servo.runtime.evaluation.questions import Evaluation
     from servo.runtime.wiring import Project
 
 _STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
@@ -51,7 +51,7 @@ def list_schedules(as_json: bool) -> None:
     """List schedules by name: when they fire next, and what came of the last tick."""
     read_ahead()
     from servo.cli.schedule_tables import show_list
-    from servo.runtime.schedules import Schedules
+    from servo.runtime.automation.schedules import Schedules
 
     with project(as_json=as_json) as opened:
         found = Schedules(opened, local=True).list()
@@ -68,7 +68,7 @@ def show(named: str, as_json: bool) -> None:
     """Show one schedule: what it says, who made it, when it fires next and its last tick."""
     read_ahead()
     from servo.cli.schedule_tables import show_one
-    from servo.runtime.schedules import Schedules
+    from servo.runtime.automation.schedules import Schedules
 
     with project(as_json=as_json) as opened:
         found = Schedules(opened, local=True).show(named)
@@ -88,7 +88,7 @@ def ticks(named: str, status: str | None, before: str | None, limit: int, as_jso
     """List its ticks, newest first: what came of each, how late it was, and its run."""
     read_ahead()
     from servo.cli.schedule_tables import show_ticks
-    from servo.runtime.schedules import Schedules
+    from servo.runtime.automation.schedules import Schedules
 
     with project(as_json=as_json) as opened:
         schedules = Schedules(opened, local=True)
@@ -120,7 +120,7 @@ def next_ticks(named: str | None, days: float, since: datetime | None, limit: in
     from datetime import UTC
 
     from servo.cli.schedule_tables import show_forecast
-    from servo.runtime.schedules import Schedules
+    from servo.runtime.automation.schedules import Schedules
 
     with project(as_json=as_json) as opened:
         begin = None if since is None else since.replace(tzinfo=UTC)
@@ -153,8 +153,8 @@ def trigger(ctx: click.Context, *, named: str, at: datetime | None, request_id: 
     from datetime import UTC
 
     from servo.cli.schedule_tables import show_ticked
-    from servo.runtime.evaluating import Evaluators
-    from servo.runtime.ticking import Ticking
+    from servo.runtime.automation.ticking import Ticking
+    from servo.runtime.evaluation.evaluating import Evaluators
 
     with project(as_json=as_json, create=True) as opened:
         name = require_known(opened, named)
@@ -177,8 +177,8 @@ def trigger(ctx: click.Context, *, named: str, at: datetime | None, request_id: 
 @contextmanager
 def _asking(opened: Project) -> Iterator[Ask]:
     """What asks the functions of schedules; their process is started with the first of them."""
-    from servo.runtime.evaluating import Evaluators
-    from servo.runtime.questions import Question
+    from servo.runtime.evaluation.evaluating import Evaluators
+    from servo.runtime.evaluation.questions import Question
 
     evaluators: list[Evaluators] = []
 

@@ -21,7 +21,7 @@ from servo.cli.options import json_option
 from servo.cli.output import note
 
 if TYPE_CHECKING:
-    from servo.runtime.automation_changing import Changed
+    from servo.runtime.automation.changing import Changed
 
 _KEY = "schedule_id"
 _OVERLAPS = ("allow", "skip", "queue")
@@ -84,7 +84,7 @@ def create(
     servo schedule create nightly --cron '0 6 * * *' --timezone Europe/Berlin --select +revenue
     servo schedule next nightly
     """
-    from servo.runtime.schedules import ScheduleRequest, Schedules
+    from servo.runtime.automation.schedules import ScheduleRequest, Schedules
 
     asked = ScheduleRequest(
         name=name,
@@ -135,7 +135,7 @@ def update(
     as_json: bool,
 ) -> None:
     """Change what is given about a schedule, and nothing else. What has ticked already stays as it was."""
-    from servo.runtime.schedules import ScheduleEdit, Schedules
+    from servo.runtime.automation.schedules import ScheduleEdit, Schedules
 
     edit = ScheduleEdit(
         name=name,
@@ -161,7 +161,7 @@ def update(
 @steering
 def delete(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Delete a schedule. Its ticks and runs stay in the ledger as they are."""
-    from servo.runtime.schedules import Schedules
+    from servo.runtime.automation.schedules import Schedules
 
     with project(as_json=as_json) as opened:
         done = Schedules(opened).delete(named, expected_version=expected_version, reason=reason, actor=actor())
@@ -187,7 +187,7 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 
 
 def _switch(named: str, *, on: bool, expected_version: int | None, reason: str | None, as_json: bool) -> Changed:
-    from servo.runtime.schedules import Schedules
+    from servo.runtime.automation.schedules import Schedules
 
     with project(as_json=as_json, create=True) as opened:
         name = recorded(opened, named)

@@ -19,9 +19,9 @@ from servo.ui.marks import DIM, Line, Span
 from servo.ui.timeline import timeline
 
 if TYPE_CHECKING:
-    from servo.runtime.schedule_preview import Forecast, Upcoming
-    from servo.runtime.schedule_views import ScheduleView, TickView
-    from servo.runtime.ticking import Ticked
+    from servo.runtime.automation.schedule_preview import Forecast, Upcoming
+    from servo.runtime.automation.schedule_views import ScheduleView, TickView
+    from servo.runtime.automation.ticking import Ticked
 
 
 def show_list(found: Sequence[ScheduleView], now: datetime) -> None:

@@ -24,7 +24,7 @@ from servo.cli.sensor_making import create, delete
 from servo.cli.values import text
 
 if TYPE_CHECKING:
-    from servo.runtime.automation_changing import Changed
+    from servo.runtime.automation.changing import Changed
 
 _KEY = "sensor_id"
 _STATUSES = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")
@@ -52,7 +52,7 @@ def list_sensors(as_json: bool) -> None:
     """List sensors by name: of which kind, and what they found last."""
     read_ahead()
     from servo.cli.sensor_tables import show_list
-    from servo.runtime.sensors import Sensors
+    from servo.runtime.automation.sensors import Sensors
 
     with project(as_json=as_json) as opened:
         found = Sensors(opened, local=True).list()
@@ -69,7 +69,7 @@ def show(named: str, as_json: bool) -> None:
     """Show one sensor: what it looks at, its cursor, and its last evaluation."""
     read_ahead()
     from servo.cli.sensor_tables import show_one
-    from servo.runtime.sensors import Sensors
+    from servo.runtime.automation.sensors import Sensors
 
     with project(as_json=as_json) as opened:
         found = Sensors(opened, local=True).show(named)
@@ -96,7 +96,7 @@ def evals(
     """
     read_ahead()
     from servo.cli.sensor_tables import show_evals
-    from servo.runtime.sensors import Sensors
+    from servo.runtime.automation.sensors import Sensors
 
     with project(as_json=as_json) as opened:
         sensors = Sensors(opened, local=True)
@@ -131,7 +131,7 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 
 
 def _switch(named: str, *, on: bool, expected_version: int | None, reason: str | None, as_json: bool) -> Changed:
-    from servo.runtime.sensors import Sensors
+    from servo.runtime.automation.sensors import Sensors
 
     with project(as_json=as_json, create=True) as opened:
         name = recorded(opened, named, sensor=True)
@@ -156,7 +156,7 @@ def reset_cursor(
     named: str, *, cursor: str | None, expected_state_version: int | None, reason: str | None, as_json: bool
 ) -> None:
     """Set the cursor of a poll sensor. What it asks for again under the same run key is the same run, not another."""
-    from servo.runtime.sensors import Sensors
+    from servo.runtime.automation.sensors import Sensors
 
     with project(as_json=as_json, create=True) as opened:
         name = recorded(opened, named, sensor=True)

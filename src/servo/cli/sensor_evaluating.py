@@ -18,7 +18,7 @@ from servo.cli.output import plain_struct
 
 if TYPE_CHECKING:
     from servo.assets.messages import Message
-    from servo.runtime.sensing import Accepted, Sensing
+    from servo.runtime.automation.sensing import Accepted, Sensing
     from servo.runtime.wiring import Project
 
 
@@ -112,7 +112,7 @@ def _body(data: str | None, path: Path | None) -> bytes | None:
 
 def _message(opened: Project, message_id: str | None, body: bytes | None, attributes: dict[str, str]) -> Message:
     from servo.assets.messages import Message
-    from servo.runtime.envelopes import require_acceptable
+    from servo.runtime.automation.envelopes import require_acceptable
 
     named = opened.mint() if message_id is None else message_id
     message = Message(id=named, data=body or b"", attributes=attributes, published_at=opened.clock())
@@ -123,8 +123,8 @@ def _message(opened: Project, message_id: str | None, body: bytes | None, attrib
 @contextmanager
 def _sensing(named: str, *, as_json: bool) -> Iterator[tuple[Project, str, Sensing]]:
     """The project with the folder's definitions in force, the name of the sensor, and what evaluates it."""
-    from servo.runtime.evaluating import Evaluators
-    from servo.runtime.sensing import Sensing
+    from servo.runtime.automation.sensing import Sensing
+    from servo.runtime.evaluation.evaluating import Evaluators
 
     with project(as_json=as_json, create=True) as opened:
         name = require_known(opened, named, sensor=True)

@@ -48,7 +48,7 @@ def create(
     servo sensor create landed --files 'landing/{date}/*.json' --select orders+ --partitions '{date}'
     servo sensor create told --messages --select orders --partitions '{day}'
     """
-    from servo.runtime.sensors import SensorRequest, Sensors
+    from servo.runtime.automation.sensors import SensorRequest, Sensors
 
     watches: list[dict[str, Any] | None] = [
         *([{"kind": "new_files", "pattern": files}] if files is not None else []),
@@ -79,7 +79,7 @@ def create(
 @steering
 def delete(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Take away a sensor that no code declares. What it asked for stays."""
-    from servo.runtime.sensors import Sensors
+    from servo.runtime.automation.sensors import Sensors
 
     with project(as_json=as_json) as opened:
         done = Sensors(opened).delete(named, expected_version=expected_version, reason=reason, actor=actor())

@@ -15,7 +15,7 @@ from servo.cli.progress import aside, shown
 from servo.cli.states import counted, marked
 
 if TYPE_CHECKING:
-    from servo.runtime.driving import PassReport
+    from servo.runtime.automation.driving import PassReport
     from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
 
@@ -34,10 +34,10 @@ def tick(ctx: click.Context, *, work: bool, as_json: bool) -> None:
     tick happens once. Without --work somebody else must do the runs (`servo up`). With it, runs that failed are exit
     code 1.
     """
+    from servo.runtime.automation.driving import one_pass
     from servo.runtime.cataloguing import deployed_catalog
-    from servo.runtime.driving import one_pass
     from servo.runtime.embedded import require_workable
-    from servo.runtime.evaluating import Evaluators
+    from servo.runtime.evaluation.evaluating import Evaluators
 
     with project(as_json=as_json, create=True) as opened:
         if work:

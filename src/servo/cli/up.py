@@ -20,7 +20,7 @@ from servo.cli.states import counted
 
 if TYPE_CHECKING:
     from servo.api.serving import Served
-    from servo.runtime.evaluating import Evaluators
+    from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.wiring import Project
 
 _LOOK_SECONDS = 0.5  # between two looks at the children
@@ -47,7 +47,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     """
     from servo.runtime.cataloguing import deployed_catalog
     from servo.runtime.embedded import telling
-    from servo.runtime.evaluating import Evaluators
+    from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.json_logs import log_as_json, wants_json
 
     # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
@@ -100,9 +100,9 @@ def _served(
 ) -> AbstractContextManager[Served]:
     """The server. Where nobody chose its port, and another project's server has it, it takes any other."""
     from servo.api.serving import serving
-    from servo.runtime.driving import one_pass
-    from servo.runtime.sensing import Sensing
-    from servo.runtime.ticking import Ticking
+    from servo.runtime.automation.driving import one_pass
+    from servo.runtime.automation.sensing import Sensing
+    from servo.runtime.automation.ticking import Ticking
 
     return serving(
         opened,
@@ -117,9 +117,9 @@ def _served(
 
 def _loop(name: str, opened: Project, evaluators: Evaluators, stop: Event, failure: list[BaseException]) -> None:
     """Without its loops nothing goes on: what ends one of them ends the program."""
+    from servo.runtime.automation.driving import Driver
     from servo.runtime.compacting import CompactionAside
     from servo.runtime.control import Control
-    from servo.runtime.driving import Driver
 
     aside = CompactionAside(opened.settings)
     try:

@@ -22,7 +22,7 @@ from prometheus_client.registry import Collector
 from servo.controllers.backfill_states import OVER, BackfillState
 from servo.errors import ServoError
 from servo.ledger.metering import BUCKETS as APPEND_BUCKETS
-from servo.runtime.automation_loading import schedules_of, sensors_of, snapshot_of
+from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of
 from servo.runtime.readiness import projection_lag
 from servo.runtime.wiring import Project
 

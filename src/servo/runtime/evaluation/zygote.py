@@ -1,4 +1,4 @@
-"""The parent's side of `servo.runtime.evaluator`: the process that forks, and its children that answer."""
+"""The parent's side of `servo.runtime.evaluation.evaluator`: the process that forks, and its children that answer."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from threading import Lock
 
 import msgspec
 
-from servo.runtime.evaluator import END, FORK, NOT_FORKED, ORDER, RESULT, Loaded, settings_to_json
-from servo.runtime.framing import Frames, receive_frame, send_frame
-from servo.runtime.process_trees import ENDED_BY_US
-from servo.runtime.questions import Answer, Evaluation, Question
+from servo.runtime.evaluation.evaluator import END, FORK, NOT_FORKED, ORDER, RESULT, Loaded, settings_to_json
+from servo.runtime.evaluation.framing import Frames, receive_frame, send_frame
+from servo.runtime.evaluation.process_trees import ENDED_BY_US
+from servo.runtime.evaluation.questions import Answer, Evaluation, Question
 from servo.runtime.settings import Settings
 
 __all__ = ["Evaluator", "LostError", "UnavailableError", "Zygote"]
@@ -54,7 +54,14 @@ class Zygote:
         self._control, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "servo.runtime.evaluator", str(theirs.fileno()), str(os.getpid())],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "servo.runtime.evaluation.evaluator",
+                    str(theirs.fileno()),
+                    str(os.getpid()),
+                ],
                 cwd=settings.root,
                 stdin=subprocess.DEVNULL,
                 stdout=self._said,

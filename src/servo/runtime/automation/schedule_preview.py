@@ -15,9 +15,9 @@ from servo.events.definitions import ScheduleDefinition
 from servo.partitions.ticks import TickGrid, tick_grid
 from servo.partitions.windows import DAY, local_time, moment_of, seconds_of
 from servo.planning.catalog import Catalog
-from servo.runtime.filling import filled
-from servo.runtime.questions import Evaluation
-from servo.runtime.schedule_views import Fill
+from servo.runtime.automation.filling import filled
+from servo.runtime.automation.schedule_views import Fill
+from servo.runtime.evaluation.questions import Evaluation
 
 __all__ = ["Forecast", "ForecastSchedule", "Upcoming", "forecast", "remarks"]
 

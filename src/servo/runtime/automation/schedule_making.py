@@ -17,8 +17,9 @@ from servo.events.definitions import ScheduleDefinition
 from servo.events.model import DefinitionsDeployed
 from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
-from servo.runtime.automation_changing import Changed, require_version
-from servo.runtime.automation_state import (
+from servo.runtime.automation.changing import Changed, require_version
+from servo.runtime.automation.schedule_editing import ScheduleEdit, ScheduleRequest, created, edited, require_sane
+from servo.runtime.automation.state import (
     PATIENCE,
     Folder,
     declared_at,
@@ -29,7 +30,6 @@ from servo.runtime.automation_state import (
     there,
 )
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState
-from servo.runtime.schedule_editing import ScheduleEdit, ScheduleRequest, created, edited, require_sane
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 

@@ -20,9 +20,9 @@ from servo.assets import patterns
 from servo.assets.found import FoundFile
 from servo.assets.watch_cursors import IDENTITY_BYTES, FilesCursor
 from servo.assets.watches import NewFiles
-from servo.runtime.folders import CLOSED, Walk, walked
-from servo.runtime.found import LIMIT, Found
-from servo.runtime.listing import Listing, listing_at
+from servo.runtime.findings.folders import CLOSED, Walk, walked
+from servo.runtime.findings.found import LIMIT, Found
+from servo.runtime.findings.listing import Listing, listing_at
 from servo.runtime.wiring import Project
 
 __all__ = ["find", "new_files"]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from servo.assets.found import Item
 from servo.assets.watches import BuiltIn, NewFiles, NewPartitions, NewRows, RunEnded
 from servo.errors import InvalidInput
-from servo.runtime.found import LIMIT, Found
-from servo.runtime.found_files import new_files
-from servo.runtime.found_partitions import new_partitions
-from servo.runtime.found_rows import new_rows
-from servo.runtime.found_runs import ended_runs
+from servo.runtime.findings.found import LIMIT, Found
+from servo.runtime.findings.found_files import new_files
+from servo.runtime.findings.found_partitions import new_partitions
+from servo.runtime.findings.found_rows import new_rows
+from servo.runtime.findings.found_runs import ended_runs
 from servo.runtime.wiring import Project
 
 __all__ = ["LIMIT", "Found", "Item", "look"]

@@ -11,8 +11,8 @@ from servo.assets.watches import RunEnded
 from servo.events import RecordedEvent, decode
 from servo.events.model import RunFinished, RunRequested
 from servo.runtime.deploying import catalog
-from servo.runtime.following import MOST_EVENTS, following
-from servo.runtime.found import LIMIT, Found
+from servo.runtime.findings.following import MOST_EVENTS, following
+from servo.runtime.findings.found import LIMIT, Found
 from servo.runtime.wiring import Project
 
 __all__ = ["ended_runs"]

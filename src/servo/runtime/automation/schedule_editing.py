@@ -14,7 +14,7 @@ from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import ScheduleDefinition
 from servo.partitions.firing import require_cron
 from servo.planning.catalog import Catalog
-from servo.runtime.filling import LATEST, filled
+from servo.runtime.automation.filling import LATEST, filled
 
 __all__ = ["ScheduleEdit", "ScheduleRequest", "created", "edited", "require_sane"]
 

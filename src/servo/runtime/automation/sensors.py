@@ -1,6 +1,6 @@
 """Sensors of one workspace: listed, switched, set back, and asked what they found.
 
-Who evaluates them is `servo.runtime.sensing`.
+Who evaluates them is `servo.runtime.automation.sensing`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from servo.events.fact import Fact
 from servo.ids import is_ulid
 from servo.ledger.protocol import Condition
 from servo.runtime.appending import Patience
-from servo.runtime.automation_changing import Changed, change, require_version
-from servo.runtime.automation_state import Folder, find, looked_at, snapshot_of, there
+from servo.runtime.automation.changing import Changed, change, require_version
+from servo.runtime.automation.schedule_making import require_ours
+from servo.runtime.automation.sensor_making import SensorRequest, create_sensor
+from servo.runtime.automation.sensor_views import EvalView, SensorView, evals_of, facts_of, view_of
+from servo.runtime.automation.state import Folder, find, looked_at, snapshot_of, there
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, state_of
-from servo.runtime.schedule_making import require_ours
-from servo.runtime.sensor_making import SensorRequest, create_sensor
-from servo.runtime.sensor_views import EvalView, SensorView, evals_of, facts_of, view_of
 from servo.runtime.wiring import Project
 
 __all__ = ["Changed", "CursorReset", "EvalView", "SensorRequest", "SensorView", "Sensors"]

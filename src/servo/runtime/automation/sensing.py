@@ -24,11 +24,11 @@ from servo.events.fact import Fact
 from servo.ledger.protocol import Condition
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED
-from servo.runtime.automation_watch import AutomationWatch, run_id_of, wanted
-from servo.runtime.envelopes import require_acceptable
-from servo.runtime.evaluating import Evaluation, Evaluators, Question
-from servo.runtime.evaluations import Accepted, Evaluations, kept, said
-from servo.runtime.questions import Made
+from servo.runtime.automation.envelopes import require_acceptable
+from servo.runtime.automation.evaluations import Accepted, Evaluations, kept, said
+from servo.runtime.automation.watch import AutomationWatch, run_id_of, wanted
+from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
+from servo.runtime.evaluation.questions import Made
 from servo.runtime.wiring import Project
 
 __all__ = ["Accepted", "Sensing"]

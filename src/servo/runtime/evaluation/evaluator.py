@@ -1,4 +1,4 @@
-"""Where sensors and the functions of schedules are evaluated: `python -m servo.runtime.evaluator FD PARENT`.
+"""Where sensors and the functions of schedules are evaluated: `python -m servo.runtime.evaluation.evaluator FD PARENT`.
 
 It loads the project's definitions once, has no threads, and does nothing more itself: for each evaluator that is wanted
 it forks a child, which answers one question after the other over a socket of its own. A child has its own session, so
@@ -28,11 +28,11 @@ import msgspec
 
 from servo.assets.loading import Definitions, load
 from servo.errors import ServoError
-from servo.runtime.answering import Answering
 from servo.runtime.code import settle
-from servo.runtime.framing import receive_frame, send_frame
-from servo.runtime.process_trees import ENDED_BY_US, children_of, end_tree, reap
-from servo.runtime.questions import Answer, Question
+from servo.runtime.evaluation.answering import Answering
+from servo.runtime.evaluation.framing import receive_frame, send_frame
+from servo.runtime.evaluation.process_trees import ENDED_BY_US, children_of, end_tree, reap
+from servo.runtime.evaluation.questions import Answer, Question
 from servo.runtime.settings import Settings
 
 __all__ = ["END", "FORK", "NOT_FORKED", "ORDER", "RESULT", "Loaded", "settings_from_json", "settings_to_json"]
@@ -87,7 +87,7 @@ def main(control: socket.socket, parent: int) -> None:
         settle(settings)
         definitions = load(settings)
         if any(sensor.watch is not None for sensor in definitions.sensors.values()):
-            import_module("servo.runtime.finding")  # once here, and not in each child
+            import_module("servo.runtime.findings.finding")  # once here, and not in each child
     except (ServoError, OSError) as problem:
         send_frame(control, msgspec.json.encode(Loaded(error=" ".join(str(problem).split()))))
         return

@@ -22,9 +22,9 @@ from servo.assets.found import FoundRow
 from servo.assets.watch_cursors import RowsCursor
 from servo.assets.watches import ENVIRONMENT, NewRows
 from servo.errors import InvalidInput
-from servo.runtime.found import LIMIT, Found
-from servo.runtime.tables import Row, Table
-from servo.runtime.tables_sqlite import sqlite_table
+from servo.runtime.findings.found import LIMIT, Found
+from servo.runtime.findings.tables import Row, Table
+from servo.runtime.findings.tables_sqlite import sqlite_table
 from servo.runtime.wiring import Project
 
 __all__ = ["MOST_ALIKE", "new_rows"]
@@ -110,7 +110,7 @@ def _opened(watch: NewRows, project: Project) -> Iterator[Table]:
         )
     else:
         # The driver comes with this import, and a project with a SQLite ledger may do without.
-        from servo.runtime.tables_postgres import postgres_table  # noqa: PLC0415
+        from servo.runtime.findings.tables_postgres import postgres_table  # noqa: PLC0415
 
         opened = postgres_table(url, watch.table, columns)
     with opened as table:

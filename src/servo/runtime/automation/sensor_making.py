@@ -20,8 +20,8 @@ from servo.events.definitions import SensorDefinition
 from servo.events.model import DefinitionsDeployed
 from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
-from servo.runtime.automation_changing import Changed
-from servo.runtime.automation_state import PATIENCE, Folder, folder_of, id_of_request, there
+from servo.runtime.automation.changing import Changed
+from servo.runtime.automation.state import PATIENCE, Folder, folder_of, id_of_request, there
 from servo.runtime.wiring import Project
 
 __all__ = ["SensorRequest", "create_sensor"]

@@ -1,6 +1,6 @@
 """Schedules of one workspace: listed, made, edited, switched, and asked what they will do.
 
-Who ticks is `servo.runtime.ticking`. What code declares goes with its code: people may switch it, not edit it.
+Who ticks is in `ticking`. What code declares goes with its code: people may switch it, not edit it.
 """
 
 from __future__ import annotations
@@ -13,13 +13,21 @@ from servo.errors import InvalidInput
 from servo.events.automation import ScheduleDeleted, SchedulePaused, ScheduleResumed
 from servo.events.fact import Fact
 from servo.ids import is_ulid
-from servo.runtime.automation_changing import Changed, change
-from servo.runtime.automation_state import Folder, find, looked_at, snapshot_of, there
+from servo.runtime.automation.changing import Changed, change
+from servo.runtime.automation.schedule_editing import ScheduleEdit, ScheduleRequest
+from servo.runtime.automation.schedule_making import create_schedule, definition_in, require_ours, update_schedule
+from servo.runtime.automation.schedule_preview import Ask, Forecast, forecast
+from servo.runtime.automation.schedule_views import (
+    ScheduleView,
+    TickView,
+    facts_of,
+    in_words,
+    last_ticks,
+    ticks_of,
+    view_of,
+)
+from servo.runtime.automation.state import Folder, find, looked_at, snapshot_of, there
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState
-from servo.runtime.schedule_editing import ScheduleEdit, ScheduleRequest
-from servo.runtime.schedule_making import create_schedule, definition_in, require_ours, update_schedule
-from servo.runtime.schedule_preview import Ask, Forecast, forecast
-from servo.runtime.schedule_views import ScheduleView, TickView, facts_of, in_words, last_ticks, ticks_of, view_of
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 

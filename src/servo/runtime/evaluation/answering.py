@@ -26,8 +26,8 @@ from servo.assets.watch_requests import by_template
 from servo.assets.watches import watch_from_json
 from servo.errors import ServoError
 from servo.runtime.deploying import catalog
-from servo.runtime.questions import Asked, Evaluation, Question
-from servo.runtime.returned import (
+from servo.runtime.evaluation.questions import Asked, Evaluation, Question
+from servo.runtime.evaluation.returned import (
     RubbishError,
     added_values,
     asked_for,
@@ -121,7 +121,7 @@ class Answering:
         if question.cursor is not None:
             watch.require_cursor(question.cursor)
         # What looks brings Arrow and drivers along: only for who has a watch.
-        from servo.runtime.finding import look  # noqa: PLC0415
+        from servo.runtime.findings.finding import look  # noqa: PLC0415
 
         found = look(watch, question.cursor, self._opened(), sensor_id=question.sensor_id)
         cursor = cursor_of(found.cursor)

@@ -13,7 +13,7 @@ from servo.events.model import DefinitionsDeployed, DynamicPartitionsChanged
 from servo.ids import run_id
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.automation_loading import schedules_of, sensors_of, snapshot_of
+from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of
 from servo.runtime.deploying import catalog
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project

@@ -13,9 +13,9 @@ from servo.events import Proposal
 from servo.events.automation import ScheduleTicked
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.automation_watch import AutomationWatch, run_id_of
-from servo.runtime.evaluating import Evaluation, Evaluators, Question
-from servo.runtime.filling import filled
+from servo.runtime.automation.filling import filled
+from servo.runtime.automation.watch import AutomationWatch, run_id_of
+from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from servo.assets.patterns import DEEP, Pattern, matcher
 from servo.assets.watch_cursors import IDENTITY_BYTES
 from servo.errors import StorageFailed
-from servo.runtime.listing import Entry, Listing
+from servo.runtime.findings.listing import Entry, Listing
 
 __all__ = ["CLOSED", "Folder", "Walk", "Walked", "walked"]
 

@@ -8,9 +8,9 @@ from contextlib import suppress
 from threading import Condition
 from typing import Self
 
-from servo.runtime.questions import Asked, Evaluation, Question
+from servo.runtime.evaluation.questions import Asked, Evaluation, Question
+from servo.runtime.evaluation.zygote import Evaluator, LostError, UnavailableError, Zygote
 from servo.runtime.settings import Settings
-from servo.runtime.zygote import Evaluator, LostError, UnavailableError, Zygote
 
 __all__ = ["Asked", "Evaluation", "Evaluators", "Question"]
 

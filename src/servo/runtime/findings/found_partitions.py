@@ -11,8 +11,8 @@ from servo.events.model import Event, MaterializationPublished, PartitionsMarked
 from servo.partitions import PartitionKey, Partitions
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import catalog
-from servo.runtime.following import MOST_EVENTS, following
-from servo.runtime.found import LIMIT, Found
+from servo.runtime.findings.following import MOST_EVENTS, following
+from servo.runtime.findings.found import LIMIT, Found
 from servo.runtime.wiring import Project
 
 __all__ = ["new_partitions"]

@@ -11,7 +11,7 @@ from servo.controllers.sensor_board import SensorState
 from servo.events import decode
 from servo.events.automation import SensorEvaluated
 from servo.events.definitions import SensorDefinition
-from servo.runtime.automation_state import declared_at, is_declared
+from servo.runtime.automation.state import declared_at, is_declared
 from servo.runtime.deployed_state import DeployedAutomation
 from servo.runtime.wiring import Project
 

@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from servo.errors import InvalidInput, StorageFailed
 from servo.ledger.address import without_password
-from servo.runtime.tables import STATEMENT_SECONDS, Row
+from servo.runtime.findings.tables import STATEMENT_SECONDS, Row
 
 __all__ = ["postgres_table"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from servo.errors import InvalidInput, StorageFailed
-from servo.runtime.tables import STATEMENT_SECONDS, Row
+from servo.runtime.findings.tables import STATEMENT_SECONDS, Row
 
 __all__ = ["sqlite_table"]
 

@@ -1,8 +1,8 @@
 """What drives schedules and sensors: a loop that wakes when something is due, or one pass of it.
 
 Several may be at it at the same time. Ticks are recorded on condition, so that one driver is first and the others look
-again. A sensor is asked by the driver that its id falls to among those alive (`servo.runtime.sharing`), and its cursor
-is compared and swapped: should two ask it after all, one comes too late.
+again. A sensor is asked by the driver that its id falls to among those alive (`sharing`), and its cursor is compared
+and swapped: should two ask it after all, one comes too late.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from servo.events.model import RunRequested
 from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.partitions import PartitionSet
-from servo.runtime.automation_watch import AutomationWatch, run_id_of
-from servo.runtime.evaluating import Evaluation, Evaluators
-from servo.runtime.sensing import Accepted, Sensing
-from servo.runtime.sharing import may_ask
-from servo.runtime.ticking import question_of, wanted_by
+from servo.runtime.automation.sensing import Accepted, Sensing
+from servo.runtime.automation.sharing import may_ask
+from servo.runtime.automation.ticking import question_of, wanted_by
+from servo.runtime.automation.watch import AutomationWatch, run_id_of
+from servo.runtime.evaluation.evaluating import Evaluation, Evaluators
 from servo.runtime.wiring import Project
 
 __all__ = ["Driver", "PassReport", "one_pass"]

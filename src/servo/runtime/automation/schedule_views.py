@@ -14,7 +14,7 @@ from servo.events.definitions import ScheduleDefinition
 from servo.partitions import PartitionSet
 from servo.partitions.firing import firing
 from servo.planning.catalog import Catalog
-from servo.runtime.automation_state import declared_at, is_declared
+from servo.runtime.automation.state import declared_at, is_declared
 from servo.runtime.deployed_state import DeployedAutomation
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Schedules and sensors: what people do with them, and what drives them."""

@@ -1,0 +1,1 @@
+"""What built-in watches look at: files, partitions, runs, rows."""
