@@ -27,7 +27,7 @@ _LOOK_SECONDS = 0.5  # between two looks at the children
 _PATIENCE_SECONDS = 30.0  # for workers to show up, and for the control loop to end its pass
 _SHORT_LIFE_SECONDS = 10.0  # a worker that lives no longer is in trouble, and waits before it is started again
 _LONGEST_WAIT_SECONDS = 60.0
-_SWITCH_SECONDS = 0.0005
+_SWITCH_SECONDS = 0.002
 _PLACES = ("tenant", "workspace", "ledger", "storage", "projections", "spark.master", "spark.remote")
 
 

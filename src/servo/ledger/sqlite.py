@@ -25,8 +25,9 @@ from servo.errors import (
 from servo.events import GENESIS, Proposal, RecordedEvent
 from servo.events.envelope import to_micros
 from servo.faults import reach
+from servo.ledger.grouping import Group, Turn
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
-from servo.ledger.recording import Mint, advanced, conflict, draft, record, require_live
+from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record, require_live
 from servo.ledger.sql import migrations, queries
 from servo.ledger.stored import event_from, head_from, key_row, known_from, row_from
 from servo.ledger.wakeup import Wakeup
@@ -61,6 +62,7 @@ class SqliteLedger:
         self._local = threading.local()
         self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._appending = threading.Lock()
+        self._group = Group(self._append_together)
         self._wakeup = Wakeup.of(path)
         try:
             with _explained(path):
@@ -77,23 +79,35 @@ class SqliteLedger:
     # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, proposals: Sequence[Proposal], condition: Condition | None = None) -> list[Receipt]:
-        drafts = draft(proposals)
-        keys = json.dumps([item.idempotency_key for item in drafts])
+        return self._group.append(Turn(draft(proposals), condition))
+
+    def _append_together(self, turns: Sequence[Turn]) -> None:
+        keys = json.dumps([item.idempotency_key for turn in turns for item in turn.drafts])
         with self._appending, _explained(self._path), self._transaction() as connection:
             reach("append.begin")
             head = self._head(connection)
             wanted = {"workspace_no": self._workspace_no, "keys": keys}
             known = dict(map(known_from, connection.execute(_SQL["known"], wanted)))
-            recording = record(drafts, head, known, self._workspace, self._mint)
-            if not recording.events:
-                return recording.receipts
-            if condition is not None:
-                self._require(connection, condition, head)
-            self._insert(connection, recording.events, advanced(head, recording.events))
-            reach("append.before_commit")
-        reach("append.after_commit")
-        self._wakeup.announce()
-        return recording.receipts
+            events: list[RecordedEvent] = []
+            for turn in turns:
+                try:
+                    recording = record(turn.drafts, head, known, self._workspace, self._mint)
+                    if recording.events and turn.condition is not None:
+                        self._require(connection, turn.condition, head, events)
+                except ServoError as problem:
+                    turn.problem = problem
+                    continue
+                turn.receipts = recording.receipts
+                if recording.events:
+                    events += recording.events
+                    head = advanced(head, recording.events)
+                    known |= {event.idempotency_key: Known.of(event) for event in recording.events}
+            if events:
+                self._insert(connection, events, head)
+                reach("append.before_commit")
+        if events:
+            reach("append.after_commit")
+            self._wakeup.announce()
 
     def read(self, after: int, limit: int = 1000) -> list[RecordedEvent]:
         with _explained(self._path):
@@ -232,7 +246,10 @@ class SqliteLedger:
         row = connection.execute(_SQL["head"], (self._workspace_no,)).fetchone()
         return head_from(row)
 
-    def _require(self, connection: sqlite3.Connection, condition: Condition, head: Head) -> None:
+    def _require(
+        self, connection: sqlite3.Connection, condition: Condition, head: Head, before: Sequence[RecordedEvent]
+    ) -> None:
+        """Refuse a condition that an event breaks: one in the ledger, or one `before` it in the same transaction."""
         require_live(condition, head)
         if condition.subjects is None:
             newest = head.position
@@ -241,7 +258,8 @@ class SqliteLedger:
             row = connection.execute(
                 _SQL["newest_of_subjects"], (subjects, self._workspace_no, condition.position)
             ).fetchone()
-            newest = row[0] or 0
+            subjects_before = (event.position for event in before if event.correlation_id in condition.subjects)
+            newest = max((row[0] or 0, *subjects_before))
         if newest > condition.position:
             raise conflict(condition, newest)
 
