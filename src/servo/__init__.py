@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from servo.assets.sensor_context import RunRequest, SensorContext
     from servo.assets.spec import Approval, Retry
     from servo.assets.watches import NewFiles, NewPartitions, NewRows, RunEnded
+    from servo.client import Client
     from servo.partitions import Cron, Daily, Dynamic, Hourly, Monthly, Static, Weekly
     from servo.partitions import mappings as mapping
     from servo.runtime.reading import read
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 __all__ = [
     "Approval",
+    "Client",
     "Cron",
     "Daily",
     "Dep",
@@ -55,6 +57,7 @@ __all__ = [
 # Where each name comes from; without a second part it is the module itself.
 _PLACES = {
     "Approval": "servo.assets.spec:Approval",
+    "Client": "servo.client:Client",
     "Cron": "servo.partitions:Cron",
     "Daily": "servo.partitions:Daily",
     "Dep": "servo.assets.decorator:Dep",

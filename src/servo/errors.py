@@ -50,6 +50,7 @@
         ├── EvaluationUnavailable
         ├── JavaMissing
         ├── SparkUnavailable
+        ├── ServerUnreachable
         └── MissingExtra
 
 `code` is stable and meant for programs; `message` says what is wrong and `hint` what to do about it.
@@ -410,6 +411,12 @@ class SparkUnavailable(EnvironmentProblem):
     """Spark did not start, or the cluster cannot be reached."""
 
     code = "spark-unavailable"
+
+
+class ServerUnreachable(EnvironmentProblem):
+    """The server does not answer, or with nothing that a server of Servo answers."""
+
+    code = "server-unreachable"
 
 
 class MissingExtra(EnvironmentProblem):

@@ -80,11 +80,11 @@ def test_the_same_request_is_the_same_sensor(shop: Automatic) -> None:
     ("said", "why"),
     [
         ({"name": "Made"}, "name"),
-        ({"name": "coded"}, "already"),
+        ({"name": "coded", "partitions": "{day}"}, "already"),
         ({"select": "nobody"}, "nobody"),
         ({"select": " "}, "nothing"),
         ({"watch": {"kind": "magic"}}, "not a watch"),
-        ({"watch": {"kind": "new_files", "pattern": "../x/*"}}, "not a watch"),
+        ({"watch": {"kind": "new_files", "pattern": "../x/*"}}, "leads out"),
         ({"watch": FILES, "partitions": "{hour}"}, "hour"),
         ({"watch": {"kind": "new_files", "pattern": "landing/*.json"}}, "date"),
         ({"partitions": "{day"}, "brace"),

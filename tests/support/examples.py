@@ -233,6 +233,14 @@ EXAMPLES: dict[str, Fact] = {
         failures=3,
         message={"id": "msg-1", "data": "eyJkYXkiOjF9", "attributes": {"kind": "ä"}},
     ),
+    "SensorEvaluated.v1.log": SensorEvaluated(
+        eval_id=f"{SENSOR}:poll:1:none",
+        sensor_id=SENSOR,
+        trigger="poll",
+        status="NO_DATA",
+        poll_epoch=1,
+        log="looked at 3 files\n",
+    ),
     "RunRequested.v1": RunRequested(
         run_id=RUN,
         run_key=f"backfill:{BACKFILL}:chunk:7",

@@ -339,6 +339,7 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         fingerprints=st.lists(fingerprints, max_size=2),
         failures=small,
         message=maybe_objects,
+        log=maybe_texts,
     ),
     RunRequested: run_keys.flatmap(
         lambda run_key: st.builds(

@@ -49,10 +49,10 @@ def problems(place: Place) -> list[str]:
 
 def test_public_names() -> None:
     assert servo.__all__ == [
-        "Approval", "Cron", "Daily", "Dep", "Dynamic", "Hourly", "Message", "Monthly", "NewFiles", "NewPartitions",
-        "NewRows", "Retry", "RunEnded", "RunRequest", "Schedule", "SensorContext", "Skip", "Static", "TickContext",
-        "Weekly", "__version__", "asset", "check", "mapping", "on", "read", "schedule", "sensor", "spark_views",
-        "testing",
+        "Approval", "Client", "Cron", "Daily", "Dep", "Dynamic", "Hourly", "Message", "Monthly", "NewFiles",
+        "NewPartitions", "NewRows", "Retry", "RunEnded", "RunRequest", "Schedule", "SensorContext", "Skip", "Static",
+        "TickContext", "Weekly", "__version__", "asset", "check", "mapping", "on", "read", "schedule", "sensor",
+        "spark_views", "testing",
     ]  # fmt: skip
     assert set(servo.__all__) <= set(dir(servo))
     with pytest.raises(AttributeError, match="no attribute 'assett'"):

@@ -286,6 +286,8 @@ def watch_from_json(data: Mapping[str, Any]) -> BuiltIn:
     try:
         arguments = dict(data)
         return _KINDS[arguments.pop("kind")](**arguments)
+    except InvalidInput:
+        raise
     except (ServoError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
         hint = "it may be of a newer Servo: upgrade this one"
         raise InvalidInput(f"not a watch: {str(data)[:200]}", hint=hint) from problem

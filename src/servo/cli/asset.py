@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from servo.cli.completing import complete_assets
+from servo.cli.opening import read_ahead, server, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
-from servo.cli.values import text
+from servo.cli.values import plain, text
 
 if TYPE_CHECKING:
     from servo.assets.graph import Graph
@@ -31,22 +32,22 @@ def asset() -> None:
 @json_option
 def list_assets(as_json: bool) -> None:
     """List the assets, upstreams first, as the project's code declares them. No ledger is needed."""
-    from servo.clock import system_clock
-
-    graph, now = _graph(), system_clock()
+    found = _documents()
     if as_json:
-        echo_json({"assets": [_listed(graph, spec, now) for spec in graph.specs.values()]})
+        echo_json({"assets": found})
         return
+    from servo.partitions import Partitions
+
     rows = [
         (
-            spec.key,
-            in_words(spec.partitions),
-            spec.partitions.everything(now).count,
-            ", ".join(_short(spec, upstream) for upstream in graph.upstream(spec.key)),
-            spec.group,
-            spec.code_version,
+            one["asset_key"],
+            in_words(Partitions.from_json({"dimensions": one["partitions"]})),
+            one["partition_count"],
+            ", ".join(_short(one["asset_key"], upstream) for upstream in one["upstream"]),
+            one["group"],
+            one["code_version"],
         )
-        for spec in graph.specs.values()
+        for one in found
     ]
     count = "1 asset" if len(rows) == 1 else f"{len(rows):,} assets"
     table(["asset", "partitions", "count", "upstreams", "group", "code version"], rows, count)
@@ -59,6 +60,9 @@ def show(name: str, as_json: bool) -> None:
     """Show all that is declared about an asset: `orders`, `sales/orders` or `sales.orders`."""
     from servo.clock import system_clock
 
+    if server() is not None:
+        _show_remote(name, as_json=as_json)
+        return
     graph, now = _graph(), system_clock()
     spec = graph[graph.resolve(name)]
     if as_json:
@@ -74,14 +78,9 @@ def show(name: str, as_json: bool) -> None:
 @json_option
 def why(name: str, as_of: str | None, as_json: bool) -> None:
     """Explain an asset: how many of its partitions are stale, missing or failed, why, and where that began."""
-    from servo.cli.opening import project, read_ahead
-
     read_ahead()
-    from servo.runtime.service import parse_moment
-    from servo.runtime.why import Why
-
-    with project(as_json=as_json) as opened:
-        found = Why(opened).asset(name, as_of=None if as_of is None else parse_moment(as_of))
+    with services(as_json=as_json) as here:
+        found = here.why.asset(name, as_of=None if as_of is None else _moment(as_of))
     if as_json:
         echo_json(plain_struct(found))
         return
@@ -92,6 +91,29 @@ def why(name: str, as_of: str | None, as_json: bool) -> None:
     draw(drawn(asset_proof(found), columns()))
     if found.hint and as_of is None:
         note(found.hint)
+
+
+def _documents() -> list[dict[str, Any]]:
+    """Each asset as JSON, upstreams first: as the code here declares it, or as it is deployed at the server."""
+    if server() is None:
+        from servo.clock import system_clock
+
+        graph, now = _graph(), system_clock()
+        return [_listed(graph, spec, now) for spec in graph.specs.values()]
+    with services() as here:
+        return [plain(one) for one in here.assets()]
+
+
+def _show_remote(name: str, *, as_json: bool) -> None:
+    """As it is deployed at the server; for people, what it says in the words of the JSON."""
+    with services(as_json=as_json) as here:
+        found = here.asset(name)
+    if as_json:
+        echo_json(plain(found))
+        return
+    for label, value in found.items():
+        if value not in (None, [], {}, ""):
+            click.echo(f"{click.style(f'{label:<20}', bold=True)}{text(value)}")
 
 
 def _graph() -> Graph:
@@ -106,6 +128,12 @@ def _graph() -> Graph:
     from servo.assets.loading import load
 
     return load(settings).graph
+
+
+def _moment(written: str) -> datetime | str:
+    from servo.runtime.service import parse_moment
+
+    return parse_moment(written)
 
 
 # ── as JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -284,7 +312,7 @@ def _duration(length: timedelta) -> str:
     return f"{seconds:g} s"
 
 
-def _short(spec: AssetSpec, upstream: str) -> str:
+def _short(key: str, upstream: str) -> str:
     """Without the namespace where it is the asset's own."""
     namespace, _, name = upstream.partition("/")
-    return name if namespace == spec.namespace else upstream
+    return name if namespace == key.partition("/")[0] else upstream

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
@@ -19,6 +19,7 @@ from servo.cli.progress import aside
 from servo.ui.marks import DIM, Line, Span
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.automation.changing import Changed
     from servo.runtime.wiring import Project
 
@@ -39,10 +40,8 @@ STATUS_COLOURS = {
 def _complete_schedules(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     found: list[CompletionItem] = []
     with suppress(Exception):  # whatever is wrong, the command will say it better
-        from servo.runtime.automation.schedules import Schedules
-
-        with project() as opened:
-            ones = Schedules(opened, local=True).list()
+        with services() as here:
+            ones = here.schedules()
         found = [CompletionItem(one.name, help=f"{one.cron} {one.timezone}") for one in ones]
     return [item for item in found if item.value.startswith(incomplete)]
 
@@ -50,10 +49,8 @@ def _complete_schedules(_: click.Context, __: click.Parameter, incomplete: str) 
 def _complete_sensors(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     found: list[CompletionItem] = []
     with suppress(Exception):  # as above
-        from servo.runtime.automation.sensors import Sensors
-
-        with project() as opened:
-            ones = Sensors(opened, local=True).list()
+        with services() as here:
+            ones = here.sensors()
         found = [CompletionItem(one.name, help=one.kind) for one in ones]
     return [item for item in found if item.value.startswith(incomplete)]
 
@@ -171,13 +168,13 @@ def run_status(name: str | None) -> Line:
     return [] if name is None else [Span(name, COLOURS.get(name))]
 
 
-def nobody_drives(opened: Project, what: str) -> None:
+def nobody_drives(here: Services, what: str) -> None:
     """Say that nothing ticks and nothing is polled here, where it is so."""
-    if not any(holder.kind == "driver" for holder in opened.leases.live()):
+    if "driver" not in here.at_work():
         aside(f"nothing is at work here: {what} when `servo up` is, or with `servo tick`")
 
 
-def nobody_works(opened: Project, what: str) -> None:
+def nobody_works(here: Services, what: str) -> None:
     """Say that nothing is planned or computed here, where it is so."""
-    if not {holder.kind for holder in opened.leases.live()} >= {"control", "worker"}:
+    if not here.at_work() >= {"control", "worker"}:
         aside(f"nothing is at work here: {what} when `servo up` does, or with `servo tick --work`")

@@ -9,7 +9,7 @@ import click
 from servo.cli.backfill_options import asking
 from servo.cli.backfill_steering import cancel, named_backfill, nobody_works, pause, resume
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, project, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
@@ -17,9 +17,9 @@ from servo.cli.progress import aside
 from servo.cli.states import counted
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.backfill_planning import BackfillRequest
     from servo.runtime.backfills import Backfilled
-    from servo.runtime.wiring import Project
 
 _STATES = ("PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -80,6 +80,7 @@ def create(ctx: click.Context, *, asked: BackfillRequest, request_id: str | None
     servo backfill create totals --partitions 2025-01 --include-upstream --wait
     servo backfill create orders --filter failed --newest-first
     """
+    from servo.cli.services import Services
     from servo.runtime.backfills import Backfills
     from servo.runtime.embedded import require_workable
 
@@ -91,7 +92,7 @@ def create(ctx: click.Context, *, asked: BackfillRequest, request_id: str | None
             # Who waits here may have to start a worker: what would keep that from working is said before anything else.
             before=(lambda: require_workable(opened)) if wait else (lambda: None),
         )
-        ctx.exit(see_through(opened, made, "is created", wait=wait, as_json=as_json))
+        ctx.exit(see_through(Services(opened), made, "is created", wait=wait, as_json=as_json))
 
 
 @backfill.command(name="retry-failed")
@@ -106,40 +107,36 @@ def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait
     Where others wait for that one they go on when the new one has succeeded; --wait waits for them too. A chunk's run
     that is retried by hand (`servo run retry`) does not count for the backfill.
     """
-    from servo.runtime.backfills import Backfills
-    from servo.runtime.embedded import require_workable
-
-    with project(as_json=as_json) as opened:
-        backfills = Backfills(opened)
-        backfill_id, _ = backfills.find(named)
+    with services(as_json=as_json) as here:
+        backfill_id, _ = here.backfills.find(named)
         if wait:
-            require_workable(opened)
-        made = backfills.retry_failed(backfill_id, request_id=request_id, actor=actor())
-        ctx.exit(see_through(opened, made, f"is a retry of {named}", wait=wait, as_json=as_json))
+            from servo.runtime.embedded import require_workable
+
+            require_workable(here.folder)
+        made = here.backfills.retry_failed(backfill_id, request_id=request_id, actor=actor())
+        ctx.exit(see_through(here, made, f"is a retry of {named}", wait=wait, as_json=as_json))
 
 
-def see_through(opened: Project, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
+def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
     """Wait for a backfill that was just asked for, or say where it can be found; the exit code."""
-    from servo.cli.backfill_progress import outcome, summarize, wait_for
-    from servo.runtime.backfill_book import BackfillBook
-    from servo.runtime.backfills import Backfills
-
     if not as_json:
         _accepted(made, what)
-    backfill_id, root = Backfills(opened).find(made.backfill_id)
     if not wait:
-        tree = BackfillBook(opened).tree(backfill_id, root)
+        tree = here.backfill_tree(made.backfill_id)
         if as_json:
             echo_json(plain_struct(made) | {"status": plain_struct(tree)})
             return 0
         note(f"servo backfill status {made.name}")
         if tree.over:
             note(f"it has ended: {tree.root.state}")
-        elif nobody_works(opened):
+        elif nobody_works(here):
             aside("nothing is at work here: it begins when `servo up` does, or with --wait")
         return 0
+    from servo.cli.backfill_progress import outcome, summarize, wait_for
+
+    _, root = here.backfills.find(made.backfill_id)
     # A retry lets those go on that waited for what it repairs, and who waits wants all of it.
-    tree = wait_for(opened, made.name, root, root, as_json=as_json)
+    tree = wait_for(here.folder, made.name, root, root, as_json=as_json)
     if as_json:
         echo_json(plain_struct(made) | {"status": plain_struct(tree)})
         return outcome(tree)
@@ -165,10 +162,9 @@ def _accepted(made: Backfilled, what: str) -> None:
 def list_backfills(state: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List backfills, newest first; what belongs to another is counted with it."""
     from servo.cli.backfill_tables import list_document, show_list
-    from servo.runtime.backfill_book import BackfillBook
 
-    with project(as_json=as_json) as opened:
-        trees = BackfillBook(opened).newest(state=state, asset=asset, limit=limit)
+    with services(as_json=as_json) as here:
+        trees = here.newest_backfills(state=state, asset=asset, limit=limit)
     if as_json:
         echo_json(list_document(trees))
     else:
@@ -185,16 +181,15 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
     from servo.cli.backfill_progress import at_rest, outcome
     from servo.cli.backfill_progress import watch as watch_until_it_rests
     from servo.cli.backfill_tables import show_facts, show_tree
-    from servo.runtime.backfill_book import BackfillBook
-    from servo.runtime.backfills import Backfills
     from servo.ui.backfill import to_retry
 
-    with project(as_json=as_json) as opened:
-        backfill_id, root = Backfills(opened).find(named)
-        tree = BackfillBook(opened).tree(backfill_id, root)
-        idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and nobody_works(opened)
+    with services(as_json=as_json) as here:
+        opened = here.folder if watch else None
+        tree = here.backfill_tree(named)
+        idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and nobody_works(here)
         missing = f"nothing is at work here: {'its runs end' if tree.over else 'it goes on'} when `servo up` does"
-        if watch:
+        if opened is not None:
+            backfill_id, root = here.backfills.find(named)
             if idle:
                 aside(missing)
             tree = watch_until_it_rests(opened, backfill_id, root, as_json=as_json)
@@ -220,15 +215,10 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
 def chunks(named: str, limit: int, after: int, as_json: bool) -> None:
     """List the chunks that were planned, by their number: their partitions, their run and what came of it."""
     from servo.cli.backfill_tables import show_chunks
-    from servo.runtime.backfill_book import BackfillBook
-    from servo.runtime.backfill_loading import backfills_of
-    from servo.runtime.backfills import Backfills
 
-    with project(as_json=as_json) as opened:
-        backfill_id, root = Backfills(opened).find(named)
-        job = backfills_of(opened, [root]).jobs[backfill_id]
-        rows = BackfillBook(opened).chunks(job, after=after, limit=limit)
+    with services(as_json=as_json) as here:
+        backfill_id, name, rows = here.backfill_chunks(named, after=after, limit=limit)
     if as_json:
-        echo_json({"backfill_id": backfill_id, "name": job.fact.name, "chunks": [plain_struct(row) for row in rows]})
+        echo_json({"backfill_id": backfill_id, "name": name, "chunks": [plain_struct(row) for row in rows]})
     else:
         show_chunks(rows, limit)

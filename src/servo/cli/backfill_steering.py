@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
@@ -17,18 +17,20 @@ from servo.cli.progress import aside
 from servo.cli.states import counted, marked
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.backfills import Steered
-    from servo.runtime.wiring import Project
+
+
+_COMPLETED = 50  # of the newest
 
 
 def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The newest ones, with how they stand."""
     found: list[CompletionItem] = []
     with suppress(Exception):  # whatever is wrong, the command will say it better
-        from servo.runtime.backfill_book import BackfillBook
-
-        with project() as opened:
-            jobs = [job for tree in BackfillBook(opened).newest() for job in tree.jobs]
+        with services() as here:
+            trees = here.newest_backfills(state=None, asset=None, limit=_COMPLETED)
+            jobs = [job for tree in trees for job in tree.jobs]
         found = [CompletionItem(job.name, help=job.display_state) for job in jobs if job.name.startswith(incomplete)]
     return found
 
@@ -36,9 +38,9 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 named_backfill = click.argument("named", metavar="BACKFILL", shell_complete=_complete)
 
 
-def nobody_works(opened: Project) -> bool:
+def nobody_works(here: Services) -> bool:
     """Whether nobody is there to decide, or nobody to compute."""
-    return not {holder.kind for holder in opened.leases.live()} >= {"control", "worker"}
+    return not here.at_work() >= {"control", "worker"}
 
 
 def _steering(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -58,10 +60,8 @@ def _steering(command: Callable[..., Any]) -> Callable[..., Any]:
 @_steering
 def pause(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Start no more chunks; those at work finish. Of a root, in its whole tree."""
-    from servo.runtime.backfills import Backfills
-
-    with project(as_json=as_json) as opened:
-        done = Backfills(opened).pause(named, expected_version=expected_version, reason=reason, actor=actor())
+    with services(as_json=as_json) as here:
+        done = here.backfills.pause(named, expected_version=expected_version, reason=reason, actor=actor())
         _steered(done, "what is at work finishes, and nothing new starts", as_json=as_json)
         if not as_json:
             note(f"servo backfill resume {done.name}")
@@ -71,12 +71,10 @@ def pause(named: str, *, expected_version: int | None, reason: str | None, as_js
 @_steering
 def resume(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Go on with the next chunk of a paused backfill. Of a root, in its whole tree."""
-    from servo.runtime.backfills import Backfills
-
-    with project(as_json=as_json) as opened:
-        done = Backfills(opened).resume(named, expected_version=expected_version, reason=reason, actor=actor())
+    with services(as_json=as_json) as here:
+        done = here.backfills.resume(named, expected_version=expected_version, reason=reason, actor=actor())
         _steered(done, "it goes on where it was", as_json=as_json)
-        if not as_json and nobody_works(opened):
+        if not as_json and nobody_works(here):
             aside("nothing is at work here: it goes on when `servo up` does")
 
 
@@ -84,13 +82,11 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 @_steering
 def cancel(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """End a backfill and its runs; what they have made stays. Of a root, its whole tree."""
-    from servo.runtime.backfills import Backfills
-
-    with project(as_json=as_json) as opened:
-        done = Backfills(opened).cancel(named, expected_version=expected_version, reason=reason, actor=actor())
+    with services(as_json=as_json) as here:
+        done = here.backfills.cancel(named, expected_version=expected_version, reason=reason, actor=actor())
         stopped = f", {counted(done.runs, 'run')} asked to stop" if done.runs else ""
         _steered(done, f"what was made stays{stopped}", as_json=as_json)
-        if not as_json and done.runs and nobody_works(opened):
+        if not as_json and done.runs and nobody_works(here):
             aside("nothing is at work here: its runs end when `servo up` is there")
 
 

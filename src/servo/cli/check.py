@@ -9,6 +9,7 @@ import click
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.values import text
+from servo.clock import system_clock
 
 if TYPE_CHECKING:
     from servo.assets.spec import Problem
@@ -26,9 +27,12 @@ def check(ctx: click.Context, as_json: bool) -> None:
     starts no Spark, needs no ledger and writes nothing. Exits with 2 if anything is wrong.
     """
     from servo.assets.loading import examine
+    from servo.runtime.automation.schedule_checking import unfillable
     from servo.runtime.settings import load_settings
 
     definitions, problems = examine(load_settings())
+    if definitions is not None and not problems:
+        problems = list(unfillable(definitions, system_clock()))
     counts = {
         "assets": 0 if definitions is None else len(definitions.assets),
         "schedules": 0 if definitions is None else len(definitions.schedules),

@@ -12,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project, read_ahead
+from servo.cli.opening import actor, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
@@ -21,9 +21,9 @@ from servo.cli.states import counted, marked
 from servo.cli.values import moment, plain, text
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.checkpoints import Checkpoints, Decided
     from servo.runtime.labels import Labels
-    from servo.runtime.wiring import Project
 
 _SHORT = 16  # characters of an id, on a terminal: enough to be the only one, and every command takes it
 _STATUSES = ("REQUESTED", "APPROVED", "REJECTED", "EXPIRED", "SUPERSEDED", "CANCELLED")
@@ -35,12 +35,10 @@ def checkpoint() -> None:
 
 
 @contextmanager
-def _opened(*, as_json: bool) -> Iterator[tuple[Project, Checkpoints]]:
+def _opened(*, as_json: bool) -> Iterator[tuple[Services, Checkpoints]]:
     read_ahead()
-    from servo.runtime.checkpoints import Checkpoints
-
-    with project(as_json=as_json) as opened:
-        yield opened, Checkpoints(opened)
+    with services(as_json=as_json) as here:
+        yield here, here.checkpoints
 
 
 def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -66,14 +64,12 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 @json_option
 def list_checkpoints(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List checkpoints: those that wait first, then the newest."""
-    from servo.runtime.labels import Labels
-
-    with _opened(as_json=as_json) as (opened, found):
+    with _opened(as_json=as_json) as (here, found):
         rows = found.list(status=status, asset=asset, limit=limit)
         if as_json:
             echo_json({"checkpoints": plain(rows)})
             return
-        label, whole = Labels(opened), not sys.stdout.isatty()
+        label, whole = here.label, not sys.stdout.isatty()
         table(
             ["status", "checkpoint", "asset", "partitions", "for", "deadline", "requested", "by", "decided by"],
             [
@@ -100,14 +96,12 @@ def list_checkpoints(status: str | None, asset: str | None, limit: int, as_json:
 @json_option
 def show(checkpoint_id: str, as_json: bool) -> None:
     """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
-    from servo.runtime.labels import Labels
-
-    with _opened(as_json=as_json) as (opened, found):
+    with _opened(as_json=as_json) as (here, found):
         row = found.show(checkpoint_id)
         if as_json:
             echo_json(plain(row))
         else:
-            _show(row, Labels(opened))
+            _show(row, here.label)
 
 
 @checkpoint.command()
@@ -121,17 +115,16 @@ def approve(
     ctx: click.Context, *, checkpoint_id: str, reason: str | None, content_hash: str | None, wait: bool, as_json: bool
 ) -> None:
     """Publish exactly what was staged, and let the run go on. Exits with 4 if it was decided before."""
-    from servo.runtime.runs import Runs
-
-    with _opened(as_json=as_json) as (opened, found):
+    with _opened(as_json=as_json) as (here, found):
+        opened = here.folder if wait else None  # where there is none, this is said before anything is decided
         decided = found.approve(checkpoint_id, reason=reason, content_hash=content_hash, actor=actor())
-        if not wait:
-            _say(opened, decided, as_json=as_json)
+        if opened is None:
+            _say(here, decided, as_json=as_json)
             return
         if not as_json:
             _confirm(decided)
         run = wait_for(opened, decided.run_id, as_json=as_json)
-        runs = Runs(opened)
+        runs = here.runs
         details = runs.show(run.run_id)
         if as_json:
             echo_json(plain_struct(decided) | {"run": outcome_document(run, details)})
@@ -145,17 +138,15 @@ def approve(
 @json_option
 def reject(checkpoint_id: str, reason: str, as_json: bool) -> None:
     """Publish nothing: its task fails, and what was current stays so. Exits with 4 if it was decided before."""
-    with _opened(as_json=as_json) as (opened, found):
-        _say(opened, found.reject(checkpoint_id, reason=reason, actor=actor()), as_json=as_json)
+    with _opened(as_json=as_json) as (here, found):
+        _say(here, found.reject(checkpoint_id, reason=reason, actor=actor()), as_json=as_json)
 
 
 # ── saying ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _say(opened: Project, decided: Decided, *, as_json: bool) -> None:
-    from servo.runtime.runs import Runs
-
-    run = Runs(opened).progress(decided.run_id)
+def _say(here: Services, decided: Decided, *, as_json: bool) -> None:
+    run = here.runs.progress(decided.run_id)
     if as_json:
         echo_json(plain_struct(decided) | {"run_status": run.status})
         return
@@ -167,7 +158,7 @@ def _say(opened: Project, decided: Decided, *, as_json: bool) -> None:
         note(f"{run.run_id} waits for more approvals: servo run show {run.run_id}")
         return
     note(f"{run.run_id} goes on: servo run show {run.run_id}")
-    if not {holder.kind for holder in opened.leases.live()} >= {"control", "worker"}:
+    if not here.at_work() >= {"control", "worker"}:
         aside("nothing is at work here: it goes on when `servo up` does")
 
 

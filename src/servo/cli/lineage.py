@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from servo.cli.opening import actor, project, read_ahead
+from servo.cli.opening import actor, project, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -203,6 +203,7 @@ def rematerialize(
     servo lineage rematerialize raw_orders 2025-01-15
     """
     from servo.cli.backfill import see_through
+    from servo.cli.services import Services
     from servo.runtime.embedded import require_workable
     from servo.runtime.invalidating import Invalidation
 
@@ -217,7 +218,7 @@ def rematerialize(
             before=(lambda: require_workable(opened)) if wait else (lambda: None),
         )
         if made is not None:
-            ctx.exit(see_through(opened, made, "is created", wait=wait, as_json=as_json))
+            ctx.exit(see_through(Services(opened), made, "is created", wait=wait, as_json=as_json))
         if as_json:
             echo_json(_NO_BACKFILL)
         else:
@@ -229,10 +230,8 @@ def rematerialize(
 
 def _look(direction: Way, *, as_json: bool, asset: str, partitions: tuple[str, ...], **asked: Any) -> Lineage:
     read_ahead()
-    from servo.runtime.lineages import Lineages
-
-    with project(as_json=as_json) as opened:
-        return Lineages(opened).look(direction, asset, partitions, statuses=True, **asked)
+    with services(as_json=as_json) as here:
+        return here.lineages.look(direction, asset, partitions, statuses=True, **asked)
 
 
 def _show(found: Lineage, *, as_json: bool) -> None:

@@ -37,6 +37,7 @@ cli = LazyGroup(
         "backfill": ("servo.cli.backfill:backfill", "Recompute slices of history; watch, stop and repair it."),
         "check": ("servo.cli.check:check", "Say what is wrong with the project's definitions."),
         "checkpoint": ("servo.cli.checkpoint:checkpoint", "Approve or reject what waits for a person."),
+        "deploy": ("servo.cli.deploy:deploy", "Make the folder's definitions take effect."),
         "demo": ("servo.cli.demo:demo", "Show what Servo does, from nothing to results."),
         "doctor": ("servo.cli.doctor:doctor", "Check this machine and this project; change nothing."),
         "init": ("servo.cli.init:init", "Begin a project: a few assets that run as they stand."),

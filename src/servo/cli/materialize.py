@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note
@@ -15,8 +16,8 @@ from servo.cli.states import counted
 from servo.cli.values import plain
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.runs import Requested, Runs
-    from servo.runtime.wiring import Project
 
 
 def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -65,11 +66,8 @@ def materialize(
     servo materialize orders@2025-01-15 --no-wait --json
     servo materialize --stale +revenue
     """
-    from servo.runtime.embedded import require_workable
-    from servo.runtime.runs import Runs
-
-    with project(as_json=as_json, create=True) as opened:
-        runs = Runs(opened)
+    with services(as_json=as_json, create=True) as here:
+        runs = here.runs
         wishes: dict[str, Any] = {
             "priority": priority,
             "tags": tags,
@@ -77,28 +75,40 @@ def materialize(
             "accept_schema": accept_schema,
             "actor": actor(),
             # Who waits here may have to start a worker: what would keep that from working is said before anything else.
-            "before": (lambda: require_workable(opened)) if wait else (lambda: None),
+            "before": require_workable_folder(here) if wait else (lambda: None),
         }
         if stale:
             from servo.cli.due import request_stale
 
-            due = request_stale(opened, runs, selection, partitions, wishes, as_json=as_json)
+            due = request_stale(here.folder, runs, selection, partitions, wishes, as_json=as_json)
             if due is None:
                 return
             requested = due
         else:
             requested = runs.request(list(selection), partitions=partitions, **wishes)
-        ctx.exit(see_through(opened, runs, requested, wait=wait, as_json=as_json))
+        ctx.exit(see_through(here, runs, requested, wait=wait, as_json=as_json))
 
 
-def see_through(opened: Project, runs: Runs, requested: Requested, *, wait: bool, as_json: bool) -> int:
+def require_workable_folder(here: Services) -> Callable[[], None]:
+    """What is done before a run is asked for by who waits for it: without a folder that is refused here and now."""
+    opened = here.folder
+
+    def require() -> None:
+        from servo.runtime.embedded import require_workable
+
+        require_workable(opened)
+
+    return require
+
+
+def see_through(here: Services, runs: Runs, requested: Requested, *, wait: bool, as_json: bool) -> int:
     """Wait for a run that was just requested, or say where it can be found; the exit code."""
     if not wait:
-        _accepted(opened, requested, as_json=as_json)
+        _accepted(here, requested, as_json=as_json)
         return 0
     if not as_json:
         note(f"{requested.run_id}: {_what(requested)}{' (asked for before)' if requested.duplicate else ''}")
-    run = wait_for(opened, requested, as_json=as_json)
+    run = wait_for(here.folder, requested, as_json=as_json)
     details = runs.show(run.run_id)
     if as_json:
         echo_json(_receipt(requested) | outcome_document(run, details))
@@ -106,14 +116,14 @@ def see_through(opened: Project, runs: Runs, requested: Requested, *, wait: bool
     return summarize(run, details, runs.label)
 
 
-def _accepted(opened: Project, requested: Requested, *, as_json: bool) -> None:
+def _accepted(here: Services, requested: Requested, *, as_json: bool) -> None:
     if as_json:
         echo_json(_receipt(requested) | {"status": "REQUESTED"})
         return
     already = "was asked for before" if requested.duplicate else "is requested"
     click.echo(f"✓ {requested.run_id} {already}: {_what(requested)}")
     note(f"servo run show {requested.run_id}")
-    if not {holder.kind for holder in opened.leases.live()} >= {"control", "worker"}:
+    if not here.at_work() >= {"control", "worker"}:
         aside("nothing is at work here: it begins when `servo up` does")
 
 

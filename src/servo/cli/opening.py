@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from servo.cli.lean import do_without_pandas
 from servo.cli.options import show_warnings
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.data import Data
     from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
@@ -23,6 +25,8 @@ READ_AHEAD = "servo-read-ahead"
 
 def read_ahead() -> None:
     """For a command that only reads: load the database in a thread, as there are other things to load until then."""
+    if server() is not None:
+        return  # whose database it is
     do_without_pandas()
 
     def load() -> None:
@@ -35,9 +39,46 @@ def read_ahead() -> None:
     Thread(target=load, name=READ_AHEAD, daemon=True).start()
 
 
+def server() -> str | None:
+    """The address of the server that commands are to ask, if they are to ask one."""
+    return os.environ.get("SERVO_URL") or None
+
+
+def needs_folder(what: str = "this command") -> NoReturn:
+    from servo.errors import InvalidInput
+
+    raise InvalidInput(f"{what} needs the project's folder", hint="run it there, without SERVO_URL")
+
+
 @contextmanager
-def project(*, as_json: bool = False, create: bool = False) -> Iterator[Project]:
-    """The project; with `create`, its ledger is made where there is none yet."""
+def services(*, as_json: bool = False, create: bool = False) -> Iterator[Services]:
+    """What a command calls: the services of the project in this folder, or of the server that SERVO_URL names."""
+    url = server()
+    if url is None:
+        from servo.cli.services import Services
+
+        with project(as_json=as_json, create=create) as opened:
+            yield Services(opened)
+        return
+    from servo.cli.remote import Remote
+
+    show_warnings(as_json=as_json)
+    remote = Remote(url)
+    try:
+        yield remote
+    finally:
+        remote.close()
+
+
+@contextmanager
+def project(*, as_json: bool = False, create: bool = False, local: bool = False) -> Iterator[Project]:
+    """The project; with `create`, its ledger is made where there is none yet.
+
+    Where commands are to ask a server, this is refused: what they would say of the folder may be otherwise there.
+    `local`: this is about this machine and its ledger, whatever SERVO_URL says.
+    """
+    if not local and server() is not None:
+        needs_folder()
     from servo.runtime.settings import load_settings
     from servo.runtime.wiring import open_workspace
 
@@ -50,18 +91,16 @@ def project(*, as_json: bool = False, create: bool = False) -> Iterator[Project]
 def runs(*, as_json: bool) -> Iterator[Runs]:
     """The runs of a project that has a ledger."""
     read_ahead()
-    from servo.runtime.runs import Runs
-
-    with project(as_json=as_json) as opened:
-        yield Runs(opened)
+    with services(as_json=as_json) as here:
+        yield here.runs
 
 
 @contextmanager
-def data(*, as_json: bool) -> Iterator[Data]:
+def data(*, as_json: bool, local: bool = False) -> Iterator[Data]:
     """The data of a project that has a ledger."""
     from servo.runtime.data import Data
 
-    with project(as_json=as_json) as opened:
+    with project(as_json=as_json, local=local) as opened:
         yield Data(opened)
 
 
@@ -72,6 +111,4 @@ def actor() -> str:
     try:
         return f"person:{getpass.getuser()}"
     except (KeyError, OSError):  # a user id without a name, as in many containers
-        import os
-
         return f"person:{os.getuid()}"

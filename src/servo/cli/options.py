@@ -6,6 +6,7 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -49,3 +50,21 @@ def show_warnings(*, as_json: bool) -> None:
 class _AsJson(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         return json.dumps({"warning": {"message": record.getMessage()}}, ensure_ascii=False)
+
+
+class _Moment(click.ParamType[datetime]):
+    """A time as people write it, and as Servo does: 2025-01-15, 2025-01-15T06:00, with Z or an offset; else UTC."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> datetime:
+        if isinstance(value, datetime):
+            return value
+        try:
+            moment = datetime.fromisoformat(str(value).strip())
+        except ValueError:
+            self.fail(f"{value!r} is not a time: write 2025-01-15T06:00:00Z or 2025-01-15.", param, ctx)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
+
+
+MOMENT = _Moment()

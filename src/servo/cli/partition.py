@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from servo.cli.opening import actor, data, project
+from servo.cli.opening import actor, project, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -34,8 +34,8 @@ def history(asset: str, partition_key: str, as_json: bool) -> None:
 
     An asset without partitions has one, which needs no name.
     """
-    with data(as_json=as_json) as found:
-        rows = found.materializations(asset, partition_key)
+    with services(as_json=as_json) as here:
+        rows = here.materializations(asset, partition_key)
     if as_json:
         echo_json({"materializations": plain(rows)})
         return

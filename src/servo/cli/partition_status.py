@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project, read_ahead
+from servo.cli.opening import actor, project, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
@@ -18,6 +18,7 @@ from servo.cli.values import plain
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from servo.cli.services import Services
     from servo.runtime.partitions import PartitionBook, PartitionView
     from servo.ui.marks import Line
 
@@ -79,10 +80,8 @@ def list_partitions(
     servo partition list orders --partitions 2025-01 --as-of 2025-02-01
     """
     read_ahead()
-    from servo.runtime.partitions import PartitionBook
-
-    with project(as_json=as_json) as opened:
-        page = PartitionBook(opened).page(
+    with services(as_json=as_json) as here:
+        page = here.partitions.page(
             asset,
             statuses=[one for text in statuses for one in text.split(",")],
             partitions=partitions,
@@ -159,33 +158,29 @@ def _status(view: PartitionView) -> Line:
 def status(asset: str | None, partition_key: str | None, as_of: str | None, as_json: bool) -> None:
     """Show what partitions are: of all assets, counted; of one, as a picture; of one partition, everything."""
     read_ahead()
-    from servo.runtime.partitions import PartitionBook
-
-    with project(as_json=as_json) as opened:
-        book, when = PartitionBook(opened), _moment(as_of)
+    with services(as_json=as_json) as here:
+        book, when = here.partitions, _moment(as_of)
         if asset is None:
             _all(book, when, as_json=as_json)
-        elif partition_key is None and not _is_whole(book, asset, when):
+        elif partition_key is None and not _is_whole(here, asset, when):
             _one_asset(book, asset, when, as_json=as_json)
         else:
             _one_partition(book.one(asset, partition_key or "", as_of=when), as_json=as_json)
 
 
-def _is_whole(book: PartitionBook, asset: str, when: datetime | str | None) -> bool:
+def _is_whole(here: Services, asset: str, when: datetime | str | None) -> bool:
     """Whether the asset has just the one partition, so that there is no picture to be made of it."""
-    return not book.definition(asset, as_of=when).dimensions
+    return not here.definition(asset, as_of=when).dimensions
 
 
 def _all(book: PartitionBook, when: datetime | str | None, *, as_json: bool) -> None:
-    from servo.runtime.grids import strip_of
-    from servo.runtime.partitions import summary_of
-
-    states = book.states(as_of=when)
     if as_json:
-        echo_json({"assets": [plain_struct(summary_of(one)) for one in states.values()]})
+        echo_json({"assets": [plain_struct(one) for one in book.summary(as_of=when)]})
         return
+    states = book.states(as_of=when)
     from servo.cli.drawing import coloured_table, columns, draw
-    from servo.runtime.grids import KINDS
+    from servo.runtime.grids import KINDS, strip_of
+    from servo.runtime.partitions import summary_of
     from servo.ui.marks import DIM, MARKS, Span, legend, wrapped
     from servo.ui.strip import strip
 
@@ -213,10 +208,10 @@ def _all(book: PartitionBook, when: datetime | str | None, *, as_json: bool) -> 
 
 
 def _one_asset(book: PartitionBook, asset: str, when: datetime | str | None, *, as_json: bool) -> None:
+    (states,) = book.states([asset], as_of=when).values()
     from servo.runtime.grids import grid_of
     from servo.runtime.partitions import summary_of
 
-    (states,) = book.states([asset], as_of=when).values()
     summary, grid = summary_of(states), grid_of(states)
     if as_json:
         echo_json({**plain_struct(summary), "grid": plain_struct(grid)})
@@ -277,10 +272,8 @@ def _one_partition(view: PartitionView, *, as_json: bool) -> None:
 def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str | None, as_json: bool) -> None:
     """List the partitions that are stale, since when, and why: of a selection, or of all assets."""
     read_ahead()
-    from servo.runtime.outdated import Outdated
-
-    with project(as_json=as_json) as opened:
-        found = Outdated(opened).find(list(selection), transitive=transitive, as_of=_moment(as_of), limit=limit)
+    with services(as_json=as_json) as here:
+        found = here.outdated.find(list(selection), transitive=transitive, as_of=_moment(as_of), limit=limit)
     if as_json:
         echo_json(plain_struct(found))
         return
@@ -334,10 +327,8 @@ def sweep(as_json: bool) -> None:
 def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> None:
     """Explain a partition: why it is stale, missing or failed, from what it was made, and why it did not run."""
     read_ahead()
-    from servo.runtime.why import Why
-
-    with project(as_json=as_json) as opened:
-        explains = Why(opened)
+    with services(as_json=as_json) as here:
+        explains = here.why
         found = explains.partition(asset, partition_key, as_of=_moment(as_of))
         if as_json:
             echo_json(plain_struct(found))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.opening import read_ahead
+from servo.cli.opening import needs_folder, read_ahead, server
 from servo.cli.options import json_option, service
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct, table
@@ -43,6 +43,8 @@ def query(
         raise click.UsageError("Missing argument 'SQL'.")
     if as_of is not None and wait_for is not None:
         raise click.UsageError("--as-of and --wait-for exclude each other.")
+    if server() is not None:
+        needs_folder()
     read_ahead()
     from servo.runtime.service import parse_moment
 

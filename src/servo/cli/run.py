@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.materialize import see_through
-from servo.cli.opening import actor, project, runs
+from servo.cli.materialize import require_workable_folder, see_through
+from servo.cli.opening import actor, runs, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -69,7 +69,7 @@ def list_runs(status: str | None, asset: str | None, limit: int, as_json: bool) 
                 row["partitions"],
                 _at(row.get("requested_at")),
                 _took(row),
-                row.get("requested_by"),
+                _by(row),
             )
             for row in rows
         ],
@@ -148,11 +148,9 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
 
     What it has published stays. Exits with 4 if the run has ended already.
     """
-    from servo.runtime.embedded import deciding
-    from servo.runtime.runs import Runs
-
-    with project(as_json=as_json) as opened:
-        found = Runs(opened)
+    with services(as_json=as_json) as here:
+        opened = here.folder if wait else None  # where there is none, this is said before anything is done
+        found = here.runs
         run_id = found.progress(run_id).run_id
         event_id = found.cancel(run_id, reason=reason, actor=actor())
         if not wait:
@@ -161,6 +159,9 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
             else:
                 click.echo(f"✓ {run_id} is being cancelled")
             return
+        from servo.runtime.embedded import deciding
+
+        assert opened is not None
         # Nobody may be there to see to it; whoever computes what is cancelled is interrupted, or found to be gone.
         with deciding(opened) as place, shown(as_json=as_json) as draw:
             ended = found.follow(run_id, draw, tick=place.alive)
@@ -194,20 +195,17 @@ def retry(
     as_json: bool,
 ) -> None:
     """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
-    from servo.runtime.embedded import require_workable
-    from servo.runtime.runs import Runs
-
-    with project(as_json=as_json) as opened:
-        found = Runs(opened)
+    with services(as_json=as_json) as here:
+        found = here.runs
         requested = found.retry(
             run_id,
             partitions=partitions,
             everything=everything,
             request_id=request_id,
             actor=actor(),
-            before=(lambda: require_workable(opened)) if wait else (lambda: None),
+            before=require_workable_folder(here) if wait else (lambda: None),
         )
-        ctx.exit(see_through(opened, found, requested, wait=wait, as_json=as_json))
+        ctx.exit(see_through(here, found, requested, wait=wait, as_json=as_json))
 
 
 def _task_named(found: Runs, run_id: str, name: str) -> str:
@@ -231,6 +229,12 @@ def _assets(keys: list[str]) -> str:
 
 def _at(when: datetime | None) -> str:
     return "" if when is None else moment(when.replace(microsecond=0))
+
+
+def _by(row: dict[str, Any]) -> str | None:
+    """Who asked, and by what means where a person did so beforehand: by a schedule, a sensor or a backfill."""
+    who, means = row.get("requested_by"), row.get("source_kind")
+    return who if means in (None, "manual") or str(who).startswith(f"{means}:") else f"{means} of {who}"
 
 
 def _took(row: dict[str, Any]) -> str:

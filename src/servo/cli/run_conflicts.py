@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from servo.cli.opening import project, read_ahead
+from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct, table
@@ -25,12 +25,11 @@ _SHORT = len("run_") + 12
 def conflicts(run_key: str | None, limit: int, as_json: bool) -> None:
     """List requests whose run key stands for another run: they were recorded, and started nothing."""
     read_ahead()
-    from servo.runtime.automation.run_conflicts import run_conflicts
     from servo.ui.proof import ago
 
-    with project(as_json=as_json) as opened:
-        found = run_conflicts(opened, run_key=run_key, limit=limit)
-        now = opened.clock()
+    with services(as_json=as_json) as here:
+        found = here.conflicts(run_key=run_key, limit=limit)
+        now = here.clock()
     if as_json:
         echo_json({"conflicts": [plain_struct(one) for one in found]})
         return

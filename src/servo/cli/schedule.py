@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING
 import click
 
 from servo.cli.automation import (
-    deployed,
     limited,
     named_schedule,
     nobody_works,
     one_schedule,
-    require_known,
 )
-from servo.cli.opening import actor, project, read_ahead
-from servo.cli.options import json_option
+from servo.cli.opening import actor, project, read_ahead, services
+from servo.cli.options import MOMENT, json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
 from servo.cli.schedule_editing import create, delete, pause, resume, update
@@ -51,14 +49,13 @@ def list_schedules(as_json: bool) -> None:
     """List schedules by name: when they fire next, and what came of the last tick."""
     read_ahead()
     from servo.cli.schedule_tables import show_list
-    from servo.runtime.automation.schedules import Schedules
 
-    with project(as_json=as_json) as opened:
-        found = Schedules(opened, local=True).list()
+    with services(as_json=as_json) as here:
+        found = here.schedules()
         if as_json:
             echo_json({"schedules": [plain_struct(one) for one in found]})
         else:
-            show_list(found, opened.clock())
+            show_list(found, here.clock())
 
 
 @schedule.command()
@@ -68,14 +65,13 @@ def show(named: str, as_json: bool) -> None:
     """Show one schedule: what it says, who made it, when it fires next and its last tick."""
     read_ahead()
     from servo.cli.schedule_tables import show_one
-    from servo.runtime.automation.schedules import Schedules
 
-    with project(as_json=as_json) as opened:
-        found = Schedules(opened, local=True).show(named)
+    with services(as_json=as_json) as here:
+        found = here.schedule(named)
         if as_json:
             echo_json(plain_struct(found))
         else:
-            show_one(found, opened.clock())
+            show_one(found, here.clock())
 
 
 @schedule.command()
@@ -88,17 +84,13 @@ def ticks(named: str, status: str | None, before: str | None, limit: int, as_jso
     """List its ticks, newest first: what came of each, how late it was, and its run."""
     read_ahead()
     from servo.cli.schedule_tables import show_ticks
-    from servo.runtime.automation.schedules import Schedules
 
-    with project(as_json=as_json) as opened:
-        schedules = Schedules(opened, local=True)
-        one = schedules.find(named)
-        found = schedules.ticks(one.id, status=status, before=before, limit=limit)
+    with services(as_json=as_json) as here:
+        schedule_id, name, found = here.ticks(named, status=status, before=before, limit=limit)
         if as_json:
-            name = one.definition.name
-            echo_json({"schedule_id": one.id, "name": name, "ticks": [plain_struct(tick) for tick in found]})
+            echo_json({"schedule_id": schedule_id, "name": name, "ticks": [plain_struct(tick) for tick in found]})
         else:
-            show_ticks(found, limit, opened.clock())
+            show_ticks(found, limit, here.clock())
 
 
 @schedule.command(name="next")
@@ -107,8 +99,9 @@ def ticks(named: str, status: str | None, before: str | None, limit: int, as_jso
 @click.option(
     "--from",
     "since",
-    type=click.DateTime(["%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S"]),
-    help="Not from now on, but from then (UTC).",
+    type=MOMENT,
+    metavar="TIME",
+    help="Not from now on, but from then (UTC unless it says otherwise).",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="At most so many ticks.")
 @json_option
@@ -117,15 +110,12 @@ def next_ticks(named: str | None, days: float, since: datetime | None, limit: in
 
     Times are shown in the schedule's timezone and in UTC. Where the clocks change, a remark says what that does.
     """
-    from datetime import UTC
-
     from servo.cli.schedule_tables import show_forecast
     from servo.runtime.automation.schedules import Schedules
 
     with project(as_json=as_json) as opened:
-        begin = None if since is None else since.replace(tzinfo=UTC)
         with _asking(opened) as ask:
-            ahead = Schedules(opened, local=True).next(days=days, name=named, since=begin, limit=limit, ask=ask)
+            ahead = Schedules(opened, local=True).next(days=days, name=named, since=since, limit=limit, ask=ask)
         if as_json:
             document = plain_struct(ahead)
             for one in document["schedules"]:
@@ -139,8 +129,9 @@ def next_ticks(named: str | None, days: float, since: datetime | None, limit: in
 @named_schedule
 @click.option(
     "--at",
-    type=click.DateTime(["%Y-%m-%dT%H:%M", "%Y-%m-%dT%H:%M:%S", "%Y-%m-%d"]),
-    help="As if it were due then (UTC); now, if left out.",
+    type=MOMENT,
+    metavar="TIME",
+    help="As if it were due then (UTC unless it says otherwise); now, if left out.",
 )
 @click.option("--request-id", metavar="ID", help="The same id again is the same tick, not a second one.")
 @json_option
@@ -150,27 +141,16 @@ def trigger(ctx: click.Context, *, named: str, at: datetime | None, request_id: 
 
     Exits with 1 where the tick failed.
     """
-    from datetime import UTC
-
     from servo.cli.schedule_tables import show_ticked
-    from servo.runtime.automation.ticking import Ticking
-    from servo.runtime.evaluation.evaluating import Evaluators
 
-    with project(as_json=as_json, create=True) as opened:
-        name = require_known(opened, named)
-        deployed(opened)
-        evaluators = Evaluators(opened.settings)
-        try:
-            moment = None if at is None else at.replace(tzinfo=UTC)
-            done = Ticking(opened, evaluators).trigger(name, request_id=request_id, at=moment, actor=actor())
-        finally:
-            evaluators.close()
+    with services(as_json=as_json, create=True) as here:
+        done = here.trigger(named, request_id=request_id, at=at, actor=actor())
         if as_json:
             echo_json(plain_struct(done))
         else:
             show_ticked(done)
             if done.run_id is not None:
-                nobody_works(opened, "its run begins")
+                nobody_works(here, "its run begins")
     ctx.exit(1 if done.status == "FAILED" else 0)
 
 

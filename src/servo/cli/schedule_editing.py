@@ -11,12 +11,11 @@ from servo.cli.automation import (
     named_schedule,
     nobody_drives,
     pairs,
-    recorded,
     say_changed,
     steering,
 )
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, project, services
 from servo.cli.options import json_option
 from servo.cli.output import note
 
@@ -98,12 +97,14 @@ def create(
         tags=tags,
         enabled=not paused,
     )
+    from servo.cli.services import Services
+
     with project(as_json=as_json, create=True) as opened:
         done = Schedules(opened).create(asked, request_id=request_id, actor=actor())
         say_changed(done, _KEY, "is created" if not done.duplicate else "was created", as_json=as_json)
         if not as_json:
             note(f"servo schedule next {done.name}")
-            nobody_drives(opened, "it fires")
+            nobody_drives(Services(opened), "it fires")
 
 
 @click.command()
@@ -187,14 +188,9 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 
 
 def _switch(named: str, *, on: bool, expected_version: int | None, reason: str | None, as_json: bool) -> Changed:
-    from servo.runtime.automation.schedules import Schedules
-
-    with project(as_json=as_json, create=True) as opened:
-        name = recorded(opened, named)
-        schedules = Schedules(opened)
-        switch = schedules.resume if on else schedules.pause
-        done = switch(name, expected_version=expected_version, reason=reason, actor=actor())
+    with services(as_json=as_json, create=True) as here:
+        done = here.switch(named, on=on, sensor=False, expected_version=expected_version, reason=reason, actor=actor())
         say_changed(done, _KEY, "is resumed" if on else "is paused", as_json=as_json)
         if on and not as_json:
-            nobody_drives(opened, "it fires")
+            nobody_drives(here, "it fires")
     return done

@@ -11,11 +11,10 @@ from servo.cli.automation import (
     named_sensor,
     nobody_drives,
     reasoned,
-    recorded,
     say_changed,
     steering,
 )
-from servo.cli.opening import actor, project, read_ahead
+from servo.cli.opening import actor, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
@@ -52,14 +51,13 @@ def list_sensors(as_json: bool) -> None:
     """List sensors by name: of which kind, and what they found last."""
     read_ahead()
     from servo.cli.sensor_tables import show_list
-    from servo.runtime.automation.sensors import Sensors
 
-    with project(as_json=as_json) as opened:
-        found = Sensors(opened, local=True).list()
+    with services(as_json=as_json) as here:
+        found = here.sensors()
         if as_json:
             echo_json({"sensors": [plain_struct(one) for one in found]})
         else:
-            show_list(found, opened.clock())
+            show_list(found, here.clock())
 
 
 @sensor.command()
@@ -69,14 +67,13 @@ def show(named: str, as_json: bool) -> None:
     """Show one sensor: what it looks at, its cursor, and its last evaluation."""
     read_ahead()
     from servo.cli.sensor_tables import show_one
-    from servo.runtime.automation.sensors import Sensors
 
-    with project(as_json=as_json) as opened:
-        found = Sensors(opened, local=True).show(named)
+    with services(as_json=as_json) as here:
+        found = here.sensor(named)
         if as_json:
             echo_json(plain_struct(found))
         else:
-            show_one(found, opened.clock())
+            show_one(found, here.clock())
 
 
 @sensor.command()
@@ -96,17 +93,13 @@ def evals(
     """
     read_ahead()
     from servo.cli.sensor_tables import show_evals
-    from servo.runtime.automation.sensors import Sensors
 
-    with project(as_json=as_json) as opened:
-        sensors = Sensors(opened, local=True)
-        one = sensors.find(named)
-        found = sensors.evals(one.id, status=status, trigger=trigger, before=before, limit=limit)
+    with services(as_json=as_json) as here:
+        sensor_id, name, found = here.evals(named, status=status, trigger=trigger, before=before, limit=limit)
         if as_json:
-            name = one.definition.name
-            echo_json({"sensor_id": one.id, "name": name, "evals": [plain_struct(each) for each in found]})
+            echo_json({"sensor_id": sensor_id, "name": name, "evals": [plain_struct(each) for each in found]})
         else:
-            show_evals(found, limit, opened.clock())
+            show_evals(found, limit, here.clock())
 
 
 # ── switching ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -131,16 +124,11 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 
 
 def _switch(named: str, *, on: bool, expected_version: int | None, reason: str | None, as_json: bool) -> Changed:
-    from servo.runtime.automation.sensors import Sensors
-
-    with project(as_json=as_json, create=True) as opened:
-        name = recorded(opened, named, sensor=True)
-        sensors = Sensors(opened)
-        switch = sensors.resume if on else sensors.pause
-        done = switch(name, expected_version=expected_version, reason=reason, actor=actor())
+    with services(as_json=as_json, create=True) as here:
+        done = here.switch(named, on=on, sensor=True, expected_version=expected_version, reason=reason, actor=actor())
         say_changed(done, _KEY, "is resumed" if on else "is paused", as_json=as_json)
         if on and not as_json:
-            nobody_drives(opened, "it is evaluated")
+            nobody_drives(here, "it is evaluated")
     return done
 
 
@@ -156,12 +144,9 @@ def reset_cursor(
     named: str, *, cursor: str | None, expected_state_version: int | None, reason: str | None, as_json: bool
 ) -> None:
     """Set the cursor of a poll sensor. What it asks for again under the same run key is the same run, not another."""
-    from servo.runtime.automation.sensors import Sensors
-
-    with project(as_json=as_json, create=True) as opened:
-        name = recorded(opened, named, sensor=True)
-        done = Sensors(opened).reset_cursor(
-            name, cursor, expected_state_version=expected_state_version, reason=reason, actor=actor()
+    with services(as_json=as_json, create=True) as here:
+        done = here.reset_cursor(
+            named, cursor, expected_state_version=expected_state_version, reason=reason, actor=actor()
         )
     if as_json:
         echo_json(plain_struct(done))

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING
 import click
 
 from servo.cli.automation import deployed, named_sensor, nobody_works, pairs, require_known
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
 
 if TYPE_CHECKING:
     from servo.assets.messages import Message
+    from servo.cli.services import Services
     from servo.runtime.automation.sensing import Accepted, Sensing
     from servo.runtime.wiring import Project
 
@@ -50,10 +51,9 @@ def send(
     if data is None and path is None:
         raise click.UsageError("A message says something: give --data or --file.")
     body = _body(data, path)
-    with _sensing(named, as_json=as_json) as (opened, name, sensing):
-        message = _message(opened, message_id, body, attributes)
-        done = sensing.accept(name, message, actor=actor())
-        _say(opened, done, as_json=as_json)
+    with services(as_json=as_json, create=True) as here:
+        done = here.send(named, body or b"", message_id=message_id, attributes=attributes, actor=actor())
+        _say(here, done, as_json=as_json)
     ctx.exit(1 if done.status == "FAILED" else 0)
 
 
@@ -90,12 +90,17 @@ def evaluate(
     body = _body(data, path)
     if message_id is not None and body is not None:
         raise click.UsageError("A message is either a sample or one that came before: give --data or --message-id.")
-    with _sensing(named, as_json=as_json) as (opened, name, sensing):
-        sample = None if body is None else _message(opened, None, body, attributes)
-        done = sensing.evaluate(
-            name, message=sample, message_id=message_id, request_id=request_id, dry_run=dry_run, actor=actor()
+    with services(as_json=as_json, create=True) as here:
+        done = here.evaluate(
+            named,
+            data=body,
+            attributes=attributes,
+            message_id=message_id,
+            request_id=request_id,
+            dry_run=dry_run,
+            actor=actor(),
         )
-        _say(opened, done, as_json=as_json, dry_run=dry_run)
+        _say(here, done, as_json=as_json, dry_run=dry_run)
     ctx.exit(1 if done.status == "FAILED" else 0)
 
 
@@ -110,7 +115,7 @@ def _body(data: str | None, path: Path | None) -> bytes | None:
         raise click.UsageError(f"{path} cannot be read: {problem.strerror or problem}.") from None
 
 
-def _message(opened: Project, message_id: str | None, body: bytes | None, attributes: dict[str, str]) -> Message:
+def message_of(opened: Project, message_id: str | None, body: bytes | None, attributes: dict[str, str]) -> Message:
     from servo.assets.messages import Message
     from servo.runtime.automation.envelopes import require_acceptable
 
@@ -121,27 +126,26 @@ def _message(opened: Project, message_id: str | None, body: bytes | None, attrib
 
 
 @contextmanager
-def _sensing(named: str, *, as_json: bool) -> Iterator[tuple[Project, str, Sensing]]:
-    """The project with the folder's definitions in force, the name of the sensor, and what evaluates it."""
+def sensing(opened: Project, named: str) -> Iterator[tuple[str, Sensing]]:
+    """The name of the sensor, with the folder's definitions in force, and what evaluates it."""
     from servo.runtime.automation.sensing import Sensing
     from servo.runtime.evaluation.evaluating import Evaluators
 
-    with project(as_json=as_json, create=True) as opened:
-        name = require_known(opened, named, sensor=True)
-        deployed(opened)
-        evaluators = Evaluators(opened.settings)
-        try:
-            yield opened, name, Sensing(opened, evaluators)
-        finally:
-            evaluators.close()
+    name = require_known(opened, named, sensor=True)
+    deployed(opened)
+    evaluators = Evaluators(opened.settings)
+    try:
+        yield name, Sensing(opened, evaluators)
+    finally:
+        evaluators.close()
 
 
-def _say(opened: Project, done: Accepted, *, as_json: bool, dry_run: bool = False) -> None:
+def _say(here: Services, done: Accepted, *, as_json: bool, dry_run: bool = False) -> None:
     from servo.cli.sensor_tables import show_accepted
 
     if as_json:
         echo_json(plain_struct(done))
         return
-    show_accepted(done, dry_run=dry_run)
-    if done.run_ids and not dry_run:
-        nobody_works(opened, f"{'its run begins' if len(done.run_ids) == 1 else 'its runs begin'}")
+    show_accepted(here, done, dry_run=dry_run)
+    if done.started and not dry_run:
+        nobody_works(here, f"{'its run begins' if len(done.run_ids) == 1 else 'its runs begin'}")

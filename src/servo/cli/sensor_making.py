@@ -66,12 +66,14 @@ def create(
         min_interval_seconds=min_interval,
         enabled=not paused,
     )
+    from servo.cli.services import Services
+
     with project(as_json=as_json, create=True) as opened:
         done = Sensors(opened).create(asked, request_id=request_id, actor=actor())
         say_changed(done, _KEY, "is created" if not done.duplicate else "was created", as_json=as_json)
         if not as_json:
             note(f"servo sensor {'send' if messages else 'evals'} {done.name}")
-            nobody_drives(opened, "it is asked")
+            nobody_drives(Services(opened), "it is asked")
 
 
 @click.command()

@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,6 +18,7 @@ from servo.cli.values import moment, text
 from servo.ui.marks import DIM, Line, Span
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.automation.sensing import Accepted
     from servo.runtime.automation.sensor_views import AskedRun, EvalView, SensorView
 
@@ -144,7 +145,17 @@ def _outcomes(runs: Sequence[AskedRun]) -> Line:
     return line
 
 
-def show_accepted(done: Accepted, *, dry_run: bool) -> None:
+def _asked_for(here: Services, partitions: dict[str, Any]) -> list[str]:
+    """Of each asset which partitions, in words."""
+    from servo.partitions import PartitionSet
+
+    sets = {
+        key: PartitionSet.from_json(here.definition(key, as_of=None), one, clip=True) for key, one in partitions.items()
+    }
+    return [f"{key}  {some.describe() or 'all of it'}" for key, some in sets.items()]
+
+
+def show_accepted(here: Services, done: Accepted, *, dry_run: bool) -> None:
     """What came of a message, or of an evaluation by hand."""
     again = "  (it came before: nothing new was written)" if done.duplicate else ""
     tried = "  (dry run: nothing was written)" if dry_run else ""
@@ -152,6 +163,9 @@ def show_accepted(done: Accepted, *, dry_run: bool) -> None:
     if done.reason:
         click.echo(text(done.reason))
     for key, run_id in list(zip(done.run_keys, done.run_ids, strict=False))[:_MOST_RUNS]:
-        draw([[Span(f"  {run_id}"), Span(f"  {key}", DIM)]])
+        new = "" if run_id in done.started else "  (it is there already: nothing is started)"
+        draw([[Span(f"  {run_id}"), Span(f"  {key}{new}", DIM)]])
+        for line in _asked_for(here, done.asked.get(run_id, {})):
+            click.echo(f"    {text(line)}")
     if len(done.run_keys) > _MOST_RUNS:
         note(f"and {len(done.run_keys) - _MOST_RUNS} more: see --json")

@@ -31,8 +31,8 @@ def tick(ctx: click.Context, *, work: bool, as_json: bool) -> None:
     """Do what is due by schedules and sensors, once, and exit: for cron, Cloud Tasks or a CronJob.
 
     Definitions that have changed take effect first. Any number may run at the same time, beside `servo up` too: each
-    tick happens once. Without --work somebody else must do the runs (`servo up`). With it, runs that failed are exit
-    code 1.
+    tick happens once. Without --work somebody else must do the runs (`servo up`). Ticks and evaluations that failed are
+    exit code 1, and so are runs with --work.
     """
     from servo.runtime.automation.driving import one_pass
     from servo.runtime.cataloguing import deployed_catalog
@@ -55,7 +55,7 @@ def tick(ctx: click.Context, *, work: bool, as_json: bool) -> None:
             echo_json(plain_struct(report) | ({"runs_failed": failed} if work else {}))
         elif report.runs and not work and not any(holder.kind == "worker" for holder in opened.leases.live()):
             aside("nothing is at work here: the runs begin when `servo up` does, or with --work")
-    ctx.exit(1 if failed else 0)
+    ctx.exit(1 if failed or report.failed else 0)
 
 
 def _say(opened: Project, report: PassReport) -> None:
@@ -64,7 +64,7 @@ def _say(opened: Project, report: PassReport) -> None:
     parts = [counted(report.ticks, "tick"), counted(report.evaluations, "evaluation"), counted(report.runs, "run")]
     parts += [f"{report.skipped:,} skipped"] if report.skipped else []
     parts += [click.style(f"{report.failed:,} failed", fg="red")] if report.failed else []
-    click.echo(f"✓ {', '.join(parts)}")
+    click.echo(f"{'✗' if report.failed else '✓'} {', '.join(parts)}")
     if report.next_due is not None:
         note(f"next due {ago(report.next_due, opened.clock())}: {report.next_due:%Y-%m-%d %H:%M:%SZ}")
 

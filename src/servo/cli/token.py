@@ -39,7 +39,7 @@ def create(name: str, role: str, expires_in: str | None, as_json: bool) -> None:
     from servo.runtime.tokens import Tokens, lifetime
 
     lives = None if expires_in is None else lifetime(expires_in)
-    with project(as_json=as_json, create=True) as opened:
+    with project(as_json=as_json, create=True, local=True) as opened:
         made = Tokens(opened).create(name, role, lives=lives, actor=actor())
         if as_json:
             echo_json(plain_struct(made))
@@ -61,7 +61,7 @@ def list_tokens(everything: bool, as_json: bool) -> None:
     """List tokens, oldest first. Of the tokens themselves nothing is known here."""
     from servo.runtime.tokens import Tokens
 
-    with project(as_json=as_json) as opened:
+    with project(as_json=as_json, local=True) as opened:
         found = Tokens(opened).list(everything=everything)
         if as_json:
             echo_json({"tokens": [plain_struct(one) for one in found]})
@@ -87,7 +87,7 @@ def revoke(named: str, reason: str | None, as_json: bool) -> None:
     """
     from servo.runtime.tokens import Tokens
 
-    with project(as_json=as_json) as opened:
+    with project(as_json=as_json, local=True) as opened:
         done = Tokens(opened).revoke(named, reason=reason, actor=actor())
         if as_json:
             echo_json(plain_struct(done))

@@ -49,6 +49,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     from servo.runtime.embedded import telling
     from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.json_logs import log_as_json, wants_json
+    from servo.runtime.redeploying import FolderWatch
 
     # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -59,12 +60,14 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
             aside("stopping …  (again to leave at once)")
         stop.set()
 
-    with project(as_json=as_json, create=True) as opened, reacting(stopping), ExitStack() as after:
+    with project(as_json=as_json, create=True, local=True) as opened, reacting(stopping), ExitStack() as after:
         if wants_json(as_json=as_json):
             log_as_json(opened.settings)
         # What is wrong with the ledger or with the definitions is said before anything starts.
         deployed_catalog(opened, actor=actor())
         after.enter_context(telling(opened))
+        folder = FolderWatch(opened.settings)
+        after.callback(folder.close)
         evaluators = after.enter_context(Evaluators(opened.settings))
         server = after.enter_context(_served(opened, evaluators, host, port))
         failure: list[BaseException] = []
@@ -81,6 +84,8 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
             while not stop.wait(_LOOK_SECONDS):
                 for member in crew:
                     member.look()
+                if (news := folder.look()) is not None:
+                    aside(news)
                 if server.problem is not None:
                     raise server.problem
         finally:

@@ -26,7 +26,7 @@ def vacuum(dry_run: bool, as_json: bool) -> None:
 
     Left-overs of crashed attempts go once they are older than `retention.grace_hours`. What is current always stays.
     """
-    with data(as_json=as_json) as found:
+    with data(as_json=as_json, local=True) as found:
         removed = found.vacuum(dry_run=dry_run)
     size = sum(one.bytes for one in removed)
     if as_json:

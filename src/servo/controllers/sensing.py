@@ -80,6 +80,7 @@ def answered(
     cursor: str | None = None,
     added: Mapping[str, Sequence[str]] | None = None,
     reason: str | None = None,
+    log: str | None = None,
 ) -> list[Fact]:
     """The facts of an evaluation that went well: values of dynamic dimensions that are new, itself, its requests."""
     eval_id = occasion.eval_id(sensor)
@@ -109,6 +110,7 @@ def answered(
         run_keys=list(requests),
         fingerprints=[asked.request_fingerprint for asked in requests.values()],
         reason=reason,
+        log=log,
     )
     values = [
         DynamicPartitionsChanged(change_id=f"{eval_id}:{dimension}", dimension=dimension, added=list(new))
@@ -130,12 +132,19 @@ def new_values(added: Mapping[str, Iterable[str]], catalog: Catalog) -> dict[str
     return found
 
 
-def failed(sensor: SensorState, occasion: Occasion, reason: str) -> list[Fact]:
+def failed(sensor: SensorState, occasion: Occasion, reason: str, *, log: str | None = None) -> list[Fact]:
     """An evaluation that came to nothing: the cursor stays, and a message can be evaluated again by hand."""
     failures = sensor.failures + 1 if occasion.trigger == "poll" else 0
     return [
         _evaluated(
-            sensor, occasion, "FAILED", reason=reason, failures=failures, message=occasion.message, cursor_after=None
+            sensor,
+            occasion,
+            "FAILED",
+            reason=reason,
+            failures=failures,
+            message=occasion.message,
+            log=log,
+            cursor_after=None,
         )
     ]
 

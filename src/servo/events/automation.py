@@ -161,6 +161,7 @@ class SensorEvaluated(Fact, frozen=True, kw_only=True):
     fingerprints: list[str] = []
     failures: Int64 = 0  # evaluations by poll that failed in a row, this one included
     message: dict[str, Any] | None = None  # that nobody has answered: it can be evaluated later, by hand
+    log: str | None = None  # the end of what it printed and logged
 
     def require_foldable(self) -> None:
         named = {"push": self.message_id, "poll": self.poll_epoch, "manual": self.request_id}

@@ -256,6 +256,7 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
         run_keys=fact.run_keys,
         definition_version=fact.definition_version,
         message=None if fact.message is None else as_json(fact.message),
+        log=fact.log,
         evaluated_at=event.occurred_at,
         eval_version=event.event_id,
     )

@@ -21,7 +21,7 @@ from servo.planning.catalog import Catalog
 from servo.planning.deployed import definition_of, spec_of
 from servo.runtime.settings import Settings
 
-__all__ = ["quick_catalog", "remember"]
+__all__ = ["code_stamps", "quick_catalog", "remember"]
 
 _FILE = "definitions-cache.json"
 _FORMAT = "1"  # what is in it, and how a catalog is made of that
@@ -98,6 +98,17 @@ def remember(settings: Settings, definitions: Definitions, catalog: Catalog) -> 
         part = target.with_name(f"{_FILE}.{os.getpid()}.part")
         part.write_bytes(data)
         part.replace(target)
+
+
+def code_stamps(settings: Settings) -> list[tuple[str, int, int]] | None:
+    """When the project's code and settings were last written; None if there are too many files to look at."""
+    try:
+        below = _below(settings)
+    except OSError:
+        return None
+    if below is None:
+        return None
+    return [(one.path, one.mtime_ns, one.size) for one in below if one.path.endswith((".py", ".toml", ".sql"))]
 
 
 def _is_settled(catalog: Catalog) -> bool:

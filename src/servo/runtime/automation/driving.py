@@ -117,7 +117,7 @@ class Driver:
         self._ask_again = {place: at for place, at in self._ask_again.items() if self._is_open(*place)}
         report = self._tick()
         begun = self._poll()
-        return msgspec.structs.replace(report, evaluations=begun, next_due=self._next_due())
+        return msgspec.structs.replace(report, evaluations=begun, next_due=self.next_due())
 
     # ── schedules ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,14 +219,15 @@ class Driver:
             if may_ask(self.holder.id, drivers, one.id, now, one.definition.settings.get("timeout_seconds") or usual)
         ]
 
-    def finish(self) -> int:
-        """Wait for the evaluations that have begun; how many runs they asked for. Raises what one of them raised."""
+    def finish(self) -> list[Accepted]:
+        """Wait for the evaluations that have begun, and see what came of them. Raises what one of them raised."""
         ended = [(asked.exception(), asked) for asked in self._asked.values()]
         for problem, _ in ended:
             if problem is not None:
                 log.warning("%s", problem, extra={"action": "driver.evaluation"})
         accepted = [asked.result() for _, asked in ended]
-        return sum(len(one.run_ids) for one in accepted if one is not None)
+        self._watch.refresh()
+        return [one for one in accepted if one is not None]
 
     # ── when next ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -240,9 +241,11 @@ class Driver:
         """Whether the function of a schedule could not be asked, and is to be asked again."""
         return bool(self._ask_again)
 
-    def _next_due(self) -> datetime | None:
+    def next_due(self) -> datetime | None:
+        """When there is something to do again."""
+        now = self._project.clock()
         times = (self._watch.schedules.next_due(), self._watch.sensors.next_due())
-        return min((time for time in times if time is not None), default=None)
+        return min((max(time, now) for time in times if time is not None), default=None)
 
     def _pause(self) -> float:
         if self.answering:
@@ -272,7 +275,13 @@ def one_pass(project: Project, evaluators: Evaluators) -> PassReport:
                     evaluations=done.evaluations + more.evaluations,
                     runs=done.runs + more.runs,
                 )
-            return msgspec.structs.replace(done, runs=done.runs + driver.finish())
+            accepted = driver.finish()
+            return msgspec.structs.replace(
+                done,
+                failed=done.failed + sum(one.status == "FAILED" for one in accepted),
+                runs=done.runs + sum(len(one.started) for one in accepted),
+                next_due=driver.next_due(),
+            )
     finally:
         driver.close()
 

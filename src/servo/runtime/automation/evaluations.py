@@ -24,7 +24,7 @@ __all__ = ["Accepted", "Evaluations", "kept"]
 _ROW = """
     SELECT status, reason, run_keys, evaluated_at, eval_version, message FROM sensor_evals WHERE eval_id = $eval_id
 """
-_RUNS = "SELECT run_id FROM run_key_index WHERE run_key IN (SELECT unnest($run_keys)) ORDER BY first_version"
+_RUNS = "SELECT run_key, run_id FROM run_key_index WHERE run_key IN (SELECT unnest($run_keys)) ORDER BY first_version"
 _PATIENCE = 30.0  # seconds for the tail to be folded
 _MARGIN = timedelta(hours=1)  # clocks of others may be ahead
 _UNREADABLE_SECONDS = 1.0  # for what was written to become readable
@@ -45,6 +45,8 @@ class Accepted(msgspec.Struct, frozen=True, kw_only=True):
     run_ids: list[str]
     duplicate: bool
     accepted_at: datetime
+    started: list[str] = []  # of these runs the ones that it asked for first
+    asked: dict[str, dict[str, Any]] = {}  # by run id, the partitions of each asset
 
 
 class Evaluations:
@@ -60,12 +62,20 @@ class Evaluations:
         except IdempotencyMismatch:
             return self._as_before(_evaluated(facts))
 
+    def tried(self, facts: list[Fact]) -> Accepted:
+        """What recording one would come to; nothing is written."""
+        trial = said(facts, self._project.clock(), None)
+        known = {row["run_key"] for row in self._runs(trial.run_keys)}
+        new = [one for key, one in zip(trial.run_keys, trial.run_ids, strict=True) if key not in known]
+        return msgspec.structs.replace(trial, started=new)
+
     def append(self, facts: list[Fact], *, actor: str, condition: Condition | None = None) -> Accepted:
         now, asked = self._project.clock(), facts
         while True:
             proposals = [Proposal(fact=fact, occurred_at=now, actor=actor) for fact in asked]
             try:
-                return said(facts, now, self._project.ledger.append(proposals, condition))
+                receipts = self._project.ledger.append(proposals, condition)
+                return said(facts, now, {id(fact): one for fact, one in zip(asked, receipts, strict=True)})
             except IdempotencyMismatch as known:
                 # A run that was asked for before, with other tags: it is there, and stays as it is.
                 new = [fact for fact in asked if not _is_request(fact, known.idempotency_key)]
@@ -112,7 +122,6 @@ class Evaluations:
 
     def _accepted(self, eval_id: str, sensor_id: str, row: dict[str, Any]) -> Accepted:
         keys = row["run_keys"] or []
-        runs = self._project.reader.query(_RUNS, {"run_keys": keys}, fresh=True, timeout=_PATIENCE).rows if keys else []
         return Accepted(
             eval_id=eval_id,
             event_id=row["eval_version"],
@@ -120,21 +129,27 @@ class Evaluations:
             status=row["status"],
             reason=row["reason"],
             run_keys=keys,
-            run_ids=[run_id for (run_id,) in runs],
+            run_ids=[row["run_id"] for row in self._runs(keys)],
             duplicate=True,
             accepted_at=row["evaluated_at"],
         )
+
+    def _runs(self, keys: list[str]) -> list[dict[str, Any]]:
+        if not keys:
+            return []
+        return self._project.reader.query(_RUNS, {"run_keys": keys}, fresh=True, timeout=_PATIENCE).dicts()
 
     def _row(self, eval_id: str) -> dict[str, Any] | None:
         rows = self._project.reader.query(_ROW, {"eval_id": eval_id}, fresh=True, timeout=_PATIENCE).dicts()
         return rows[0] if rows else None
 
 
-def said(facts: list[Fact], now: datetime, receipts: list[Receipt] | None) -> Accepted:
-    """What the facts of an evaluation say, and what became of them."""
+def said(facts: list[Fact], now: datetime, receipts: dict[int, Receipt] | None) -> Accepted:
+    """What the facts of an evaluation say, and what became of each: of a run that was there already, nothing."""
     fact = _evaluated(facts)
-    # Before it come changes of partitions alone, which are never left out.
-    receipt = None if receipts is None else receipts[facts.index(fact)]
+    receipt = None if receipts is None else receipts[id(fact)]
+    requests = [one for one in facts if isinstance(one, RunRequested)]
+    new = [one for one in requests if receipts and id(one) in receipts and not receipts[id(one)].duplicate]
     return Accepted(
         eval_id=fact.eval_id,
         event_id=None if receipt is None else receipt.event_id,
@@ -142,9 +157,11 @@ def said(facts: list[Fact], now: datetime, receipts: list[Receipt] | None) -> Ac
         status=fact.status,
         reason=fact.reason,
         run_keys=fact.run_keys,
-        run_ids=[one.run_id for one in facts if isinstance(one, RunRequested)],
+        run_ids=[one.run_id for one in requests],
         duplicate=receipt is not None and receipt.duplicate,
         accepted_at=now,
+        started=[one.run_id for one in new],
+        asked={one.run_id: one.partitions or {} for one in requests},
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from threading import Lock
 
 import msgspec
@@ -25,15 +24,13 @@ from servo.ledger.protocol import Condition
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED
 from servo.runtime.automation.envelopes import require_acceptable
-from servo.runtime.automation.evaluations import Accepted, Evaluations, kept, said
+from servo.runtime.automation.evaluations import Accepted, Evaluations, kept
 from servo.runtime.automation.watch import AutomationWatch, run_id_of, wanted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.evaluation.questions import Made
 from servo.runtime.wiring import Project
 
 __all__ = ["Accepted", "Sensing"]
-
-log = logging.getLogger(__name__)
 
 _PAUSED = "paused"
 _TRIES = 200  # others may write of the same sensor, but not for ever
@@ -96,7 +93,7 @@ class Sensing:
         occasion = Occasion(trigger="manual", request_id=request_id or self._project.mint(), message_id=message_id)
         facts = self._facts(found, occasion, known, _require_asked(self._asked(found, message)))
         if dry_run:
-            return said(facts, self._project.clock(), None)
+            return self._evaluations.tried(facts)
         return self._evaluations.record(facts, actor=actor)
 
     def poll(self, sensor: SensorState, known: Catalog, position: int) -> Accepted | None:
@@ -141,7 +138,7 @@ class Sensing:
 
     def _asked(self, sensor: SensorState, message: Message | None = None) -> Evaluation:
         timeout = sensor.definition.settings.get("timeout_seconds") or self._project.settings.sensors.timeout_seconds
-        evaluation = self._evaluators.evaluate(
+        return self._evaluators.evaluate(
             Question(
                 kind="sensor",
                 name=sensor.definition.name,
@@ -153,14 +150,11 @@ class Sensing:
                 timeout=float(timeout),
             )
         )
-        if evaluation.log:
-            log.info("%s", evaluation.log, extra={"action": "sensor.said", "sensor": sensor.definition.name})
-        return evaluation
 
     def _facts(self, sensor: SensorState, occasion: Occasion, known: Catalog, evaluation: Evaluation) -> list[Fact]:
         """What an evaluation comes to; what it asks for and nobody can do is a failure of it."""
         if evaluation.error is not None:
-            return sensing.failed(sensor, occasion, evaluation.error)
+            return sensing.failed(sensor, occasion, evaluation.error, log=evaluation.log or None)
         try:
             added = sensing.new_values(evaluation.added, known)
             known = known.with_values(added) if added else known
@@ -174,11 +168,12 @@ class Sensing:
                 cursor=evaluation.cursor,
                 added=added,
                 reason=evaluation.skip or left_out,
+                log=evaluation.log or None,
             )
         except PASSING:
             raise
         except ServoError as problem:
-            return sensing.failed(sensor, occasion, str(problem))
+            return sensing.failed(sensor, occasion, str(problem), log=evaluation.log or None)
 
     def _wishes(
         self, sensor: SensorState, occasion: Occasion, known: Catalog, evaluation: Evaluation

@@ -11,7 +11,7 @@ import msgspec
 from servo.assets.automation import require_name
 from servo.assets.selection import require_sound
 from servo.assets.sensing import LONGEST_INTERVAL
-from servo.assets.watch_requests import require_template
+from servo.assets.watch_requests import require_template, unpartitioned
 from servo.assets.watches import watch_from_json
 from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, InvalidSelection
 from servo.events import Proposal, RecordedEvent, decode
@@ -117,6 +117,8 @@ def _require_sane(definition: SensorDefinition, known: Catalog) -> None:
         watch_from_json(settings["watch"]).require_partitions(select, partitions, known)
     elif partitions is not None:
         require_template(partitions, None)
+    else:
+        unpartitioned(select, known, "a message")
 
 
 def _require_free(definition: SensorDefinition, folder: Folder) -> None:

@@ -22,7 +22,8 @@ __all__ = ["AskedRun", "EvalView", "SensorView", "evals_of", "facts_of", "view_o
 
 _EVALS = """
     SELECT eval_id, trigger, status, reason, message_id, poll_epoch, request_id, expected_state_version, cursor_before,
-           cursor_after, run_keys, definition_version, message IS NOT NULL AS message_kept, evaluated_at, eval_version
+           cursor_after, run_keys, definition_version, message IS NOT NULL AS message_kept, log, evaluated_at,
+           eval_version
     FROM sensor_evals WHERE eval_version IS NOT NULL AND sensor_id = $sensor_id AND status = coalesce($status, status)
     AND trigger = coalesce($trigger, trigger) AND eval_version < coalesce($before, 'a')
     AND evaluated_at >= coalesce($since, evaluated_at)
@@ -75,6 +76,7 @@ class EvalView(msgspec.Struct, frozen=True, kw_only=True):
     cursor_after: str | None
     definition_version: int | None
     message_kept: bool  # it can still be evaluated, by hand
+    log: str | None  # the end of what it printed and logged
     runs: list[AskedRun]
     event_id: str
 

@@ -1,0 +1,95 @@
+"""Assets and partitions of a server."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from servo.client.asking import Noun, given
+from servo.client.paging import Page
+from servo.client.rows import Row
+from servo.client.standing import AssetSummary, AssetWhy, OutdatedPartition, PartitionView, PartitionWhy
+from servo.client.transport import path_of
+
+__all__ = ["Assets", "Partitions"]
+
+
+class Assets(Noun):
+    """`client.assets`. One is named as `namespace/name`, `namespace.name` or `name`."""
+
+    def list(self, *, limit: int | None = None, **reading: Any) -> Iterator[Row]:
+        """Assets by their keys, as they are deployed."""
+        return self._ask.all(path_of("assets"), dict, given(limit=limit) | reading)
+
+    def get(self, asset: str, **reading: Any) -> Row:
+        """All that is declared about it."""
+        return self._ask.one(_asset(asset), dict, reading)
+
+    def why(self, asset: str, **reading: Any) -> AssetWhy:
+        """How many of its partitions are stale, missing or failed, why, and where that began."""
+        return self._ask.one(_asset(asset, "why"), AssetWhy, reading)
+
+    def partitions(self, asset: str, **asked: Any) -> Iterator[PartitionView]:
+        """Its partitions, in the order of its definition; takes what `client.partitions.list` does."""
+        return self._ask.all(_asset(asset, "partitions"), PartitionView, given(**asked))
+
+    def summary(self, asset: str, **reading: Any) -> AssetSummary:
+        """Its partitions, counted by what they are."""
+        return self._ask.one(_asset(asset, "partitions", "summary"), AssetSummary, reading)
+
+
+class Partitions(Noun):
+    """`client.partitions`."""
+
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] | None = None,
+        partitions: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Any,
+    ) -> Iterator[PartitionView]:
+        """Those of all assets, also what is expected and of which nothing is known."""
+        query = given(status=status, partitions=partitions, since=since, until=until, limit=limit)
+        return self._ask.all(path_of("partitions"), PartitionView, query | reading)
+
+    def page(
+        self, asset: str | None = None, *, cursor: str | None = None, limit: int | None = None, **asked: Any
+    ) -> Page[PartitionView]:
+        """One page, of an asset or of all; `more["total"]` is how many there are."""
+        path = path_of("partitions") if asset is None else _asset(asset, "partitions")
+        return self._ask.page(path, PartitionView, given(cursor=cursor, limit=limit, **asked))
+
+    def stale(
+        self,
+        select: str | Sequence[str] = (),
+        *,
+        transitive: bool = False,
+        limit: int | None = None,
+        **reading: Any,
+    ) -> Iterator[OutdatedPartition]:
+        """Those that are stale, since when, and why."""
+        query = given(select=select, transitive=transitive or None, limit=limit)
+        return self._ask.all(path_of("partitions", "stale"), OutdatedPartition, query | reading)
+
+    def stale_page(self, select: str | Sequence[str] = (), **asked: Any) -> Page[OutdatedPartition]:
+        """One page of them; `more` has `total` and how many of each asset."""
+        return self._ask.page(path_of("partitions", "stale"), OutdatedPartition, given(select=select, **asked))
+
+    def get(self, asset: str, partition: str, **reading: Any) -> PartitionView:
+        """Everything about one partition."""
+        if not partition:  # the only one, of an asset without partitions, has no name to write in a path
+            return self.why(asset, "", **reading).partition
+        return self._ask.one(_asset(asset, "partitions", partition), PartitionView, reading)
+
+    def why(self, asset: str, partition: str, **reading: Any) -> PartitionWhy:
+        """Why it is stale, missing or failed, from what it was made, and why it did not run."""
+        return self._ask.one(_asset(asset, "why"), PartitionWhy, {"partition": partition, **reading})
+
+
+def _asset(asset: str, *parts: str) -> str:
+    namespace, slash, name = asset.partition("/")
+    return path_of("assets", *((namespace, name) if slash else (namespace,)), *parts)

@@ -1,0 +1,219 @@
+"""Schedules and sensors, as the server tells of them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+__all__ = [
+    "Accepted",
+    "AskedRun",
+    "Changed",
+    "CursorReset",
+    "EvalView",
+    "Fill",
+    "RunConflict",
+    "ScheduleView",
+    "SensorView",
+    "TickView",
+    "Ticked",
+]
+
+
+class Fill(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tick asks for of one asset."""
+
+    asset_key: str
+    partitions: str
+    count: int
+
+
+class TickView(msgspec.Struct, frozen=True, kw_only=True):
+    """One tick: when it was due, when it came, and what came of it."""
+
+    tick_id: str
+    scheduled_for: datetime
+    ticked_at: datetime
+    lateness_seconds: float
+    status: str  # TRIGGERED, SKIPPED, FAILED
+    manual: bool
+    reason: str | None
+    run_id: str | None
+    run_status: str | None
+    run_key: str | None
+    definition_version: int
+    select: list[str]
+    partition_selection: list[str] | None
+    partitions: dict[str, Any] | None  # of each asset, as the run was asked for
+    fills: list[Fill] = []  # the same in words, of the assets that are still there
+    event_id: str
+
+
+class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it stands. Times are UTC."""
+
+    schedule_id: str
+    name: str
+    cron: str
+    timezone: str
+    select: list[str]
+    partitions: str | None
+    function: bool  # it fills in the partitions
+    overlap: str
+    catchup_window_minutes: int
+    max_catchup_ticks: int
+    tags: dict[str, str]
+    enabled: bool
+    version: int
+    declared: bool
+    source: str | None  # file and line, where code declares it
+    deployed: bool  # as it is shown here
+    created_at: datetime | None
+    created_by: str | None
+    updated_at: datetime | None
+    clock_since: datetime | None
+    last_scheduled_for: datetime | None
+    last_tick: TickView | None
+    next_at: datetime | None  # whether or not it is paused by then
+    problem: str | None = None  # why it can never fire
+
+
+class SensorView(msgspec.Struct, frozen=True, kw_only=True):
+    """A sensor as it stands. Times are UTC."""
+
+    sensor_id: str
+    name: str
+    kind: str
+    description: str | None
+    min_interval_seconds: int
+    timeout_seconds: float | None
+    watch: dict[str, Any] | None
+    select: str | None
+    partitions: str | None
+    enabled: bool
+    version: int
+    declared: bool
+    source: str | None
+    deployed: bool
+    created_at: datetime | None
+    created_by: str | None
+    updated_at: datetime | None
+    cursor: str | None
+    state_version: int
+    last_evaluation_at: datetime | None
+    last_eval_id: str | None
+    last_status: str | None
+    last_reason: str | None
+    last_polled_at: datetime | None
+    failures: int  # by poll, in a row
+    next_at: datetime | None  # not before; later where evaluations failed
+
+
+class AskedRun(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that an evaluation asked for, and what became of that."""
+
+    run_key: str
+    outcome: str  # started, duplicate (of a run that was there), conflict (the key is another run's), dropped
+    run_id: str | None = None  # of the run that has the key
+    run_status: str | None = None
+    first_by: str | None = None  # the evaluation that the run was first asked for by, where it was another
+    first_at: datetime | None = None
+
+
+class EvalView(msgspec.Struct, frozen=True, kw_only=True):
+    """One evaluation of a sensor."""
+
+    eval_id: str
+    trigger: str  # push, poll, manual
+    status: str  # TRIGGERED, NO_DATA, SKIPPED, SKIPPED_STALE_CURSOR, FAILED
+    reason: str | None
+    evaluated_at: datetime
+    message_id: str | None
+    poll_epoch: int | None
+    request_id: str | None
+    expected_state_version: int | None
+    cursor_before: str | None
+    cursor_after: str | None
+    definition_version: int | None
+    message_kept: bool  # it can still be evaluated, by hand
+    log: str | None = None  # the end of what it printed and logged
+    runs: list[AskedRun]
+    event_id: str
+
+
+class Changed(msgspec.Struct, frozen=True, kw_only=True):
+    """What was recorded of a schedule or sensor; without an event where it was so already."""
+
+    id: str
+    name: str
+    version: int
+    enabled: bool
+    event_id: str | None
+    accepted_at: datetime | None = None
+    duplicate: bool = False
+    changed: tuple[str, ...] = ()  # the fields, where it was an update
+
+
+class RunConflict(msgspec.Struct, frozen=True, kw_only=True):
+    """A request under a run key that stands for something else. It was recorded, and started nothing."""
+
+    run_key: str
+    run_id: str | None  # of the run that has the key
+    run_status: str | None
+    source_kind: str | None
+    source_id: str | None
+    source_detail: str | None
+    requested_by: str | None  # who asked for the other thing
+    detected_at: datetime
+    existing_fingerprint: str
+    conflicting_fingerprint: str
+    conflicting_event_id: str
+
+
+class Ticked(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that a person wanted, and the run that it asked for; `duplicate` if it was there before."""
+
+    tick_id: str
+    event_id: str
+    schedule_id: str
+    scheduled_for: datetime
+    status: str
+    reason: str | None
+    run_key: str | None
+    run_id: str | None
+    partitions: int
+    duplicate: bool = False
+    accepted_at: datetime | None = None
+
+
+class Accepted(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation, and the event by which it is in the ledger; `duplicate` if it was there before.
+
+    A trial run has no event.
+    """
+
+    eval_id: str
+    event_id: str | None
+    sensor_id: str
+    status: str
+    reason: str | None
+    run_keys: list[str]
+    run_ids: list[str]
+    duplicate: bool = False
+    accepted_at: datetime | None = None
+    started: list[str] = []  # of these runs the ones that it asked for first
+    asked: dict[str, dict[str, Any]] = {}  # by run id, the partitions of each asset
+
+
+class CursorReset(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a sensor goes on from now on."""
+
+    sensor_id: str
+    name: str
+    cursor: str | None
+    cursor_before: str | None
+    state_version: int
+    event_id: str
+    accepted_at: datetime | None = None

@@ -1,0 +1,122 @@
+"""`servo.Client`: everything that a server can do, by noun and verb."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from servo.client.asking import Asking
+from servo.client.assets import Assets, Partitions
+from servo.client.automations import Conflicts, Schedules, Sensors
+from servo.client.backfills import Backfills
+from servo.client.events import events as follow
+from servo.client.history import Audit, Checkpoints, Lineage, Materializations
+from servo.client.rows import Row
+from servo.client.runs import Runs
+from servo.client.transport import Transport, path_of
+from servo.client.work import BackfillTree, Event
+from servo.errors import InvalidInput
+
+__all__ = ["Client"]
+
+
+class Client:
+    """A running Servo.
+
+    What changes something carries an idempotency key, minted unless given, and is asked for again under the same key
+    where the connection was lost or the server said to come back: for `retry_seconds` at most. Reads include what this
+    client has written, on whichever server. May be used by many threads.
+    """
+
+    def __init__(
+        self,
+        url: str | None = None,
+        token: str | None = None,
+        *,
+        timeout: float = 60.0,
+        retry_seconds: float = 30.0,
+        fresh: bool = False,
+    ) -> None:
+        """`url` and `token`: by default SERVO_URL and SERVO_TOKEN. `timeout`: seconds that one answer may take.
+
+        With `fresh`, all reads give what the ledger holds when they are asked, and not only what is one's own.
+        """
+        chosen = url or os.environ.get("SERVO_URL")
+        if not chosen:
+            raise InvalidInput("which server? no address was given", hint="set SERVO_URL, or write Client('http://…')")
+        said = token if token is not None else os.environ.get("SERVO_TOKEN") or None
+        self._transport = Transport(chosen, said, timeout=timeout, retry_seconds=retry_seconds)
+        self._ask = ask = Asking(self._transport, fresh=fresh)
+        self.runs = Runs(ask)
+        self.backfills = Backfills(ask)
+        self.schedules = Schedules(ask)
+        self.sensors = Sensors(ask)
+        self.partitions = Partitions(ask)
+        self.assets = Assets(ask)
+        self.lineage = Lineage(ask)
+        self.materializations = Materializations(ask)
+        self.checkpoints = Checkpoints(ask)
+        self.audit = Audit(ask)
+        self.conflicts = Conflicts(ask)
+
+    @property
+    def url(self) -> str:
+        return self._transport.url
+
+    @property
+    def last_event_id(self) -> str | None:
+        """The newest event of this client's own. Reads wait for it; another client may be told to, as
+        `wait_for_event_id`."""
+        return self._ask.last_event_id
+
+    def events(
+        self,
+        *,
+        after: str | None = None,
+        event_type: str | Sequence[str] = (),
+        correlation_id: str | None = None,
+        until_now: bool = False,
+    ) -> Iterator[Event]:
+        """Events as they are appended, after the one with this id; `0` is the beginning. Without it, from now on, or
+        with `until_now` all that there are. A lost connection is made anew, and nothing is missed or repeated."""
+        kinds = [event_type] if isinstance(event_type, str) else list(event_type)
+        begin = after or ("0" if until_now else self._now())
+        return follow(
+            self._transport, after=begin, event_type=kinds, correlation_id=correlation_id, until_now=until_now
+        )
+
+    def tick(self) -> dict[str, Any]:
+        """Let the server do one pass over schedules and sensors, as `servo tick` does."""
+        found: dict[str, Any] = self._ask.plain(path_of("internal", "tick"), None)
+        return found
+
+    def wait_for_run(
+        self, run_id: str, *, timeout: float | None = None, tell: Callable[[Row], None] | None = None
+    ) -> Row:
+        """The run when it has ended; `tell` is given it whenever something has happened."""
+        return self.runs.wait(run_id, timeout=timeout, tell=tell)
+
+    def wait_for_backfill(
+        self, backfill: str, *, timeout: float | None = None, tell: Callable[[BackfillTree], None] | None = None
+    ) -> BackfillTree:
+        """The backfill's tree when all of it is over."""
+        return self.backfills.wait(backfill, timeout=timeout, tell=tell)
+
+    def close(self) -> None:
+        """Close what connections are open. The client may be used again."""
+        self._transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Client({self.url!r})"
+
+    def _now(self) -> str:
+        """The newest event. Asked for before anything is followed, so that a break right away loses nothing."""
+        mark = self._ask.page(path_of("conflicts"), dict, {"limit": 1, "fresh": True}).watermark
+        return "0" if mark is None or mark.event_id is None else mark.event_id

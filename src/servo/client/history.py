@@ -1,0 +1,186 @@
+"""Where data came from, what it was before, and what people decided about it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from servo.client.asking import Noun, given
+from servo.client.rows import Row
+from servo.client.transport import path_of
+from servo.client.work import Backfilled, Decided
+
+__all__ = ["Audit", "Checkpoints", "Lineage", "LineageEdge", "LineageGraph", "LineageNode", "Materializations"]
+
+
+class LineageNode(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition with one materialization of it, and how many hops it is from where the walk began."""
+
+    asset_key: str
+    partition_key: str
+    materialization_id: str | None = None
+    content_hash: str | None = None
+    made_at: datetime | None = None
+    run_id: str | None = None
+    depth: int = 0
+    status: str | None = None
+
+
+class LineageEdge(msgspec.Struct, frozen=True, kw_only=True):
+    """One materialization read another, when and by which run."""
+
+    asset_key: str
+    partition_key: str
+    materialization_id: str
+    upstream_asset_key: str
+    upstream_partition_key: str
+    upstream_materialization_id: str
+    run_id: str | None = None
+    consumed_at: datetime | None = None
+    outdated: bool = False
+
+
+class LineageGraph(msgspec.Struct, frozen=True, kw_only=True):
+    """What partitions were made from, or were made into."""
+
+    asset_key: str
+    direction: str
+    scope: str
+    nodes: list[LineageNode]
+    edges: list[LineageEdge]
+    watermark: dict[str, Any]
+    run_id: str | None = None
+    as_of: str | None = None
+
+
+class Lineage(Noun):
+    """`client.lineage`. All of it takes `depth`, `run`, `exact` and `as_of`."""
+
+    def upstream(self, asset: str, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
+        """What partitions were made from, hop by hop; of all, if none are given."""
+        return self._look("upstream", asset, partitions, **asked)
+
+    def downstream(self, asset: str, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
+        return self._look("downstream", asset, partitions, **asked)
+
+    def impact(self, asset: str, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
+        """What a change of them would reach, and how each of it stands now."""
+        return self._look("impact", asset, partitions, **asked)
+
+    def graph(self, asset: str, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
+        """Both directions in one."""
+        return self._look("graph", asset, partitions, **asked)
+
+    def at(self, as_of: datetime | str, asset: str, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
+        """The lineage as it was then; `direction` is upstream, downstream or both."""
+        return self._look("at", asset, partitions, as_of=as_of, **asked)
+
+    def invalidate(
+        self,
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        reason: str,
+        itself: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Row:
+        """Declare stale whatever was made from these partitions, at any distance."""
+        body = {"asset": asset, "partitions": list(partitions), "reason": reason, "itself": itself}
+        return self._ask.change("POST", path_of("lineage", "invalidate"), dict, body, key=idempotency_key)
+
+    def rematerialize(
+        self,
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        itself: bool = False,
+        priority: int = 0,
+        idempotency_key: str | None = None,
+    ) -> Backfilled | None:
+        """Compute anew whatever is stale of what was made from these, as a backfill; None: nothing is."""
+        body = {"asset": asset, "partitions": list(partitions), "itself": itself, "priority": priority}
+        path = path_of("lineage", "rematerialize")
+        made: Row = self._ask.change("POST", path, dict, body, key=idempotency_key)
+        return None if made["backfill_id"] is None else msgspec.convert(made, Backfilled)
+
+    def _look(self, way: str, asset: str, partitions: Sequence[str], **asked: Any) -> LineageGraph:
+        query = given(asset=asset, partition=list(partitions), **asked)
+        return self._ask.one(path_of("lineage", way), LineageGraph, query)
+
+
+class Materializations(Noun):
+    """`client.materializations`."""
+
+    def list(self, asset: str, partition: str = "", *, limit: int | None = None, **reading: Any) -> Iterator[Row]:
+        """Every version of a partition that was ever published, newest first."""
+        query = given(asset=asset, partition=partition, limit=limit)
+        return self._ask.all(path_of("materializations"), dict, query | reading)
+
+    def rollback(
+        self,
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        reason: str,
+        to: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Row:
+        """Make earlier ones current again: the one before each, or what `to` says."""
+        body = {"asset": asset, "partitions": list(partitions), "reason": reason} | given(to=to)
+        return self._ask.change("POST", path_of("materializations", "rollback"), dict, body, key=idempotency_key)
+
+
+class Checkpoints(Noun):
+    """`client.checkpoints`."""
+
+    def list(
+        self,
+        *,
+        status: str | None = None,
+        asset: str | None = None,
+        run_id: str | None = None,
+        limit: int | None = None,
+        **asked: Any,
+    ) -> Iterator[Row]:
+        """Checkpoints, newest first; `status="REQUESTED"`: those that wait."""
+        query = given(status=status, asset=asset, run_id=run_id, limit=limit)
+        return self._ask.all(path_of("checkpoints"), dict, query | asked)
+
+    def get(self, checkpoint_id: str, **reading: Any) -> Row:
+        """What is to be decided."""
+        return self._ask.one(path_of("checkpoints", checkpoint_id), dict, reading)
+
+    def approve(
+        self,
+        checkpoint_id: str,
+        *,
+        reason: str | None = None,
+        content_hash: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Decided:
+        """Publish exactly what was staged. It is decided once."""
+        body = given(reason=reason, content_hash=content_hash)
+        path = path_of("checkpoints", checkpoint_id, "approve")
+        return self._ask.change("POST", path, Decided, body, key=idempotency_key)
+
+    def reject(self, checkpoint_id: str, *, reason: str, idempotency_key: str | None = None) -> Decided:
+        """Publish nothing: the task fails with the reason."""
+        path = path_of("checkpoints", checkpoint_id, "reject")
+        return self._ask.change("POST", path, Decided, {"reason": reason}, key=idempotency_key)
+
+
+class Audit(Noun):
+    """`client.audit`."""
+
+    def report(self, asset: str, partition: str = "", **reading: Any) -> dict[str, Any]:
+        """How a partition came about, proven by the ledger's own events; to be kept as it is, as JSON."""
+        query = {"asset": asset, "partition": partition, **reading}
+        return self._ask.one(path_of("audit", "report"), dict[str, Any], query)
+
+    def verify(self, report: dict[str, Any]) -> dict[str, Any]:
+        """What a report does not prove itself, and what this ledger does not confirm."""
+        found: dict[str, Any] = self._ask.plain(path_of("audit", "verify"), report)
+        return found

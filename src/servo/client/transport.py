@@ -1,0 +1,199 @@
+"""Requests over HTTP, on connections that stay open. What was lost or turned away is asked for again.
+
+That is safe for whatever changes something too: each such request has an idempotency key, and keeps it.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
+from threading import Lock
+from typing import Any, NamedTuple
+from urllib.parse import quote, urlencode, urlsplit
+
+import msgspec
+
+from servo.client.problems import error_of
+from servo.client.retrying import Patience
+from servo.errors import InvalidInput, ServerUnreachable, ServoError
+
+__all__ = ["Answer", "Transport", "path_of"]
+
+PREFIX = "/api/v1/orchestration"
+_MOST_IDLE = 8  # connections that are kept for the next request
+_AGAIN = (429, 503)
+_NEVER = ("no-ticking",)  # codes of a 503 that stays one
+_LOST = (OSError, HTTPException)
+
+Query = Mapping[str, Any]
+
+
+class Answer(NamedTuple):
+    status: int
+    body: bytes
+    replayed: bool  # it was recorded before this was asked
+
+
+class Transport:
+    """One server. May be used by many threads at once."""
+
+    def __init__(self, url: str, token: str | None, *, timeout: float, retry_seconds: float) -> None:
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        if parts.scheme not in ("http", "https") or not parts.hostname or parts.query or parts.username:
+            raise InvalidInput(f"{url!r:.200} is no address of a server", hint="write http://localhost:8765")
+        if token is not None and not (token.isascii() and token.isprintable() and token):
+            raise InvalidInput("the token is not as `servo token create` has told it", hint="see SERVO_TOKEN")
+        try:
+            self._port = parts.port
+        except ValueError:
+            raise InvalidInput(f"{url!r:.200} has no port that can be", hint="write http://localhost:8765") from None
+        self.url = f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
+        self._host = parts.hostname
+        self._base = parts.path.rstrip("/")
+        self._secure = ssl.create_default_context() if parts.scheme == "https" else None
+        self._token = token
+        self.timeout = timeout
+        self.retry_seconds = retry_seconds
+        self._idle: list[HTTPConnection] = []
+        self._lock = Lock()
+
+    def ask(
+        self,
+        method: str,
+        path: str,
+        *,
+        query: Query | None = None,
+        body: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Answer:
+        """The answer. Raises the error that it says, and ServerUnreachable where there is none in time."""
+        target, sent = self._target(path, query), None if body is None else msgspec.json.encode(body)
+        said = self._headers(headers, sent)
+        patience = Patience(self.retry_seconds)
+        at_once = True
+        while True:
+            connection, used_before = self._connection()
+            try:
+                connection.request(method, target, body=sent, headers=said)
+                response = connection.getresponse()
+                content = response.read()
+            except _LOST as problem:
+                connection.close()
+                # A connection that was idle may have been closed since: that says nothing about the server.
+                if used_before and at_once:
+                    at_once = False
+                    continue
+                if not patience.pause():
+                    raise self._unreachable(problem) from problem
+                continue
+            self._keep(connection, response)
+            if response.status < 300:
+                return Answer(response.status, content, _replayed(response))
+            error = error_of(response.status, content)
+            again = response.status in _AGAIN and error.code not in _NEVER
+            if not again or not patience.pause(_after(response)):
+                raise error
+
+    def stream(self, path: str, query: Query, headers: Mapping[str, str]) -> tuple[HTTPConnection, HTTPResponse]:
+        """An answer that goes on, on a connection of its own. Nothing is asked for again here."""
+        connection = self._new()
+        try:
+            connection.request("GET", self._target(path, query), headers=self._headers(headers, None))
+            response = connection.getresponse()
+            if response.status < 300:
+                return connection, response
+            error = error_of(response.status, response.read())
+        except _LOST as problem:
+            connection.close()
+            raise self._unreachable(problem) from problem
+        connection.close()
+        raise error
+
+    def close(self) -> None:
+        with self._lock:
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def _unreachable(self, problem: BaseException) -> ServoError:
+        what = str(problem) or type(problem).__name__
+        return ServerUnreachable(f"{self.url} does not answer: {what}", hint="is `servo up` there? see SERVO_URL")
+
+    def _target(self, path: str, query: Query | None) -> str:
+        asked = _asked(query or {})
+        return f"{self._base}{path}" + (f"?{urlencode(asked)}" if asked else "")
+
+    def _headers(self, more: Mapping[str, str] | None, sent: bytes | None) -> dict[str, str]:
+        headers = {"Accept": "application/json, application/problem+json, text/event-stream", **(more or {})}
+        if self._token is not None:
+            headers["Authorization"] = f"Bearer {self._token}"
+        if sent is not None:
+            headers.setdefault("Content-Type", "application/json")
+        return headers
+
+    # ── connections ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _connection(self) -> tuple[HTTPConnection, bool]:
+        with self._lock:
+            if self._idle:
+                return self._idle.pop(), True
+        return self._new(), False
+
+    def _new(self) -> HTTPConnection:
+        if self._secure is None:
+            return _Prompt(self._host, self._port, timeout=self.timeout)
+        return HTTPSConnection(self._host, self._port, timeout=self.timeout, context=self._secure)
+
+    def _keep(self, connection: HTTPConnection, response: HTTPResponse) -> None:
+        with self._lock:
+            if not response.will_close and len(self._idle) < _MOST_IDLE:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+
+class _Prompt(HTTPConnection):
+    """Sends a small body at once, instead of waiting for the server to acknowledge the head."""
+
+    def connect(self) -> None:
+        super().connect()
+        self.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+def path_of(*parts: str) -> str:
+    """A path of names, each of which may hold anything. An asset's `namespace/name` is two of them."""
+    return PREFIX + "".join(f"/{quote(part, safe='')}" for part in parts)
+
+
+def _asked(query: Query) -> list[tuple[str, str]]:
+    """What was given, as it is written behind a question mark; a list is given one by one."""
+    asked: list[tuple[str, str]] = []
+    for name, value in query.items():
+        if value is None:
+            continue
+        several = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
+        asked += [(name, _written(one)) for one in several]
+    return asked
+
+
+def _written(value: Any) -> str:
+    match value:
+        case bool():
+            return "true" if value else "false"
+        case str() | int() | float():
+            return str(value)
+    written: str = msgspec.to_builtins(value)  # a time
+    return written
+
+
+def _replayed(response: HTTPResponse) -> bool:
+    return response.headers.get("Idempotency-Replayed") == "true"
+
+
+def _after(response: HTTPResponse) -> float:
+    with suppress(ValueError):
+        return max(0.0, float(response.headers.get("Retry-After", "0")))
+    return 0.0
