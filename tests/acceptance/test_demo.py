@@ -85,7 +85,7 @@ def test_the_readme_shows_what_it_says(told: tuple[Folder, str]) -> None:
 def test_the_questions_of_the_readme_are_answered(told: tuple[Folder, str]) -> None:
     asked = README.read_text().partition("## Ask it")[2].partition("```console\n")[2].partition("```")[0]
     commands = re.findall(r"^\$ servo (.*?)(?: {2,}#.*)?$", asked, re.MULTILINE)
-    assert len(commands) == 15
+    assert len(commands) == 16
     for command in commands:
         assert told[0].ok(*shlex.split(command))
 

@@ -22,9 +22,13 @@ from servo.runtime.wiring import Project
 __all__ = ["Accepted", "Evaluations", "kept"]
 
 _ROW = """
-    SELECT status, reason, run_keys, evaluated_at, eval_version, message FROM sensor_evals WHERE eval_id = $eval_id
+    SELECT status, reason, run_keys, evaluated_at, eval_version, message, message_id FROM sensor_evals
+    WHERE eval_id = $eval_id
 """
-_RUNS = "SELECT run_key, run_id FROM run_key_index WHERE run_key IN (SELECT unnest($run_keys)) ORDER BY first_version"
+_RUNS = """
+    SELECT i.run_key, i.run_id, i.event_id, r.partitions FROM run_key_index i LEFT JOIN runs r USING (run_id)
+    WHERE i.run_key IN (SELECT unnest($run_keys)) ORDER BY i.first_version
+"""
 _PATIENCE = 30.0  # seconds for the tail to be folded
 _MARGIN = timedelta(hours=1)  # clocks of others may be ahead
 _UNREADABLE_SECONDS = 1.0  # for what was written to become readable
@@ -103,6 +107,11 @@ class Evaluations:
         row = self._row(eval_id)
         return None if row is None else self._accepted(eval_id, sensor.id, row)
 
+    def recorded(self, sensor_id: str, eval_id: str) -> tuple[Accepted, str | None] | None:
+        """An evaluation as it was answered the first time, and the id of its message, if it was of one."""
+        row = self._row(eval_id)
+        return None if row is None else (self._accepted(eval_id, sensor_id, row), row["message_id"])
+
     def unanswered(self, sensor: SensorState, message_id: str) -> Message:
         """A message that was skipped or failed."""
         name, row = sensor.definition.name, self._row(f"{sensor.id}:msg:{message_id}")
@@ -122,6 +131,7 @@ class Evaluations:
 
     def _accepted(self, eval_id: str, sensor_id: str, row: dict[str, Any]) -> Accepted:
         keys = row["run_keys"] or []
+        runs = self._runs(keys)
         return Accepted(
             eval_id=eval_id,
             event_id=row["eval_version"],
@@ -129,9 +139,12 @@ class Evaluations:
             status=row["status"],
             reason=row["reason"],
             run_keys=keys,
-            run_ids=[row["run_id"] for row in self._runs(keys)],
+            run_ids=[run["run_id"] for run in runs],
             duplicate=True,
             accepted_at=row["evaluated_at"],
+            # What it asked for first comes right after it, in the same append.
+            started=[run["run_id"] for run in runs if run["event_id"] > row["eval_version"]],
+            asked={run["run_id"]: canonical.loads((run["partitions"] or "{}").encode()) or {} for run in runs},
         )
 
     def _runs(self, keys: list[str]) -> list[dict[str, Any]]:
