@@ -14,10 +14,13 @@ import pytest
 
 from servo.assets.loading import load
 from servo.clock import system_clock
+from servo.controllers.scheduling import decide
+from servo.errors import AppendConflict
 from servo.events import Proposal
 from servo.events.automation import SchedulePaused, ScheduleTicked, SensorEvaluated
 from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskStarted
+from servo.ledger.protocol import Condition
 from servo.runtime import open_workspace
 from servo.runtime.automation.driving import Driver, one_pass
 from servo.runtime.automation.ticking import Ticking
@@ -225,6 +228,25 @@ def test_an_edited_project_is_what_ticks_next(shop: Automatic) -> None:
     chosen = shop.looked_at().schedule("chosen").id
     assert [tick.status for tick in shop.ticks if tick.schedule_id == chosen] == ["TRIGGERED", "TRIGGERED"]
     assert [tick for tick in shop.ticks if tick.schedule_id == chosen][1].partition_selection == ["date=d:2025-01-07"]
+
+
+def test_a_tick_that_was_decided_before_a_deployment_is_looked_at_again(shop: Automatic) -> None:
+    shop.later(hours=1)
+    watch = shop.looked_at()
+    decisions = list(
+        decide(watch.schedules, watch.catalog, shop.project.clock(), lambda *_: {}, lambda key: f"run_{key}")
+    )
+    assert decisions
+    (shop.project.settings.root / "definitions.py").write_text(DEFINITIONS.replace("0 3 * * *", "0 4 * * *"))
+    deploy(shop.project, load(shop.project.settings), actor=ME)
+    for decision in decisions:
+        condition = Condition(position=decision.position, subjects=decision.subjects)
+        with pytest.raises(AppendConflict):
+            shop.project.ledger.append(decision.proposals, condition)
+    with shop.driver() as driver:
+        drive(shop, driver)
+    assert "orders" not in ticked(shop)
+    assert ticked(shop)["hourly"] == ["13:00 TRIGGERED"]
 
 
 @pytest.fixture

@@ -10,12 +10,12 @@ from litestar.params import FromPath
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, Desk, Found
-from servo.api.documents import asset_listed, asset_shown
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading
 from servo.api.operations import operation
 from servo.api.partitions import PartitionsAsked, partition_page
 from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.documents import asset_listed, asset_shown
 from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView
 from servo.runtime.why import AssetWhy, PartitionWhy, Why
 

@@ -12,7 +12,6 @@ from litestar.params import FromPath
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, Found, plain
-from servo.api.documents import backfill_listed, plan_shown
 from servo.api.first_backfills import recorded
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text, Within
@@ -24,6 +23,7 @@ from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_planning import BackfillRequest
 from servo.runtime.backfill_views import BackfillTree, BackfillView, ChunkView
 from servo.runtime.backfills import Backfilled, Backfills, Steered
+from servo.runtime.documents import backfill_listed, plan_shown
 
 __all__ = ["BackfillRoutes"]
 

@@ -9,7 +9,6 @@ from litestar import Controller, Response, get, post
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, Desk
-from servo.api.documents import invalidated, lineage_shown
 from servo.api.first_backfills import recorded
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading, Text
@@ -17,6 +16,7 @@ from servo.api.keys import Keyed
 from servo.api.operations import operation
 from servo.errors import InvalidInput
 from servo.runtime.backfills import Backfilled
+from servo.runtime.documents import invalidated, lineage_shown
 from servo.runtime.invalidating import Invalidation
 from servo.runtime.lineages import Lineages
 

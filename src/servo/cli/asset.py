@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from servo.assets.graph import Graph
     from servo.assets.spec import AssetSpec
     from servo.partitions import Dimension, Partitions
-    from servo.partitions.mappings import Mapping
 
 _FEW_VALUES = 4
 
@@ -66,7 +65,9 @@ def show(name: str, as_json: bool) -> None:
     graph, now = _graph(), system_clock()
     spec = graph[graph.resolve(name)]
     if as_json:
-        echo_json(_shown(graph, spec, now))
+        from servo.runtime.documents import asset_shown
+
+        echo_json(asset_shown(graph, spec, now))
         return
     for label, value in _lines(graph, spec, now):
         click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
@@ -97,9 +98,10 @@ def _documents() -> list[dict[str, Any]]:
     """Each asset as JSON, upstreams first: as the code here declares it, or as it is deployed at the server."""
     if server() is None:
         from servo.clock import system_clock
+        from servo.runtime.documents import asset_listed
 
         graph, now = _graph(), system_clock()
-        return [_listed(graph, spec, now) for spec in graph.specs.values()]
+        return [asset_listed(graph, spec, now) for spec in graph.specs.values()]
     with services() as here:
         return [plain(one) for one in here.assets()]
 
@@ -134,61 +136,6 @@ def _moment(written: str) -> datetime | str:
     from servo.runtime.service import parse_moment
 
     return parse_moment(written)
-
-
-# ── as JSON ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _listed(graph: Graph, spec: AssetSpec, now: Any) -> dict[str, Any]:
-    return {
-        "asset_key": spec.key,
-        "partitions": spec.partitions.to_json()["dimensions"],
-        "partition_count": spec.partitions.everything(now).count,
-        "upstream": list(graph.upstream(spec.key)),
-        "downstream": list(graph.downstream(spec.key)),
-        "batch": spec.batch,
-        "group": spec.group,
-        "owners": list(spec.owners),
-        "tags": spec.tags,
-        "code_version": spec.code_version,
-        "file": spec.source.file,
-        "line": spec.source.line,
-    }
-
-
-def _shown(graph: Graph, spec: AssetSpec, now: Any) -> dict[str, Any]:
-    def neighbour(key: str, mapping: Mapping) -> dict[str, Any]:
-        return {"asset_key": key, "mapping": mapping.to_json()}
-
-    approval = spec.approval
-    return {
-        **_listed(graph, spec, now),
-        "description": spec.description,
-        "upstream": [
-            {**neighbour(one.upstream, graph.mapping(one.upstream, spec.key)), "parameter": one.parameter}
-            for one in spec.dependencies
-        ],
-        "downstream": [neighbour(key, graph.mapping(spec.key, key)) for key in graph.downstream(spec.key)],
-        "checks": [check.to_json() for check in spec.checks],
-        "retry": {
-            "attempts": spec.retry.attempts,
-            "delay_seconds": spec.retry.delay.total_seconds(),
-            "factor": spec.retry.factor,
-            "cap_seconds": spec.retry.cap.total_seconds(),
-            "jitter_percent": spec.retry.jitter,
-            "on": list(spec.retry.on),
-        },
-        "approval": None
-        if approval is None
-        else {
-            "approvers": approval.approvers,
-            "four_eyes": approval.four_eyes,
-            "deadline_seconds": None if approval.deadline is None else approval.deadline.total_seconds(),
-            "on_deadline": approval.on_deadline,
-        },
-        "freshness_seconds": None if spec.freshness is None else spec.freshness.total_seconds(),
-        "renamed_from": spec.renamed_from,
-    }
 
 
 # ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -51,13 +51,14 @@ def preview(*, asked: BackfillRequest, as_json: bool) -> None:
     servo backfill preview revenue --start 2025-01-01 --end 2025-01-31
     servo backfill preview totals --filter missing --include-upstream
     """
-    from servo.cli.backfill_tables import plan_document, show_plan
+    from servo.cli.backfill_tables import show_plan
     from servo.runtime.backfills import Backfills
+    from servo.runtime.documents import plan_shown
 
     with project(as_json=as_json) as opened:
         plan = Backfills(opened).preview(asked)
     if as_json:
-        echo_json(plan_document(plan))
+        echo_json(plain_struct(plan_shown(plan)))
     else:
         show_plan(plan)
 
@@ -161,12 +162,13 @@ def _accepted(made: Backfilled, what: str) -> None:
 @json_option
 def list_backfills(state: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List backfills, newest first; what belongs to another is counted with it."""
-    from servo.cli.backfill_tables import list_document, show_list
+    from servo.cli.backfill_tables import show_list
+    from servo.runtime.documents import backfill_listed
 
     with services(as_json=as_json) as here:
         trees = here.newest_backfills(state=state, asset=asset, limit=limit)
     if as_json:
-        echo_json(list_document(trees))
+        echo_json({"backfills": [plain_struct(backfill_listed(tree)) for tree in trees]})
     else:
         show_list(trees, limit)
 

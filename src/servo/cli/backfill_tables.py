@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.drawing import coloured_table, columns, draw
-from servo.cli.output import note, plain_struct, table
+from servo.cli.output import note, table
 from servo.cli.states import counted, duration
 from servo.cli.values import moment
 from servo.ui.marks import Line, Span
 
 if TYPE_CHECKING:
-    from servo.partitions import PartitionSet
     from servo.runtime.backfill_planning import BackfillJob, BackfillPlan
     from servo.runtime.backfill_views import BackfillTree, ChunkView
 
@@ -107,48 +106,7 @@ def warn(warnings: Sequence[str]) -> None:
         click.echo(f"servo: warning: {warning}", err=True)
 
 
-def plan_document(plan: BackfillPlan) -> dict[str, Any]:
-    """The same as JSON."""
-    return {
-        "partitions": plan.partitions,
-        "chunks": plan.chunks,
-        "runs": plan.chunks,
-        "targets": list(plan.targets),
-        "first_chunk": {"asset_key": plan.jobs[0].asset_key, **_set(plan.jobs[0].first_chunk)},
-        "estimated_seconds": plan.estimated_seconds,
-        "warnings": list(plan.warnings),
-        "jobs": [
-            {
-                "asset_key": job.asset_key,
-                "role": job.role,
-                "level": job.level,
-                "distance": job.distance,
-                "waits_for": list(job.waits_for),
-                **_set(job.partitions),
-                "chunk_size": job.chunk_size,
-                "chunks": job.chunks,
-                "first_chunk": _set(job.first_chunk),
-                "reads": [plain_struct(read) for read in job.reads],
-                "warnings": list(job.warnings),
-                "estimated_seconds": job.estimated_seconds,
-            }
-            for job in plan.jobs
-        ],
-    }
-
-
-def _set(partitions: PartitionSet) -> dict[str, Any]:
-    return {"partitions": partitions.to_json(), "described": partitions.describe(), "count": partitions.count}
-
-
 # ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def list_document(trees: list[BackfillTree]) -> dict[str, Any]:
-    shown = [plain_struct(tree) for tree in trees]
-    for tree in shown:
-        del tree["failures"]  # which nobody has looked for
-    return {"backfills": shown}
 
 
 def show_list(trees: list[BackfillTree], limit: int) -> None:

@@ -12,9 +12,9 @@ import click
 from servo.cli.opening import actor, project, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, table
+from servo.cli.output import note, plain_struct, table
 from servo.cli.states import counted
-from servo.cli.values import plain, text
+from servo.cli.values import text
 
 if TYPE_CHECKING:
     from servo.runtime.invalidating import Invalidated
@@ -169,7 +169,9 @@ def invalidate(
             asset, partitions, reason=reason, itself=itself, request_id=request_id, actor=actor()
         )
         if as_json:
-            echo_json(_invalidated(done))
+            from servo.runtime.documents import invalidated
+
+            echo_json(plain_struct(invalidated(done)))
             return
         _say_invalidated(opened, done)
 
@@ -236,7 +238,9 @@ def _look(direction: Way, *, as_json: bool, asset: str, partitions: tuple[str, .
 
 def _show(found: Lineage, *, as_json: bool) -> None:
     if as_json:
-        echo_json(document(found))
+        from servo.runtime.documents import lineage_shown
+
+        echo_json(plain_struct(lineage_shown(found)))
         return
     from servo.cli.trees import show
 
@@ -251,9 +255,10 @@ def _drawn(found: Lineage, shape: str) -> str:
     from servo.lineage.mermaid import mermaid
     from servo.lineage.svg import svg
     from servo.runtime.described import describe
+    from servo.runtime.documents import lineage_shown
 
     if shape == "json":
-        return json.dumps(document(found), ensure_ascii=False, allow_nan=False) + "\n"
+        return json.dumps(plain_struct(lineage_shown(found)), ensure_ascii=False, allow_nan=False) + "\n"
 
     def described(asset: str, keys: Any) -> str:
         return describe(found.definitions, asset, keys)
@@ -265,46 +270,6 @@ def _drawn(found: Lineage, shape: str) -> str:
         title += f" as of {found.as_of}"
     drawn = picture(title, found.nodes, found.edges, described, exact=found.scope == "exact")
     return {"dot": dot, "mermaid": mermaid, "svg": svg}[shape](drawn)
-
-
-def document(found: Lineage) -> dict[str, Any]:
-    """The lineage as JSON; see docs/reference/lineage.md."""
-    names = {node.asset_id: node.asset_key for node in found.nodes}
-    return {
-        "asset_key": found.asset_key,
-        "direction": found.direction,
-        "scope": found.scope,
-        "run_id": found.run_id,
-        "as_of": found.as_of,
-        "watermark": {"position": found.watermark.position, "event_id": found.watermark.event_id},
-        "nodes": [
-            {
-                "asset_key": node.asset_key,
-                "partition_key": node.partition_key,
-                "materialization_id": node.materialization_id,
-                "content_hash": node.content_hash,
-                "made_at": plain(node.made_at),
-                "run_id": node.run_id,
-                "depth": node.depth,
-                "status": node.status,
-            }
-            for node in found.nodes
-        ],
-        "edges": [
-            {
-                "asset_key": names[edge.asset_id],
-                "partition_key": edge.partition_key,
-                "materialization_id": edge.materialization_id,
-                "upstream_asset_key": names[edge.upstream_asset_id],
-                "upstream_partition_key": edge.upstream_partition_key,
-                "upstream_materialization_id": edge.upstream_materialization_id,
-                "run_id": edge.run_id,
-                "consumed_at": plain(edge.consumed_at),
-                "outdated": edge.outdated,
-            }
-            for edge in found.edges
-        ],
-    }
 
 
 def _summary(found: Lineage) -> None:
@@ -322,19 +287,6 @@ def _summary(found: Lineage) -> None:
         [(asset, sum(own.values()), *(own.get(status, 0) for status in statuses)) for asset, own in counts.items()],
         f"{counted(len(found.found), 'partition')} of {counted(len(counts), 'asset')}",
     )
-
-
-def _invalidated(done: Invalidated) -> dict[str, Any]:
-    return {
-        "invalidation_id": done.invalidation_id,
-        "event_id": done.event_id,
-        "duplicate": done.duplicate,
-        "asset_key": done.asset_key,
-        "partition_keys": done.partitions,
-        "reason": done.reason,
-        "total": done.total,
-        "invalidated": [{"asset_key": some.asset_key, "partition_keys": some.keys} for some in done.sets],
-    }
 
 
 def _say_invalidated(opened: Any, done: Invalidated) -> None:

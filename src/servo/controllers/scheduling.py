@@ -22,6 +22,7 @@ from servo.errors import PASSING, InvalidPartition, ServoError
 from servo.events.automation import ScheduleTicked
 from servo.events.definitions import ScheduleDefinition, Source
 from servo.events.fact import Fact
+from servo.events.model import DEFINITIONS
 from servo.partitions import PartitionSet
 from servo.partitions.firing import firing
 from servo.planning.catalog import Catalog
@@ -105,7 +106,7 @@ def decide(
             yield Decision(
                 facts=tuple(facts),
                 position=board.position,
-                subjects=frozenset({schedule.id}),
+                subjects=frozenset({schedule.id, DEFINITIONS}),  # a deployment may say something new of it
                 actor=f"schedule:{schedule.definition.name}",
                 at=now,
             )

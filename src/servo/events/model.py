@@ -45,6 +45,10 @@ from servo.events.fact import Fact, Int64, require_aware, require_distinct
 # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
 
 
+DEFINITIONS = "definitions"
+"""Every deployment is part of this one story, so that a condition on it tells whether anybody has deployed since."""
+
+
 class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
     """A project's assets, schedules and sensors took effect, replacing deployment number - 1.
 

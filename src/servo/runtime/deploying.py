@@ -14,7 +14,7 @@ from servo.events import Proposal
 from servo.events.automation import ScheduleDeleted, SensorDeleted
 from servo.events.definitions import ScheduleDefinition, SensorDefinition
 from servo.events.fact import Fact
-from servo.events.model import DefinitionsDeployed, DynamicPartitionsChanged
+from servo.events.model import DEFINITIONS, DefinitionsDeployed, DynamicPartitionsChanged
 from servo.ledger.protocol import Condition, Receipt
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, schedule_of, sensor_of
@@ -24,8 +24,6 @@ from servo.runtime.wiring import Project
 
 __all__ = ["Deployment", "catalog", "deploy", "deployment_facts", "in_force", "preview", "quick_catalog"]
 
-# Every deployment is part of one story, so that a condition on it tells whether somebody else has deployed.
-STORY = "definitions"
 _TRIES = 20
 _FEW = 1_000  # events that are read sooner than the projections are asked
 _CHANGES = frozenset({DefinitionsDeployed.event_type, DynamicPartitionsChanged.event_type})
@@ -63,13 +61,13 @@ def deploy(project: Project, definitions: Definitions, *, actor: str = "controll
                 fact=fact,
                 occurred_at=now,
                 actor=actor,
-                correlation_id=STORY if isinstance(fact, DefinitionsDeployed) else None,
+                correlation_id=DEFINITIONS if isinstance(fact, DefinitionsDeployed) else None,
             )
             for fact in facts
         ]
         try:
             receipts = project.ledger.append(
-                proposals, Condition(position=state.position, subjects=frozenset({STORY, *state.automations}))
+                proposals, Condition(position=state.position, subjects=frozenset({DEFINITIONS, *state.automations}))
             )
         except (AppendConflict, IdempotencyMismatch):
             if attempt == _TRIES - 1:

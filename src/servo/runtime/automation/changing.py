@@ -10,10 +10,10 @@ import msgspec
 from servo.errors import AppendConflict, IdempotencyMismatch
 from servo.events import Proposal
 from servo.events.fact import Fact
+from servo.events.model import DEFINITIONS
 from servo.ledger.protocol import Condition
 from servo.runtime.appending import Patience
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
-from servo.runtime.deploying import STORY
 from servo.runtime.wiring import Project
 
 __all__ = ["Changed", "change", "require_version"]
@@ -69,7 +69,7 @@ def change(
             (receipt,) = project.ledger.append(
                 [Proposal(fact=fact, occurred_at=now, actor=actor)],
                 # A deployment may say something new of it, and is told under its own story.
-                Condition(position=state.position, subjects=frozenset({one.id, STORY})),
+                Condition(position=state.position, subjects=frozenset({one.id, DEFINITIONS})),
             )
         except (AppendConflict, IdempotencyMismatch):
             patience = patience or Patience(one.definition.name)

@@ -1,18 +1,20 @@
-"""Answers that are no structs of a service, as JSON has them: the same as the command line's `--json`."""
+"""Answers that are no structs of a service, as JSON has them: of the command line's `--json` and of the API alike."""
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from servo.assets.graph import Graph
-from servo.assets.spec import AssetSpec
-from servo.partitions import PartitionSet
-from servo.partitions.mappings import Mapping
-from servo.runtime.backfill_planning import BackfillPlan
-from servo.runtime.backfill_views import BackfillTree
-from servo.runtime.invalidating import Invalidated
-from servo.runtime.lineages import Lineage
+if TYPE_CHECKING:
+    from datetime import datetime
+
+    from servo.assets.graph import Graph
+    from servo.assets.spec import AssetSpec
+    from servo.partitions import PartitionSet
+    from servo.partitions.mappings import Mapping
+    from servo.runtime.backfill_planning import BackfillPlan
+    from servo.runtime.backfill_views import BackfillTree
+    from servo.runtime.invalidating import Invalidated
+    from servo.runtime.lineages import Lineage
 
 __all__ = ["asset_listed", "asset_shown", "backfill_listed", "invalidated", "lineage_shown", "plan_shown"]
 
