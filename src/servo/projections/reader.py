@@ -25,7 +25,7 @@ from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.belonging import require_same_ledger
 from servo.projections.manifest import Manifest, Watermark, watermark_of
-from servo.projections.snapshot import Answer, Snapshot, Tail, tables_in
+from servo.projections.snapshot import Answer, Earlier, Snapshot, Tail, tables_in
 from servo.projections.store import Store
 from servo.projections.unknown import warn_of_unknown
 
@@ -54,9 +54,10 @@ class Reader:
         self._history = history
         self._clock = clock
         self._limits = limits or TailLimits()
-        self._cached: tuple[tuple[int, int], Snapshot] | None = None
+        self._state: _State | None = None  # the newest that was found
         self._past: tuple[tuple[int, int], Snapshot] | None = None
         self._lock = threading.Lock()
+        self._looking = threading.Lock()  # one at a time looks for a state that others will share
         # Of the newest version: what is new is added to it.
         self._folding: tuple[tuple[int, str | None], _Folding] | None = None
         self._folding_lock = threading.Lock()
@@ -70,7 +71,7 @@ class Reader:
         except ProjectionMissing:
             # A version that was swept between our look at it and the first read of its files.
             with self._lock:
-                self._cached = self._past = None
+                self._state = self._past = None
             return self.snapshot(**when, tables=tables).query(sql, parameters)
 
     def snapshot(
@@ -81,33 +82,59 @@ class Reader:
         as_of: datetime | str | None = None,
         timeout: float = 5.0,
         tables: Set[str] | None = None,
+        asked: float | None = None,
     ) -> Snapshot:
         """The state to answer from.
 
         `fresh` is the ledger's head as of now, or an error that says how far behind; `wait_for_event_id` is a state
         that includes that event; `as_of` a moment or an event id of the past. Without any of them it is the newest
         version with as much of the tail as the limits allow. `tables` are those that will be asked about, if not all.
+        `asked` is when the question came, by the monotonic clock: a state that was looked for since then is as good
+        as another, so many who ask at the same time share one.
         """
         if as_of is not None:
             return self._as_of(as_of)
         deadline = time.monotonic() + timeout
-        target = self._history.head().position if fresh else None
-        if wait_for_event_id is not None:
-            target = max(target or 0, self._await(wait_for_event_id, deadline))
-        return self._newest(target, deadline, tables)
+        reaching = None if wait_for_event_id is None else self._await(wait_for_event_id, deadline)
+        if asked is None:
+            return self._newest(self._target(reaching, fresh=fresh), deadline, tables)
+        # Who waits for an event is served by any state that has it.
+        since = asked if fresh or reaching is None else None
+        if (found := self._found(since, reaching, whole=fresh)) is not None:
+            return found
+        if not self._looking.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return self._newest(self._target(reaching, fresh=fresh), deadline, tables)
+        try:
+            # Somebody may have found by now what will do.
+            found = self._found(since, reaching, whole=fresh)
+            return found or self._newest(self._target(reaching, fresh=fresh), deadline, tables)
+        finally:
+            self._looking.release()
+
+    def _target(self, reaching: int | None, *, fresh: bool) -> int | None:
+        return max(self._history.head().position, reaching or 0) if fresh else reaching
+
+    def _found(self, since: float | None, reaching: int | None, *, whole: bool) -> Snapshot | None:
+        """The newest state, if it was looked for since then and goes as far as is wanted; `whole`: up to the head."""
+        with self._lock:
+            state = self._state
+        if state is None or (since is not None and state.looked < since) or (whole and state.position < state.head):
+            return None
+        return state.snapshot if reaching is None or state.position >= reaching else None
 
     def _newest(self, target: int | None, deadline: float, tables: Set[str] | None) -> Snapshot:
         """The newest version with its tail up to the target, or as far as the limits allow."""
+        looked = time.monotonic()
         manifest = self._store.current()
-        head = self._history.head()
+        head = self._history.head().position
         with self._lock:
-            if self._cached is not None:
-                (version, position), snapshot = self._cached
-                if version == manifest.version and position == head.position:
-                    return snapshot
+            state = self._state
+            if state is not None and state.is_of(manifest) and state.position == head:
+                self._state = state._replace(looked=looked, head=head)
+                return state.snapshot
         require_same_ledger(self._store, self._history, manifest)
         after = manifest.watermark.position
-        until = head.position if target is None else target
+        until = head if target is None else target
         size: float = inf
         if target is None:
             deadline = time.monotonic() + self._limits.fold_seconds
@@ -117,14 +144,17 @@ class Reader:
         if target is not None and reached < target:
             raise self._lagging(manifest, reached, target)
         with self._lock:
-            if tables is not None and self._cached is not None:
-                (version, position), snapshot = self._cached
-                if version == manifest.version and position <= reached and not folded.speaks(tables, after=position):
-                    return snapshot.seen_from(folded.watermark)
-        snapshot = Snapshot(self._store, manifest, folded.tail, folded.watermark, self._spares)
+            state = self._state if self._state is not None and self._state.is_of(manifest) else None
+        earlier = None
+        if state is not None and state.position <= reached:
+            changed = folded.changed(after=state.position)
+            if tables is not None and not tables & changed:
+                return state.snapshot.seen_from(folded.watermark)
+            earlier = Earlier(state.snapshot, changed)
+        snapshot = Snapshot(self._store, manifest, folded.tail, folded.watermark, self._spares, earlier=earlier)
         with self._lock:
-            before = [self._cached]
-            self._cached = ((manifest.version, reached), snapshot)
+            before = [self._state]
+            self._state = _State(_name(manifest), reached, head, looked, snapshot)
         self._spares.let_go(before)
         return snapshot
 
@@ -234,8 +264,22 @@ class _Folded(NamedTuple):
     watermark: Watermark
     spoken: dict[str, int]
 
-    def speaks(self, tables: Set[str], *, after: int) -> bool:
-        return any(self.spoken.get(table, 0) > after for table in tables)
+    def changed(self, *, after: int) -> Set[str]:
+        """The tables that something was said of after a position."""
+        return {table for table, position in self.spoken.items() if position > after}
+
+
+class _State(NamedTuple):
+    """A state that was found: of which version, up to which position of a ledger that ended where, and when."""
+
+    version: tuple[int, str | None]
+    position: int
+    head: int
+    looked: float
+    snapshot: Snapshot
+
+    def is_of(self, manifest: Manifest) -> bool:
+        return self.version == _name(manifest)
 
 
 class _Folding:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence, Set
 from copy import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,6 +19,7 @@ from servo.projections import engine
 from servo.projections.files import FileMissing, require_intact
 from servo.projections.manifest import Manifest, Watermark
 from servo.projections.merging import conflicts, merged
+from servo.projections.rooms import Room, new_room
 from servo.projections.store import Store
 
 if TYPE_CHECKING:
@@ -56,6 +57,18 @@ def tables_in(sql: str) -> Set[str]:
     return TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql.lower()))
 
 
+class Earlier(NamedTuple):
+    """A state of the same version before this one, and the tables that something has happened to since."""
+
+    snapshot: Snapshot
+    changed: Set[str]
+
+    def untouched(self) -> dict[str, Room]:
+        """The tables that are ready there and as good here."""
+        with self.snapshot._lock:
+            return {name: room for name, room in self.snapshot._ready.items() if name not in self.changed}
+
+
 class Snapshot:
     """Answers SQL over all tables as of one watermark. Tables are made ready when a query first speaks of them."""
 
@@ -66,14 +79,22 @@ class Snapshot:
         tail: Tail | None,
         watermark: Watermark,
         spares: engine.Spares | None = None,
+        *,
+        earlier: Earlier | None = None,
     ) -> None:
         self.watermark = watermark
         self.store = store
         self.manifest = manifest
         self.tail = tail
-        files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
-        self._connection = engine.restrict((spares or engine.Spares()).take(), files)
-        self._ready: set[str] = set()
+        if earlier is None:
+            files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
+            self._room = new_room(engine.restrict((spares or engine.Spares()).take(), files))
+        else:
+            self._room = earlier.snapshot._room.another()
+        # Where each table that is ready was made: that stays as long as anybody reads it there.
+        self._ready: dict[str, Room] = {} if earlier is None else earlier.untouched()
+        self._others = set(self._ready.values())
+        self._connection = self._room.connection(self._others)
         self._lock = threading.Lock()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
@@ -99,18 +120,18 @@ class Snapshot:
         return later
 
     def close(self) -> None:
-        self._connection.close()
+        self._room.close()
 
     def prepare(self, sql: str) -> None:
         """Put the tables in place that a query speaks of."""
         with self._lock:
-            for name in tables_in(sql) - self._ready:
+            for name in tables_in(sql) - self._ready.keys():
                 self._define(TABLES_BY_NAME[name])
 
     def prepared(self, sql: str) -> engine.Connection:
         """A connection of its own for this query, with the tables that it speaks of in place."""
         self.prepare(sql)
-        return self._connection.cursor()
+        return self._room.connection(self._others)
 
     def said(self, name: str, connection: engine.Connection) -> tuple[str, str | None]:
         """What a table is made of, as relations for this connection: the largest file, and all that is newer or None.
@@ -143,10 +164,10 @@ class Snapshot:
             engine.run(
                 self._connection,
                 f"CREATE OR REPLACE VIEW {table.table} AS"
-                f" SELECT * FROM {base} ANTI JOIN merged_{table.table} USING ({keys})"
-                f" UNION ALL SELECT * FROM merged_{table.table}",
+                f" SELECT * FROM {base} ANTI JOIN {self._room.name}.merged_{table.table} USING ({keys})"
+                f" UNION ALL SELECT * FROM {self._room.name}.merged_{table.table}",
             )
-        self._ready.add(table.table)
+        self._ready[table.table] = self._room
 
     def _checked(self, table: str, *, again: bool = False) -> list[Path]:
         """The files of a table, each of them just as it was written."""
