@@ -21,6 +21,7 @@ from servo.events.model import MaterializationPublished, RunFinished, RunRequest
 from servo.ids import ulid_offset
 from servo.ledger import Ledger, Receipt
 from servo.runtime import Project, load_settings, open_workspace
+from tests.support import commands
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 FIRST_MATERIALIZATION = "01JGFJJZ000000000000000000"
@@ -107,7 +108,9 @@ class Folder:
         return kept | self.variables
 
     def servo(self, *args: str, python: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder."""
+        """Run a command in the folder; with options of Python's own, by a Python that is started for it."""
+        if not python:
+            return commands.servo(args, cwd=self.path, env=self.environment())
         return subprocess.run(
             [sys.executable, *python, "-m", "servo", *args],
             cwd=self.path,

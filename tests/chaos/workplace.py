@@ -19,6 +19,7 @@ from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.data import Data
 from servo.runtime.progress import RunProgress
 from servo.runtime.runs import Runs
+from tests.support import commands
 
 PATIENCE = 240.0  # seconds; a wait ends as soon as what is waited for is so
 ME = "person:tester"
@@ -124,15 +125,7 @@ class Site:
         return process
 
     def servo(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "servo", *args],
-            cwd=self.here,
-            env=self.environment() | variables,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-            check=False,
-        )
+        return commands.servo(args, cwd=self.here, env=self.environment() | variables, timeout=PATIENCE)
 
     def until(self, condition: Callable[[], Any], what: str) -> Any:
         """What a condition gives once it holds."""
