@@ -6,12 +6,14 @@ import sys
 from collections.abc import Callable, Iterator
 
 from bench.figure import Figure
+from bench.measure_api import of_a_million, one_backfill, post_runs, remote_command, standing_by
 from bench.measure_append import append_postgres, append_sqlite
 from bench.measure_automation import ask_built_in, pass_of_a_thousand, pass_of_none
 from bench.measure_backfills import idle_chunks, idle_sizes, on_spark, preview_many, steer_many
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
 from bench.measure_lineage import walk_a_million
+from bench.measure_load import highest_rate_postgres, highest_rate_sqlite
 from bench.measure_read import count_million, count_ten_million, find_one
 from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
 from bench.measure_staleness import stale_after_few, stale_deep, stale_long, stale_wide
@@ -50,6 +52,13 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "schedules.requested": due_to_requested,
     "sensors.push": push_to_acknowledged,
     "sensors.ask": ask_built_in,
+    "api.backfill": one_backfill,
+    "api.million": of_a_million,
+    "api.post_run": post_runs,
+    "api.load.sqlite": highest_rate_sqlite,
+    "api.load.postgres": highest_rate_postgres,
+    "up.idle": standing_by,
+    "cli.remote": remote_command,
     "runs.on_spark": runs_on_spark,
     "runs.first_job": first_job,
 }

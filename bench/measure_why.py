@@ -126,13 +126,13 @@ def _filled(folder: Path) -> int:
             everything = known.spec(asset_key).partitions.everything(project.clock())
             total += everything.count
             for number, chunk in enumerate(everything.chunks(SET)):
-                _record(project, known, asset_key, f"{asset_key[5:]}{number}", chunk=chunk, read=read)
+                record_run(project, known, asset_key, f"{asset_key[5:]}{number}", chunk=chunk, read=read)
         again = known.spec("shop/raw").partitions.set_of(["2001-05-05,eu"])
-        _record(project, known, "shop/raw", "again", chunk=again, read=read)
+        record_run(project, known, "shop/raw", "again", chunk=again, read=read)
         return total + 1
 
 
-def _record(
+def record_run(
     project: Project, known: Catalog, asset_key: str, run: str, *, chunk: PartitionSet, read: dict[str, str]
 ) -> None:
     """A run of one task, from its request to its end."""

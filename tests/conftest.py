@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
@@ -15,3 +16,7 @@ if CLASSES.exists():
     QUICK += f" -XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK)
+
+# A shell that runs things in the background has them ignore Ctrl-C, and all that they start: tests send it to some.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -242,9 +242,12 @@ class IdempotencyMismatch(Conflict):
 
     code = "idempotency-mismatch"
 
-    def __init__(self, message: str, *, idempotency_key: str, hint: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, idempotency_key: str, event_id: str | None = None, hint: str | None = None
+    ) -> None:
         super().__init__(message, hint=hint)
         self.idempotency_key = idempotency_key
+        self.event_id = event_id  # whose key it is
 
 
 class BackfillConflict(Conflict):

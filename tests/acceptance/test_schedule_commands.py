@@ -89,8 +89,8 @@ def test_the_days_to_come_say_what_the_clocks_do(shop: Folder) -> None:
         ("2026-03-28T02:30:00+01:00", "2026-03-28T01:30:00Z", ""),
         ("2026-03-29T03:00:00+02:00", "2026-03-29T01:00:00Z", "02:30 does not exist, fires at 03:00"),
     ]
-    assert told[0]["fills"] == "shop/orders 2026-03-27; shop/revenue 2026-03-27 × eu, us"
-    assert told[0]["partitions"] == "3"
+    assert told[0]["partitions"] == "shop/orders 2026-03-27; shop/revenue 2026-03-27 × eu, us"
+    assert told[0]["count"] == "3"
     code, lines = on_a_terminal(shop, *asked)
     assert code == 0
     assert any("Sun 29 Mar 03:00 CEST nightly: 02:30 does not exist, fires at 03:00" in line for line in lines)
@@ -234,8 +234,8 @@ BAD: dict[str, tuple[int, tuple[str, ...], str]] = {
     "half a selection": (2, ("create", "x", *CRON, "--select", "orders and"), ""),
     "no partitions": (2, ("create", "x", *CRON, *SELECT, "--partitions", "someday"), "someday"),
     "bad name": (2, ("create", "No Name", *CRON, *SELECT), "No Name"),
-    "taken name": (2, ("create", *WEEKLY), "there is a schedule weekly already"),
-    "declared name": (2, ("create", "nightly", *CRON, *SELECT), "declared by code at definitions.py:16"),
+    "taken name": (4, ("create", *WEEKLY), "there is a schedule weekly already"),
+    "declared name": (4, ("create", "nightly", *CRON, *SELECT), "declared by code at definitions.py:16"),
     "bad overlap": (2, ("create", "x", *CRON, *SELECT, "--overlap", "maybe"), "--overlap"),
     "negative window": (2, ("create", "x", *CRON, *SELECT, "--catchup-window", "-1"), "catchup_window_minutes"),
     "no ticks": (2, ("create", "x", *CRON, *SELECT, "--max-catchup", "0"), "max_catchup_ticks"),

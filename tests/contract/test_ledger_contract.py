@@ -16,6 +16,7 @@ from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import TaskFinished
 from servo.ids import ulid_offset
 from servo.ledger import Condition, Head, Ledger, Receipt, Workspace
+from servo.ledger.protocol import holder_of
 from tests.contract.support import NOW, Impostor, Store, cancel, cancels, everything, verify, verify_ledger
 
 pytest_plugins = ("tests.contract.fixtures",)
@@ -431,6 +432,19 @@ def test_a_trimmed_event_keeps_its_key(ledger: Ledger) -> None:
     with pytest.raises(IdempotencyMismatch, match="run_cancel:b"):
         ledger.append([impostor])
     assert ledger.append([cancel("x"), cancel("b")])[0].position == 4
+    verify_ledger(ledger)
+
+
+def test_who_has_a_key_can_be_asked_without_recording_anything(ledger: Ledger) -> None:
+    assert holder_of(ledger, cancel("a")) is None
+    first, second, _ = ledger.append([cancel("a"), cancel("b", "why " * 1000), cancel("c")])
+    for trimmed in (0, 1, 3):
+        ledger.trim(trimmed)
+        assert holder_of(ledger, cancel("a")) == first.event_id
+        assert holder_of(ledger, cancel("b", "in other words")) == second.event_id
+        assert holder_of(ledger, cancel("d")) is None
+    assert ledger.head().position == 3
+    assert ledger.append([cancel("d")])[0].position == 4
     verify_ledger(ledger)
 
 

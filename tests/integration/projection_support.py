@@ -72,6 +72,7 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
+from servo.events.requests import RequestAccepted
 from servo.fold import TABLES, TABLES_BY_NAME, State, fold
 from servo.fold.rows import columns
 from servo.ids import UlidFactory
@@ -300,7 +301,7 @@ class _Mixed:
             self.task_started, self.task_retry, self.task_finished, self.task_finished, self.task_finished,
             self.backfill, self.chunk, self.backfill_state, self.checkpoint, self.decided, self.expired,
             self.published, self.published, self.invalidated, self.rolled_back, self.marked, self.marked,
-            self.token, self.token_revoked,
+            self.token, self.token_revoked, self.accepted,
         ]  # fmt: skip
 
     def proposals(self, count: int) -> list[Proposal]:
@@ -678,3 +679,8 @@ class _Mixed:
 
     def token_revoked(self) -> Fact:
         return TokenRevoked(token_id=f"token_{self.number - 1}", name=self.pick("name", 3), reason=self.maybe("lost"))
+
+    def accepted(self) -> Fact:
+        return RequestAccepted(
+            request_id=f"key_{self.number}", action="POST /runs", fingerprint="f", attempt=f"attempt_{self.number}"
+        )

@@ -205,7 +205,7 @@ def test_what_is_not_public_says_so_by_being_few() -> None:
     asked = {
         route.path.removeprefix(PREFIX) for route in routes if route.method != "GET" and route.least < Role.operator
     }
-    assert asked == {"/audit/verify", "/backfills/preview"}
+    assert asked == {"/audit/verify", "/backfills/preview", "/plan"}
 
 
 def test_whether_a_token_is_anothers_cannot_be_told(house: House) -> None:

@@ -59,7 +59,7 @@ def test_what_no_schedule_can_be_is_refused_and_nothing_is_written(shop: House) 
     assert "cron" in shop.post("/schedules", {"name": "x"}, 422)["detail"]
     assert shop.post("/schedules", hourly("x", overlap="perhaps"), 422)["field"] == "overlap"
     assert shop.post("/schedules", hourly("x", nonsense=1), 422)["code"] == "invalid-input"
-    assert shop.post("/schedules", hourly("nightly"), 400)["detail"].startswith("schedule nightly is declared by code")
+    assert shop.post("/schedules", hourly("nightly"), 409)["detail"].startswith("schedule nightly is declared by code")
     assert shop.post("/schedules", hourly("x", select=["nothing"]), 404)["code"] == "asset-not-found"
     assert shop.client.post("/schedules", json=hourly("x")).json()["code"] == "idempotency-key-required"
     assert shop.head() == head
@@ -79,8 +79,11 @@ def test_schedules_are_switched_and_ticked_by_hand(shop: House) -> None:
     assert ticked["status"] == "TRIGGERED"
     assert ticked["scheduled_for"] == "2025-01-10T06:00:00Z"
     assert shop.post("/schedules/nightly/trigger", {"at": "2025-01-10T06:00:00Z"}, 200, key=key) == ticked
-    assert shop.post("/schedules/nightly/trigger", {"at": "2025-01-11T06:00:00Z"}, 409, key=key)["code"] == "conflict"
-    assert shop.post("/schedules/nightly/trigger", {}, 409, key=key)["code"] == "conflict"
+    assert (
+        shop.post("/schedules/nightly/trigger", {"at": "2025-01-11T06:00:00Z"}, 409, key=key)["code"]
+        == "idempotency-mismatch"
+    )
+    assert shop.post("/schedules/nightly/trigger", {}, 409, key=key)["code"] == "idempotency-mismatch"
     now = shop.post("/schedules/nightly/trigger", {}, key=(key := shop.key()))
     assert shop.post("/schedules/nightly/trigger", {}, 200, key=key) == now
     ticks = shop.items("/schedules/nightly/ticks")
@@ -98,7 +101,7 @@ def test_a_sensor_is_made_without_code(shop: House) -> None:
     key = shop.key()
     made = shop.post("/sensors", body, key=key)
     assert shop.post("/sensors", body, 200, key=key) == made
-    assert shop.post("/sensors", body | {"name": "other"}, 409, key=key)["code"] == "conflict"
+    assert shop.post("/sensors", body | {"name": "other"}, 409, key=key)["code"] == "idempotency-mismatch"
     assert shop.data("/sensors/sent") == as_json(Sensors(shop.project).show("sent"))
     assert shop.client.delete("/sensors/sent").status_code == 202
     assert shop.get("/sensors/sent", 404, fresh=True)["code"] == "sensor-not-found"
@@ -128,7 +131,7 @@ def test_a_sensor_is_asked_by_hand_once_for_a_key(shop: House) -> None:
     done = shop.post("/sensors/landing/evaluate", {}, key=key)
     assert done["run_keys"] == [f"sensor:{done['sensor_id']}:first"]
     assert shop.post("/sensors/landing/evaluate", {}, 200, key=key) == done
-    assert shop.post("/sensors/landing/evaluate", {"message_id": "m1"}, 409, key=key)["code"] == "conflict"
+    assert shop.post("/sensors/landing/evaluate", {"message_id": "m1"}, 409, key=key)["code"] == "idempotency-mismatch"
     assert shop.post("/sensors/uploads/evaluate", {}, 400)["code"] == "invalid-input"
     assert shop.client.post("/sensors/landing/evaluate").json()["code"] == "idempotency-key-required"
 

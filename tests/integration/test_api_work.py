@@ -83,8 +83,11 @@ def test_a_run_that_failed_is_retried_once_for_a_key(shop: House) -> None:
     retried = shop.post(f"/runs/{run_id}/retry", key=key)
     assert retried["assets"] == {"shop/orders": 1}
     assert shop.post(f"/runs/{run_id}/retry", {}, 200, key=key) == retried
-    assert shop.post(f"/runs/{run_id}/retry", {"everything": True}, 409, key=key)["code"] == "conflict"
-    assert shop.post("/runs", {"select": ["orders"], "partitions": "2025-01-13"}, 409, key=key)["code"] == "conflict"
+    assert shop.post(f"/runs/{run_id}/retry", {"everything": True}, 409, key=key)["code"] == "idempotency-mismatch"
+    assert (
+        shop.post("/runs", {"select": ["orders"], "partitions": "2025-01-13"}, 409, key=key)["code"]
+        == "idempotency-mismatch"
+    )
     everything = shop.post(f"/runs/{run_id}/retry", {"everything": True})
     assert everything["assets"] == {"shop/orders": 2}
     assert shop.post("/runs/run_unknown/retry", {}, 404)["code"] == "run-not-found"
@@ -113,7 +116,7 @@ def test_a_backfill_is_previewed_made_and_shown(shop: House) -> None:
     assert made["correlation_id"] == made["backfill_id"]
     shop.plant.ended("history")
     assert shop.post("/backfills", body, 200, key=key) == made
-    assert shop.post("/backfills", body | {"chunk_size": 3}, 409, key=key)["code"] == "conflict"
+    assert shop.post("/backfills", body | {"chunk_size": 3}, 409, key=key)["code"] == "idempotency-mismatch"
     book, found = BackfillBook(shop.project), Backfills(shop.project).find("history")
     tree = shop.data("/backfills/history/tree")
     assert tree == as_json(book.tree(*found))
@@ -227,7 +230,9 @@ def test_lineage_is_followed_invalidated_and_made_anew(shop: House) -> None:
     declared = shop.post("/lineage/invalidate", body, key=key)
     assert declared["invalidated"] == [{"asset_key": "shop/revenue", "partition_keys": ["date=d:2025-01-08"]}]
     assert shop.post("/lineage/invalidate", body, 200, key=key) == declared
-    assert shop.post("/lineage/invalidate", body | {"reason": "another"}, 409, key=key)["code"] == "conflict"
+    assert (
+        shop.post("/lineage/invalidate", body | {"reason": "another"}, 409, key=key)["code"] == "idempotency-mismatch"
+    )
     assert shop.post("/lineage/invalidate", {**body, "reason": ""}, 422)["field"] == "reason"
 
     stale = shop.get("/partitions/stale", fresh=True, select="revenue@2025-01-08")
@@ -266,7 +271,10 @@ def test_an_earlier_version_becomes_current_again(shop: House, monkeypatch: pyte
     back = shop.post("/materializations/rollback", body, key=key)
     assert back["partitions"] == [{"partition_key": "", "materialization_id": versions[1]["materialization_id"]}]
     assert shop.post("/materializations/rollback", body, 200, key=key) == back
-    assert shop.post("/materializations/rollback", body | {"reason": "other"}, 409, key=key)["code"] == "conflict"
+    assert (
+        shop.post("/materializations/rollback", body | {"reason": "other"}, 409, key=key)["code"]
+        == "idempotency-mismatch"
+    )
     forth = shop.post("/materializations/rollback", body | {"to": versions[0]["materialization_id"]})
     assert shop.post("/materializations/rollback", body, 200, key=key) == back
     assert forth["accepted_event_id"] > back["accepted_event_id"]

@@ -24,11 +24,24 @@ from servo.client import automation, standing, work
 from servo.client.problems import error_of
 from servo.client.retrying import Patience
 from servo.events.model import RunRequested
-from servo.runtime import backfill_views, backfills, checkpoints, outdated, partitions, runs, task_log, why
+from servo.runtime import (
+    backfill_views,
+    backfills,
+    checkpoints,
+    grid_views,
+    outdated,
+    partitions,
+    pictures,
+    progress,
+    runs,
+    task_log,
+    why,
+)
 from servo.runtime.automation import (
     changing,
     evaluations,
     run_conflicts,
+    schedule_preview,
     schedule_views,
     sensor_views,
     sensors,
@@ -57,6 +70,28 @@ def appended(shop: House, kind: str = RunRequested.event_type) -> int:
 
 
 # ── every call ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_looking_ahead(client: servo.Client) -> None:
+    plan = client.runs.plan("+revenue", DAY)
+    assert [task["task_key"] for stage in plan["stages"] for task in stage["tasks"]] == ["shop/orders", "shop/revenue"]
+    due = client.runs.plan(["orders"], "2025-01-18", stale=True)
+    assert [(one["asset_key"], one["count"]) for one in due["groups"]] == [("shop/orders", 1)]
+    ahead = client.schedules.forecast("nightly", days=2, since="2025-03-01")
+    assert [tick.scheduled_for.day for tick in ahead.ticks] == [1, 2]
+    assert ahead.ticks[0].fills[0].partitions == "2025-01-02"
+    with pytest.raises(errors.ScheduleNotFound):
+        client.schedules.forecast("nobody")
+    asked = client.runs.create_due("orders", "2025-01-18", idempotency_key="due")
+    assert asked is not None
+    assert asked.total == 1
+    assert client.wait_for_run(asked.run_id, timeout=60)["status"] == "SUCCEEDED"
+    done = client.runs.progress(asked.run_id)
+    assert (done.ended, done.succeeded, [task.state for task in done.tasks]) == (True, 1, ["SUCCEEDED"])
+    again = client.runs.create_due("orders", "2025-01-18", idempotency_key="due")
+    assert again is not None
+    assert (again.run_id, again.duplicate) == (asked.run_id, True)
+    assert client.runs.create_due("orders", "2025-01-18") is None
 
 
 def test_runs(client: servo.Client) -> None:
@@ -118,9 +153,43 @@ def test_backfills(client: servo.Client) -> None:
     assert client.backfills.cancel(slow.name).state == "CANCELLED"
 
 
+def test_pictures(client: servo.Client) -> None:
+    found = {one.asset_key: one for one in client.partitions.summary(cells=5)}
+    assert found["shop/orders"].total == 19
+    assert sum(sum(cell.values()) for cell in found["shop/orders"].strip) == 19
+    assert len(found["shop/orders"].strip) == 5
+    assert client.partitions.summary()[0].strip == []
+    grid = client.assets.grid("orders").grid
+    assert [(row.label, sum(row.counts.values())) for row in grid.rows] == [("2025-01", 19)]
+    assert grid.unit == "day"
+
+
+def test_statements(client: servo.Client, shop: House) -> None:
+    how: dict[str, Any] = {"mark": "frozen", "reason": "audited", "idempotency_key": "frozen"}
+    done = client.partitions.mark("orders", ["2025-01-10", "2025-01-11"], **how)
+    head = shop.head()
+    again = client.partitions.mark("orders", ["2025-01-10", "2025-01-11"], **how)
+    assert {**done, "duplicate": True} == again
+    assert done["partitions"] == ["date=d:2025-01-10", "date=d:2025-01-11"]
+    assert shop.head() == head
+    assert "frozen" in client.partitions.get("orders", "2025-01-10").overlays
+    with pytest.raises(errors.Conflict):
+        client.partitions.mark("orders", ["2025-01-12"], **how)
+    client.partitions.mark("orders", ["2025-01-10..2025-01-11"], mark="thawed", reason="done")
+    assert "frozen" not in client.partitions.get("orders", "2025-01-10").overlays
+    with pytest.raises(errors.InvalidPartition, match="no asset has a dynamic dimension"):
+        client.partitions.change_values("customer", added=["acme"])
+
+
+def test_ready(client: servo.Client) -> None:
+    found = client.ready()
+    assert found["status"] == "ready"
+    assert {one["name"] for one in found["checks"]} == {"ledger", "projections", "control", "worker"}
+
+
 def test_schedules(client: servo.Client) -> None:
     made = client.schedules.create("weekly", cron="0 7 * * 1", select="orders", partitions="2025-01-02")
-    with pytest.raises(errors.InvalidInput, match="there is a schedule weekly already"):
+    with pytest.raises(errors.Conflict, match="there is a schedule weekly already"):
         client.schedules.create("weekly", cron="0 8 * * 1", select="orders")
     changed = client.schedules.update("weekly", cron="0 9 * * 1", expected_state_version=made.version)
     assert changed.version == made.version + 1
@@ -454,10 +523,16 @@ TWINS: list[tuple[type[msgspec.Struct], type[msgspec.Struct]]] = [
     (work.ChunkView, backfill_views.ChunkView),
     (work.Backfilled, backfills.Backfilled),
     (work.Steered, backfills.Steered),
+    (work.RunProgress, progress.RunProgress),
+    (work.TaskProgress, progress.TaskProgress),
     (work.Record, task_log.Record),
     (work.Event, EventView),
     (standing.PartitionView, partitions.PartitionView),
     (standing.AssetSummary, partitions.AssetSummary),
+    (standing.AssetStrip, pictures.AssetStrip),
+    (standing.AssetGrid, pictures.AssetGrid),
+    (standing.Grid, grid_views.Grid),
+    (standing.GridRow, grid_views.GridRow),
     (standing.OutdatedPartition, outdated.OutdatedPartition),
     (standing.AssetWhy, why.AssetWhy),
     (standing.PartitionWhy, why.PartitionWhy),
@@ -466,6 +541,9 @@ TWINS: list[tuple[type[msgspec.Struct], type[msgspec.Struct]]] = [
     (standing.Cause, why.Cause),
     (automation.ScheduleView, schedule_views.ScheduleView),
     (automation.TickView, schedule_views.TickView),
+    (automation.Forecast, schedule_preview.Forecast),
+    (automation.ForecastSchedule, schedule_preview.ForecastSchedule),
+    (automation.Upcoming, schedule_preview.Upcoming),
     (automation.SensorView, sensor_views.SensorView),
     (automation.EvalView, sensor_views.EvalView),
     (automation.Changed, changing.Changed),

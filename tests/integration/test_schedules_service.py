@@ -186,7 +186,7 @@ def test_an_update_that_changes_nothing_writes_nothing(shop: Shop) -> None:
 def test_it_can_be_renamed_to_a_name_that_is_free(shop: Shop) -> None:
     made = shop.create()
     shop.create("other")
-    with pytest.raises(InvalidInput, match="there is a schedule other already"):
+    with pytest.raises(Conflict, match="there is a schedule other already"):
         shop.update("weekly", name="other")
     shop.update("weekly", name="mondays")
     assert shop.schedules.find("mondays").id == made.id
@@ -226,7 +226,7 @@ def test_what_code_declares_is_switched_by_people_and_edited_in_its_file(shop: S
     ):
         with pytest.raises(InvalidInput, match=r"nightly is declared by code at definitions\.py:\d+"):
             attempt()
-    with pytest.raises(InvalidInput, match=r"schedule nightly is declared by code at definitions\.py:\d+"):
+    with pytest.raises(Conflict, match=r"schedule nightly is declared by code at definitions\.py:\d+"):
         shop.create("nightly")
     assert shop.head() == before
     shop.schedules.pause("nightly", actor=ME)
@@ -240,7 +240,7 @@ def test_a_name_that_the_folder_declares_and_nobody_deployed_yet_is_not_free(sho
     source = shop.project.settings.root / "definitions.py"
     source.write_text(source.read_text() + 'servo.Schedule("fresh", cron="0 1 * * *", select="whole")\n')
     before = shop.head()
-    with pytest.raises(InvalidInput, match=r"fresh is declared by code at definitions\.py:\d+"):
+    with pytest.raises(Conflict, match=r"fresh is declared by code at definitions\.py:\d+"):
         shop.create("fresh")
     assert shop.head() == before
     assert [one.name for one in shop.schedules.list()] == ["nightly"]
@@ -300,7 +300,7 @@ def test_names_are_plain(shop: Shop, name: str) -> None:
 def test_a_name_that_is_taken_and_one_that_is_not_there(shop: Shop) -> None:
     shop.create()
     before = shop.head()
-    with pytest.raises(InvalidInput, match="there is a schedule weekly already"):
+    with pytest.raises(Conflict, match="there is a schedule weekly already"):
         shop.create()
     with pytest.raises(ScheduleNotFound, match="there is no schedule 'weekl'") as missing:
         shop.update("weekl", overlap="skip")

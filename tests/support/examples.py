@@ -66,6 +66,7 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
+from servo.events.requests import RequestAccepted
 
 ORDERS_ID, ORDERS = "01941f29-7c00-7000-8000-000000000001", "shop/orders"
 RAW_ID, RAW = "01941f29-7c00-7000-8000-000000000002", "shop/raw_orders"
@@ -481,4 +482,21 @@ EXAMPLES: dict[str, Fact] = {
         expires_at=datetime(2025, 7, 1, tzinfo=UTC),
     ),
     "TokenRevoked.v1": TokenRevoked(token_id="01JHMN00000000000000000T01", name="nightly-ci", reason="it was leaked"),
+    "RequestAccepted.v1": RequestAccepted(
+        request_id="7f1c",
+        action="POST /schedules/nightly/pause",
+        fingerprint="c3" * 32,
+        attempt="01JHMN00000000000000000Q01",
+        answer='{"id":"01JHMN00000000000000000S01","name":"nightly","version":2,"enabled":false,"event_id":null}',
+        event_key="sched_def:01JHMN00000000000000000S01:2",
+        since=41,
+    ),
+    "RequestAccepted.v1.again": RequestAccepted(
+        request_id="7f1c",
+        action="POST /runs/run_1/cancel",
+        fingerprint="c4" * 32,
+        attempt="01JHMN00000000000000000Q02",
+        event_id="01JHMN00000000000000000E01",
+        step=2,
+    ),
 }

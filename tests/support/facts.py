@@ -68,6 +68,7 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
+from servo.events.requests import RequestAccepted
 from servo.ids import run_id, ulid_offset
 from tests.support.recording import START, accepted, at
 
@@ -526,6 +527,18 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         expires_at=st.none() | moments,
     ),
     TokenRevoked: st.builds(TokenRevoked, token_id=token_ids, name=st.sampled_from(["ci", "ops"]), reason=maybe_texts),
+    RequestAccepted: st.builds(
+        RequestAccepted,
+        request_id=own_ids,
+        action=st.sampled_from(["POST /runs/run_1/cancel", "DELETE /schedules/s1"]),
+        fingerprint=fingerprints,
+        attempt=own_ids,
+        answer=st.sampled_from(["{}", '{"version":2}']),
+        event_id=maybe_texts,
+        event_key=maybe_texts,
+        since=small,
+        step=st.sampled_from([1, 2]),
+    ),
 }
 
 # Most of what happens happens to partitions and runs.

@@ -18,7 +18,8 @@ from servo.runtime.automation.driving import one_pass
 from servo.runtime.automation.sensing import Sensing
 from servo.runtime.automation.ticking import Ticking
 from servo.runtime.evaluation.evaluating import Evaluators
-from tests.support.idle import IdleExecutor, Plant, at_work, plant
+from servo.runtime.tokens import Tokens
+from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
 
 PREFIX = "/api/v1/orchestration"
 
@@ -85,14 +86,16 @@ class Promises:
 class House:
     """The server, what is behind it, and a client."""
 
-    def __init__(self, place: Plant, served: Served) -> None:
-        self.plant, self.served, self.project = place, served, place.project
-        self.client = httpx.Client(base_url=served.url + PREFIX, timeout=60)
+    def __init__(self, place: Plant, served: Served, token: str | None = None) -> None:
+        self.plant, self.served, self.project, self.token = place, served, place.project, token
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self.client = httpx.Client(base_url=served.url + PREFIX, timeout=60, headers=headers)
         self._keys = count(1)
+        self.mark = ""  # is in every key
         self._promises = Promises(served.url)
 
     def key(self) -> str:
-        return f"key-{next(self._keys)}"
+        return f"key-{next(self._keys)}{self.mark}"
 
     def get(self, path: str, code: int = 200, /, **query: Any) -> Any:
         return self._body(self.client.get(path, params=query), code)
@@ -137,10 +140,21 @@ class House:
 
 
 @contextmanager
-def house(folder: Path, definitions: str = SHOP, *, executor: IdleExecutor | None = None) -> Iterator[House]:
-    """The server of a project with these definitions, with one control loop and one worker."""
+def house(
+    folder: Path,
+    definitions: str = SHOP,
+    *,
+    executor: IdleExecutor | None = None,
+    guarded: bool = False,
+    toml: str = "",
+) -> Iterator[House]:
+    """The server of a project with these definitions, with one control loop and one worker.
+
+    `guarded`: it listens to everybody, and takes nothing without a token; the client's is an admin's.
+    """
     with ExitStack() as stack:
-        place = stack.enter_context(plant(folder, definitions))
+        place = stack.enter_context(plant(folder, definitions, toml=toml))
+        token = Tokens(place.project).create("tester", "admin", actor=ME).token if guarded else None
         evaluators = stack.enter_context(Evaluators(place.project.settings))
         stack.enter_context(at_work(place, executor))
         served = stack.enter_context(
@@ -149,9 +163,10 @@ def house(folder: Path, definitions: str = SHOP, *, executor: IdleExecutor | Non
                 sensing=Sensing(place.project, evaluators),
                 driver=lambda: one_pass(place.project, evaluators),
                 ticking=Ticking(place.project, evaluators),
+                host="0.0.0.0" if guarded else None,
                 port=0,
             )
         )
-        found = House(place, served)
+        found = House(place, served, token)
         with found.client:
             yield found

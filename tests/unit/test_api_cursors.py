@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from servo.api.cursors import Cursors
-from servo.errors import InvalidInput
+from servo.api.problems import Refused
 from servo.runtime.secrets import Secret
 
 SECRET = Secret(b"secret")
@@ -27,7 +27,7 @@ def test_a_cursor_comes_back_as_it_was(place: tuple[datetime, str]) -> None:
 
 @given(text=st.text(max_size=200))
 def test_nobody_makes_one_up(text: str) -> None:
-    with pytest.raises(InvalidInput):
+    with pytest.raises(Refused):
         Cursors(SECRET, "/runs", "{}").place(text, str)
 
 
@@ -40,7 +40,7 @@ def test_none_that_was_changed_is_taken(place: str, data: st.DataObject) -> None
     changed = text[:number] + letter + text[number + 1 :]
     try:
         found = cursors.place(changed, str)
-    except InvalidInput:
+    except Refused:
         return
     # The last letter may hold bits that mean nothing.
     assert (number, found) == (len(text) - 1, place)
@@ -56,11 +56,11 @@ def test_none_that_was_changed_is_taken(place: str, data: st.DataObject) -> None
 )
 def test_one_of_another_list_or_tenant_is_refused(other: Cursors) -> None:
     text = Cursors(SECRET, "/runs", "{}").text("place")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(Refused):
         other.place(text, str)
 
 
 def test_a_place_of_another_kind_is_refused() -> None:
     cursors = Cursors(SECRET, "/runs", "{}")
-    with pytest.raises(InvalidInput):
+    with pytest.raises(Refused):
         cursors.place(cursors.text("place"), int)

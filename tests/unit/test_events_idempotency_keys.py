@@ -90,6 +90,8 @@ TABLE: list[tuple[str, Fact, str]] = [
     ),
     ("TokenCreated", example("TokenCreated"), "token_create:01JHMN00000000000000000T01"),
     ("TokenRevoked", example("TokenRevoked"), "token_revoke:01JHMN00000000000000000T01"),
+    ("RequestAccepted", example("RequestAccepted"), "request:1:7f1c"),
+    ("what came out afterwards", EXAMPLES["RequestAccepted.v1.again"], "request:2:7f1c"),
 ]
 
 

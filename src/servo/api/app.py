@@ -5,31 +5,42 @@ from __future__ import annotations
 from typing import Any
 
 from litestar import Litestar, Router
+from litestar.datastructures import State
 from litestar.di import Provide
 
+from servo.api.allowed import Allowed
 from servo.api.assets import AssetRoutes
 from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate
 from servo.api.backfills import BackfillRoutes
 from servo.api.checkpoints import CheckpointRoutes
 from servo.api.conflicts import ConflictRoutes
+from servo.api.data import DataRoutes
 from servo.api.desk import at_desk
 from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
+from servo.api.forecasts import ForecastRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
+from servo.api.judgements import Judgements
+from servo.api.kept_reports import KeptReportRoutes
 from servo.api.limits import BODY_BYTES, Shares
 from servo.api.lineage import LineageRoutes
 from servo.api.materializations import MaterializationRoutes
+from servo.api.meant import Meant
 from servo.api.messages import MessageRoutes
 from servo.api.metrics import Observing, metrics_route
 from servo.api.partitions import PartitionRoutes
+from servo.api.pictures import GridRoutes, SummaryRoutes
+from servo.api.planning import PlanRoutes, RunningRoutes
 from servo.api.problems import HANDLERS
 from servo.api.protocols import Accepting, Driver, Triggering
+from servo.api.questions import Questions
 from servo.api.remembered import Remembered
 from servo.api.runs import RunRoutes
 from servo.api.schedules import ScheduleRoutes
 from servo.api.sensors import SensorRoutes
+from servo.api.statements import DimensionRoutes, MarkRoutes
 from servo.api.streams import Streams
 from servo.api.threads import Threads
 from servo.runtime.metrics import Metrics
@@ -47,15 +58,24 @@ ROUTES: list[Any] = [
     BackfillRoutes,
     CheckpointRoutes,
     ConflictRoutes,
+    DataRoutes,
+    DimensionRoutes,
     EventRoutes,
+    ForecastRoutes,
+    GridRoutes,
     InternalRoutes,
+    KeptReportRoutes,
     LineageRoutes,
+    MarkRoutes,
     MaterializationRoutes,
     MessageRoutes,
     PartitionRoutes,
+    PlanRoutes,
     RunRoutes,
+    RunningRoutes,
     ScheduleRoutes,
     SensorRoutes,
+    SummaryRoutes,
 ]
 # Beside it.
 PLAIN_ROUTES: list[Any] = [healthz, readyz, metrics_route, openapi_json, docs]
@@ -79,7 +99,7 @@ def create_app(
     `demands_tokens`: of every request; else only of who sends one, and is at this machine otherwise.
     """
     threads = Threads(requests=_REQUEST_THREADS)
-    shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR)
+    shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, meant=Meant(project, threads).id_of)
     metrics, gate = Metrics(project), Gate(TokenBook(project), threads, demands_tokens=demands_tokens)
     parts = {
         "metrics": metrics,
@@ -90,6 +110,8 @@ def create_app(
         "threads": threads,
         "shares": shares,
         "answers": Remembered(),
+        "judgements": Judgements(),
+        "questions": Questions(threads),
         "streams": streams or Streams(project),
     }
     return Litestar(
@@ -100,9 +122,10 @@ def create_app(
         },
         exception_handlers=HANDLERS,
         guards=[gate.admit],
-        middleware=[Observing(metrics)],
+        middleware=[Observing(metrics), Allowed()],
         lifespan=[threads.serving],
         request_max_body_size=BODY_BYTES,
+        state=State({"demands_tokens": demands_tokens}),  # the document says it
         openapi_config=None,  # it is written by `servo.api.openapi`, from what the routes say of themselves
         logging_config=None,  # logs are set up by who runs the server
     )

@@ -54,7 +54,7 @@ class AuditRoutes(Controller):
         "/verify",
         status_code=HTTPStatus.OK,
         request_max_body_size=_REPORT_BYTES,
-        opt=operation("viewer", shape="plain", example={"report_hash": "…"}),
+        opt=operation("viewer", shape="plain", body=Report),
     )
     async def verify(self, desk: AtDesk) -> Response[bytes]:
         """Say what the report in the body does not prove itself, and what this ledger does not confirm."""

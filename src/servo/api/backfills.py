@@ -45,7 +45,7 @@ class NewBackfill(Keyed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     target_chunk_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
     concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 2
     include_upstream: bool = False
-    max_upstream_depth: Annotated[int, Meta(ge=0, le=1_000_000)] | None = None
+    max_upstream_depth: Annotated[int, Meta(ge=-1, le=1_000_000)] | None = None
     include_downstream: bool = False
     only_missing: bool = False
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
@@ -212,9 +212,10 @@ class BackfillRoutes(Controller):
 
     async def _steer(self, desk: AtDesk, steer: Callable[..., Steered]) -> Response[bytes]:
         body = await desk.body(Steering, required=False)
-        desk.key(body)
-        return await desk.change(
-            lambda: steer(expected_version=body.expected_state_version, reason=body.reason, actor=desk.actor)
+        return await desk.once(
+            desk.key(body),
+            body,
+            lambda: steer(expected_version=body.expected_state_version, reason=body.reason, actor=desk.actor),
         )
 
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from http import HTTPStatus
+from itertools import takewhile
 from typing import Annotated, Any, Literal
 
-import msgspec
 from litestar import Controller, Response, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
-from servo.api.desk import AtDesk, Found
+from servo.api.desk import AtDesk, Desk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading, Text, Within
 from servo.api.keys import Keyed
 from servo.api.operations import operation
 from servo.api.steering import Reason
-from servo.runtime.checkpoints import Checkpoints, Decided
+from servo.events import RecordedEvent, decode
+from servo.events.model import MaterializationPublished
+from servo.runtime.checkpoints import Checkpoints, Decided, published_by
 from servo.runtime.runs import Runs
-from servo.runtime.wiring import Project
 
 __all__ = ["CheckpointRoutes"]
 
@@ -93,14 +95,12 @@ class CheckpointRoutes(Controller):
     async def approve(self, checkpoint_id: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Publish exactly what was staged. It is decided once; a second decision is a conflict that says whose."""
         body = await desk.body(Approve, required=False)
-        desk.key(body)
-        return await desk.change(
-            lambda: _told(
-                desk.project,
-                Checkpoints(desk.project).approve(
-                    checkpoint_id, reason=body.reason, content_hash=body.content_hash, actor=desk.actor
-                ),
-            )
+        return await _decide(
+            desk,
+            body,
+            lambda: Checkpoints(desk.project).approve(
+                checkpoint_id, reason=body.reason, content_hash=body.content_hash, actor=desk.actor
+            ),
         )
 
     @post(
@@ -118,14 +118,22 @@ class CheckpointRoutes(Controller):
     async def reject(self, checkpoint_id: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Publish nothing: the task fails with the reason."""
         body = await desk.body(Reject)
-        desk.key(body)
-        return await desk.change(
-            lambda: _told(
-                desk.project,
-                Checkpoints(desk.project).reject(checkpoint_id, reason=body.reason, actor=desk.actor),
-            )
+        return await _decide(
+            desk, body, lambda: Checkpoints(desk.project).reject(checkpoint_id, reason=body.reason, actor=desk.actor)
         )
 
 
-def _told(project: Project, decided: Decided) -> dict[str, Any]:
-    return msgspec.structs.asdict(decided) | {"run_status": Runs(project).progress(decided.run_id).status}
+async def _decide(desk: Desk, body: Keyed, decide: Callable[[], Decided]) -> Response[bytes]:
+    project = desk.project
+
+    def published(answer: dict[str, Any], event: RecordedEvent) -> dict[str, Any]:
+        # Right after the decision, in the same append.
+        facts = map(decode, project.history.events(event.position))
+        own = takewhile(lambda fact: getattr(fact, "checkpoint_id", None) == answer["checkpoint_id"], facts)
+        return answer | {"published": published_by(fact for fact in own if isinstance(fact, MaterializationPublished))}
+
+    def settled(answer: dict[str, Any]) -> dict[str, Any]:
+        """What became of the run, which is decided after that."""
+        return answer | {"run_status": Runs(project).progress(answer["run_id"]).status}
+
+    return await desk.once(desk.key(body), body, decide, finish=published, afterwards=settled)

@@ -11,11 +11,12 @@ import hmac
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from binascii import Error as NotBase64
 from hashlib import sha256
+from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
 
-from servo.errors import InvalidInput
+from servo.api.problems import Refused
 from servo.runtime.secrets import Secret
 
 __all__ = ["Cursors"]
@@ -47,9 +48,13 @@ class Cursors:
                 return msgspec.json.decode(said, type=kind)
         except (NotBase64, UnicodeEncodeError, ValueError, msgspec.DecodeError):
             pass
-        raise InvalidInput(
+        raise Refused(
+            HTTPStatus.BAD_REQUEST,
+            "invalid-input",
             f"cursor: {text!r:.60} is none of this list with these filters",
             hint="pass next_cursor of the page before, and the same filters",
+            field="cursor",
+            close=False,
         )
 
     def _seal(self, said: bytes) -> bytes:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
 import msgspec
-from litestar import Request, Response
+from litestar import Request as HttpRequest
+from litestar import Response
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
@@ -16,11 +18,14 @@ from servo.api.actors import actor_of
 from servo.api.cursors import Cursors
 from servo.api.glimpses import Glimpse, glimpse
 from servo.api.inputs import Listing, Reading, body_of, query_of
-from servo.api.keys import Keyed, key_of, require_key
+from servo.api.keys import Keyed, fingerprint_of, key_of, require_key
+from servo.api.once import Answered, Finish, Once
+from servo.api.questions import Questions
 from servo.api.remembered import Remembered
 from servo.api.threads import Threads
 from servo.errors import ProjectionMissing
-from servo.events import RecordedEvent
+from servo.runtime.requesting import Request, event_of
+from servo.runtime.requesting import plain as plain_answer
 from servo.runtime.wiring import Project
 
 __all__ = ["AtDesk", "Desk", "Found", "at_desk"]
@@ -43,10 +48,16 @@ class Desk:
     """One request, and the project that it is about."""
 
     def __init__(
-        self, request: Request[Any, Any, Any], project: Project, threads: Threads, answers: Remembered
+        self,
+        request: HttpRequest[Any, Any, Any],
+        project: Project,
+        threads: Threads,
+        answers: Remembered,
+        questions: Questions,
     ) -> None:
         self.request = request
         self._answers = answers
+        self._questions = questions
         self.project = project
         self.threads = threads
 
@@ -105,74 +116,102 @@ class Desk:
         when, project = asked.when, self.project
         name = (self.request.url.path, _said(asked, ("fresh", "wait_for_event_id", "timeout_ms")))
 
-        def read() -> bytes:
-            here = glimpse(project, when)
-            if not timeless:
-                return _ENCODER.encode(answer(here))
-            # The same question about the same state has the same answer.
-            return self._answers.of(
-                (*name, here.mark.position, here.mark.event_id), lambda: _ENCODER.encode(answer(here))
-            )
+        def state(since: float) -> bytes:
+            here = glimpse(project, when, asked=since)
+            with self.threads.turn:
+                if not timeless:
+                    return _ENCODER.encode(answer(here))
+                # The same question about the same state has the same answer.
+                return self._answers.of(
+                    (*name, here.mark.position, here.mark.event_id), lambda: _ENCODER.encode(answer(here))
+                )
 
-        try:
-            content = await self.threads.answer(read)
-        except ProjectionMissing:
-            # A version that was swept between our look at it and the first read of its files.
-            content = await self.threads.answer(read)
+        def read(since: float) -> bytes:
+            try:
+                return state(since)
+            except ProjectionMissing:
+                # A version that was swept between our look at it and the first read of its files.
+                return state(time.monotonic())
+
+        content = await self._questions.answer((*name, when), read)
         return Response(content, media_type="application/json")
 
     def cursors(self, asked: Listing) -> Cursors:
         """Those of this list with these filters."""
-        return Cursors(self.project.secret, self.request.url.path, _said(asked, _PAGING))
+        return Cursors(self.project.secret, self.request.url.path, filters_of(asked))
 
     # ── changing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def change(self, work: Callable[[], Any]) -> Response[bytes]:
         """What was recorded, by which event and when: 202; where it was recorded before, or nothing was to do, 200."""
-        answer, event, replayed = await self.threads.answer(partial(self._changed, work))
-        said: dict[str, Any] = {
-            "accepted_event_id": None if event is None else event.event_id,
-            "accepted_at": None if event is None else event.occurred_at,
-            "correlation_id": None if event is None else event.correlation_id,
-        }
-        # The event says when it was accepted, whoever asks and however often: an answer again is the first answer.
-        said = {**{name: value for name, value in answer.items() if name not in ("duplicate", "accepted_at")}, **said}
-        return _json(
-            said,
-            status=HTTPStatus.OK if replayed else HTTPStatus.ACCEPTED,
-            headers={REPLAYED: "true"} if replayed and event is not None else {},
-        )
+        return _accepted(await self.threads.answer(partial(self._changed, work)))
 
-    def _changed(self, work: Callable[[], Any]) -> tuple[dict[str, Any], RecordedEvent | None, bool]:
+    async def once(
+        self,
+        key: str | None,
+        body: msgspec.Struct,
+        work: Callable[[], Any],
+        *,
+        finish: Finish | None = None,
+        afterwards: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
+        known: bool = False,
+    ) -> Response[bytes]:
+        """The same; under a key it is done once, and answered alike however often it is asked: see `Once`."""
+        if key is None:
+            return await self.change(lambda: (afterwards or plain_answer)(plain_answer(work())))
+        action = f"{self.request.method} {self.request.url.path}"
+        request = Request(key=key, action=action, fingerprint=fingerprint_of(action, body), actor=self.actor)
+        once = Once(self.project, request, finish=finish, afterwards=afterwards, known=known)
+        return _accepted(await self.threads.answer(partial(once.answered, work)))
+
+    def _changed(self, work: Callable[[], Any]) -> Answered:
         before = self.project.ledger.head().position
-        done = work()
-        answer: dict[str, Any] = done if isinstance(done, dict) else msgspec.structs.asdict(done)
+        answer = plain_answer(work())
         if answer.get("event_id") is None:
-            return answer, None, True
+            return Answered(answer=answer, event=None, done_before=True)
         event = event_of(self.project, answer["event_id"])
-        return answer, event, bool(answer.get("duplicate")) or event.position <= before
-
-
-def event_of(project: Project, event_id: str) -> RecordedEvent:
-    """An event by its id."""
-    return project.history.read(project.history.find(event_id) - 1, 1)[0]
+        return Answered(
+            answer=answer, event=event, done_before=bool(answer.get("duplicate")) or event.position <= before
+        )
 
 
 def at_desk(
-    request: Request[Any, Any, Any],
+    request: HttpRequest[Any, Any, Any],
     project: NamedDependency[SkipValidation[Project]],
     threads: NamedDependency[SkipValidation[Threads]],
     answers: NamedDependency[SkipValidation[Remembered]],
+    questions: NamedDependency[SkipValidation[Questions]],
 ) -> Desk:
-    return Desk(request, project, threads, answers)
+    return Desk(request, project, threads, answers, questions)
 
 
 AtDesk = NamedDependency[SkipValidation[Desk]]
 
 
+def _accepted(done: Answered) -> Response[bytes]:
+    event = done.event
+    said: dict[str, Any] = {
+        "accepted_event_id": None if event is None else event.event_id,
+        "accepted_at": None if event is None else event.occurred_at,
+        "correlation_id": None if event is None else event.correlation_id,
+    }
+    # The event says when it was accepted, whoever asks and however often: an answer again is the first answer.
+    own = {name: value for name, value in done.answer.items() if name not in ("duplicate", "accepted_at")}
+    return _json(
+        own | said,
+        status=HTTPStatus.OK if done.done_before else HTTPStatus.ACCEPTED,
+        headers={REPLAYED: "true"} if done.asked_before or (done.done_before and event is not None) else {},
+    )
+
+
 def plain(answer: Any, *, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
     """An answer as it is."""
     return _json(answer, status=status)
+
+
+def filters_of(asked: Listing) -> str:
+    """What a list is asked for, on whichever page."""
+    return _said(asked, _PAGING)
 
 
 def _said(asked: Reading, without: tuple[str, ...]) -> str:

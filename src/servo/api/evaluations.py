@@ -1,26 +1,20 @@
-"""What a person asked of a sensor before, under the same key."""
+"""What a sensor answered, as its event and the runs that it asked for tell it."""
 
 from __future__ import annotations
 
-from servo.errors import Conflict
+from servo.events import RecordedEvent, decode
+from servo.events.automation import SensorEvaluated
 from servo.runtime.automation.evaluations import Accepted, Evaluations
-from servo.runtime.automation.sensors import Sensors
 from servo.runtime.wiring import Project
 
-__all__ = ["evaluated_before"]
+__all__ = ["evaluation_of"]
 
 
-def evaluated_before(project: Project, sensor: str, key: str, message_id: str | None) -> Accepted | None:
-    """The evaluation that a person asked for under this key, if it was about the same message."""
-    sensor_id = Sensors(project).find(sensor).id
-    eval_id = f"{sensor_id}:manual:{key}"
-    found = Evaluations(project).recorded(sensor_id, eval_id)
-    if found is None:
-        return None
-    accepted, about = found
-    if about != message_id:
-        raise Conflict(
-            f"the idempotency key {key!r:.80} was used for another evaluation, {eval_id}",
-            hint="give this one another key",
-        )
+def evaluation_of(project: Project, event: RecordedEvent) -> Accepted:
+    """The evaluation of an event, whoever asks for it first and whoever asks again."""
+    fact = decode(event)
+    assert isinstance(fact, SensorEvaluated)
+    found = Evaluations(project).recorded(fact.sensor_id, fact.eval_id)
+    assert found is not None  # what is in the ledger is in the projections
+    accepted, _ = found
     return accepted

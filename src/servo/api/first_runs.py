@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from servo.api.desk import event_of
+from servo.api.once import other_request
 from servo.errors import Conflict, InvalidInput, NotFound
 from servo.events import RecordedEvent, decode
 from servo.events.model import RunRequested
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.requesting import event_of
 from servo.runtime.runs import Requested
 from servo.runtime.wiring import Project
 
@@ -49,10 +50,7 @@ def once(
         assert first is not None
     event, fact = first
     if not same(fact):
-        raise Conflict(
-            f"the idempotency key {key!r:.80} was used for another request, {fact.run_id}",
-            hint="give this one another key",
-        )
+        raise other_request(key, fact.run_id)
     return _answer(_requested(project, event, fact))
 
 

@@ -71,12 +71,16 @@ def named_moment(text: str, field: str) -> datetime | str:
         raise InvalidInput(f"{field}: {problem.message}", hint=problem.hint) from None
 
 
-def glimpse(project: Project, when: When) -> Glimpse:
-    """The state that was asked for; ProjectionLagging where it cannot be had in time."""
+def glimpse(project: Project, when: When, *, asked: float | None = None) -> Glimpse:
+    """The state that was asked for; ProjectionLagging where it cannot be had in time. `asked`: as for the reader."""
     # What is shared must be there before it is shared: each copy would open its own.
     _ = project.ledger, project.archive, project.history, project.store
     snapshot = project.reader.snapshot(
-        fresh=when.fresh, wait_for_event_id=when.wait_for_event_id, as_of=when.as_of, timeout=when.timeout
+        fresh=when.fresh,
+        wait_for_event_id=when.wait_for_event_id,
+        as_of=when.as_of,
+        timeout=when.timeout,
+        asked=asked,
     )
     watermark = snapshot.watermark
     still = copy(project)

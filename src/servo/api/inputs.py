@@ -22,6 +22,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 MOST_ITEMS = 100
 _LONGEST = 4_000  # of one parameter
+_EXACT = 2**53  # whole numbers beyond are not what was written
 
 Text = Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
 
@@ -113,9 +114,13 @@ def query_of(request: Request[Any, Any, Any], kind: type[S]) -> S:
         else:
             said[name] = value
     try:
-        return msgspec.convert(said, kind, strict=False)
+        found = msgspec.convert(said, kind, strict=False)
     except msgspec.ValidationError as problem:
         raise _unfit(HTTPStatus.BAD_REQUEST, problem, "the query") from None
+    for name in said:
+        if getattr(found, name) is None:  # `null` was written, which is a word like any other in a URL
+            raise _refused(HTTPStatus.BAD_REQUEST, name, "is left out, where it is not to be said")
+    return found
 
 
 async def body_of(request: Request[Any, Any, Any], kind: type[S], *, required: bool = True) -> S:
@@ -129,12 +134,32 @@ async def body_of(request: Request[Any, Any, Any], kind: type[S], *, required: b
         detail = f"A body of type {media_type!r:.60} is not taken."
         raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail, hint=hint, close=False)
     try:
-        return msgspec.json.decode(sent, type=kind)
+        return _decoded(sent, kind)
     except msgspec.ValidationError as problem:
         raise _unfit(HTTPStatus.UNPROCESSABLE_ENTITY, problem, "the body") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         detail = "It is nested too deep." if isinstance(problem, RecursionError) else f"It is no JSON: {problem}."
         raise _refused(HTTPStatus.BAD_REQUEST, "", detail) from None
+
+
+def _decoded(sent: bytes, kind: type[S]) -> S:
+    try:
+        return msgspec.json.decode(sent, type=kind)
+    except msgspec.ValidationError as problem:
+        if "got `float`" not in str(problem):
+            raise
+        # JSON has numbers, and 3.0 is the number 3: some clients write all of theirs so.
+        return msgspec.convert(_whole(msgspec.json.decode(sent)), kind)
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float) and value.is_integer() and abs(value) <= _EXACT:
+        return int(value)
+    if isinstance(value, list):
+        return [_whole(one) for one in value]
+    if isinstance(value, dict):
+        return {name: _whole(one) for name, one in value.items()}
+    return value
 
 
 def _unfit(status: HTTPStatus, problem: msgspec.ValidationError, what: str) -> Refused:

@@ -1,7 +1,8 @@
 """Idempotency keys: the same key is the same request, on whichever server and after whatever crash.
 
-Nothing of it is kept here. A key becomes the request id of what it asks for, from which ids and run keys follow, so the
-ledger itself knows what was asked for under it, and the first answer is made from that.
+Nothing of it is kept here. Where something is made, a key becomes the request id of it, from which ids and run keys
+follow, so the ledger itself knows what was asked for under it, and the first answer is made from that. Where something
+is switched or decided, the ledger records the request beside what it causes: see `servo.api.once`.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ def require_key(request: Request[Any, Any, Any], body: Keyed) -> str:
     return key
 
 
-def fingerprint_of(what: str, body: Keyed) -> str:
+def fingerprint_of(what: str, body: msgspec.Struct) -> str:
     """What is asked for, without the key: the same fields with the same values, however they are written."""
     said = msgspec.to_builtins(body)
     said.pop("client_request_id", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -53,26 +53,32 @@ class Shares:
     """A place for each message that is being evaluated, and not all places for one sensor: it may hang.
 
     Who finds its sensor's places taken waits without a thread; where too many wait, it is told to come back.
+
+    A thing goes by its name, its id, and whatever its id begins with, and has one share however it is called: `meant`
+    says which it is. What it does not know has nothing that could hang, and is looked for under what it was called.
     """
 
-    def __init__(self, *, at_once: int, waiting: int) -> None:
+    def __init__(self, *, at_once: int, waiting: int, meant: Callable[[str, str], Awaitable[str | None]]) -> None:
         self._at_once = at_once
         self._waiting = waiting
+        self._meant = meant
         self._places: dict[str, asyncio.Semaphore] = {}
         self._there: Counter[str] = Counter()
 
     @asynccontextmanager
-    async def place(self, sensor: str) -> AsyncIterator[None]:
-        if self._there[sensor] >= self._at_once + self._waiting:
-            detail = "Too many messages of this sensor wait to be evaluated."
+    async def place(self, kind: str, called: str = "") -> AsyncIterator[None]:
+        """A place for `sensor` or `schedule`, or of something else that has but one share."""
+        thing = f"{kind}:{(await self._meant(kind, called) if called else None) or called}"
+        if self._there[thing] >= self._at_once + self._waiting:
+            detail = f"Too many requests about this {kind} wait to be answered."
             raise Refused(HTTPStatus.TOO_MANY_REQUESTS, "too-many-messages", detail, hint="send it again later")
-        self._there[sensor] += 1
+        self._there[thing] += 1
         try:
-            async with self._places.setdefault(sensor, asyncio.Semaphore(self._at_once)):
+            async with self._places.setdefault(thing, asyncio.Semaphore(self._at_once)):
                 yield
         finally:
-            self._there[sensor] -= 1
-            if not self._there[sensor]:
+            self._there[thing] -= 1
+            if not self._there[thing]:
                 # Names come from anybody: none is kept that nobody waits for.
-                del self._there[sensor]
-                del self._places[sensor]
+                del self._there[thing]
+                del self._places[thing]

@@ -113,7 +113,9 @@ class LineageRoutes(Controller):
         """Declare stale whatever was made from these partitions, at any distance. The data stays as it is."""
         body = await desk.body(Invalidate)
         key = desk.require_key(body)
-        return await desk.change(
+        return await desk.once(
+            key,
+            body,
             lambda: invalidated(
                 Invalidation(desk.project).invalidate(
                     body.asset,
@@ -123,7 +125,8 @@ class LineageRoutes(Controller):
                     request_id=key,
                     actor=desk.actor,
                 )
-            )
+            ),
+            known=True,
         )
 
     @post(
@@ -155,7 +158,8 @@ class LineageRoutes(Controller):
             )
             return _NO_BACKFILL if made is None else recorded(desk.project, made)
 
-        return await desk.change(work)
+        # What was not stale may be by the time that it is asked again.
+        return await desk.once(key, body, work, known=True)
 
 
 async def _look(desk: Desk, direction: Way, asked: LineageAsked) -> Response[bytes]:

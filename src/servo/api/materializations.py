@@ -12,12 +12,14 @@ from servo.api.desk import AtDesk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Text
 from servo.api.keys import Keyed
+from servo.api.once import other_request
 from servo.api.operations import operation
-from servo.errors import Conflict, IdempotencyMismatch
-from servo.events import decode
+from servo.events import RecordedEvent, decode
+from servo.events.columns import EarlierMaterializations
 from servo.events.model import RolledBack
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.data import Data
+from servo.runtime.requesting import recorded_under
 from servo.runtime.wiring import Project
 
 __all__ = ["MaterializationRoutes"]
@@ -79,40 +81,38 @@ class MaterializationRoutes(Controller):
         key = desk.require_key(body)
 
         def work() -> dict[str, Any]:
-            try:
-                done = Data(desk.project).rollback(
-                    body.asset, body.partitions, to=body.to, reason=body.reason, rollback_id=key, actor=desk.actor
-                )
-            except IdempotencyMismatch:
-                # Under this key, other versions became current.
-                done = {"event_id": None}
-            if done["event_id"] is not None:
-                return done
-            # Nothing to do, perhaps because this very request has done it.
-            return _first(desk.project, key, body) or done
+            # Of so long ago that the ledger has forgotten the key, or from before it kept requests.
+            first = _first(desk.project, key, body)
+            if first is not None:
+                return first
+            return Data(desk.project).rollback(
+                body.asset, body.partitions, to=body.to, reason=body.reason, rollback_id=key, actor=desk.actor
+            )
 
-        return await desk.change(work)
+        return await desk.once(key, body, work, finish=lambda _, event: _rolled_back(event))
 
 
 def _first(project: Project, key: str, body: Rollback) -> dict[str, Any] | None:
-    """What was rolled back under this key. The projections do not know it, so it is looked for in the ledger."""
-    for event in project.history.events():
-        if event.event_type == RolledBack.event_type and event.correlation_id == key:
-            fact = decode(event)
-            assert isinstance(fact, RolledBack)
-            asset_key = recorded_catalog(project).graph.resolve(body.asset)
-            if (fact.asset_key, fact.reason) != (asset_key, body.reason):
-                raise Conflict(
-                    f"the idempotency key {key!r:.80} was used for another rollback, {event.event_id}",
-                    hint="give this one another key",
-                )
-            back = zip(fact.partitions.keys, fact.partitions.materialization_ids, strict=True)
-            done = [{"partition_key": name, "materialization_id": made} for name, made in back]
-            return {
-                "event_id": event.event_id,
-                "rollback_id": key,
-                "asset": fact.asset_key,
-                "partitions": done,
-                "duplicate": True,
-            }
-    return None
+    """What was rolled back under this key. The projections do not know it, so the ledger is asked."""
+    none = EarlierMaterializations(keys=[], materialization_ids=[], run_ids=[], materialized_at=[])
+    event = recorded_under(project, RolledBack(rollback_id=key, asset_id="", asset_key="", partitions=none, reason=""))
+    if event is None:
+        return None
+    fact = decode(event)
+    assert isinstance(fact, RolledBack)
+    asset_key = recorded_catalog(project).graph.resolve(body.asset)
+    if (fact.asset_key, fact.reason) != (asset_key, body.reason):
+        raise other_request(key, event.event_id)
+    return _rolled_back(event)
+
+
+def _rolled_back(event: RecordedEvent) -> dict[str, Any]:
+    fact = decode(event)
+    assert isinstance(fact, RolledBack)
+    back = zip(fact.partitions.keys, fact.partitions.materialization_ids, strict=True)
+    return {
+        "event_id": event.event_id,
+        "rollback_id": fact.rollback_id,
+        "asset": fact.asset_key,
+        "partitions": [{"partition_key": name, "materialization_id": made} for name, made in back],
+    }

@@ -70,7 +70,7 @@ class MessageRoutes(Controller):
         """
         message = read_message(request.scope["headers"], await read_body(request))
         actor = actor_of(request) if request.scope.get("user") is not None else _ANONYMOUS
-        async with shares.place(sensor):
+        async with shares.place("sensor", sensor):
             accepted = await threads.answer(partial(sensing.accept, sensor, message, actor=actor))
         assert accepted.event_id is not None  # only a trial has none
         answer = MessageAccepted(

@@ -14,7 +14,8 @@ from litestar.routes import HTTPRoute
 
 from servo.api.glimpses import Mark
 from servo.api.keys import HEADER, LONGEST
-from servo.api.operations import OPERATION, ROLE, Operation
+from servo.api.links import link
+from servo.api.operations import OPERATION, PUBLIC, ROLE, Operation
 from servo.api.problems import PROBLEM_JSON
 from servo.partitions import PartitionSet
 
@@ -67,7 +68,7 @@ def document_of(app: Litestar, *, version: str) -> dict[str, Any]:
     for path, method, handler in handlers:
         entry = paths.setdefault(path, {})
         entry[method.lower()] = _described(path, method, handler, schemas)
-    return {
+    document = {
         "openapi": "3.1.0",
         "info": {"title": "Servo", "version": version, "description": _DESCRIPTION},
         "paths": dict(sorted(paths.items())),
@@ -75,8 +76,11 @@ def document_of(app: Litestar, *, version: str) -> dict[str, Any]:
             "schemas": components,
             "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
         },
-        "security": [{}, {"token": []}],
+        # At this machine's own address a token may be left out.
+        "security": [{"token": []}] if app.state.get("demands_tokens") else [{}, {"token": []}],
     }
+    link(document)
+    return document
 
 
 def _handlers(app: Litestar) -> Iterator[tuple[str, str, HTTPRouteHandler]]:
@@ -121,6 +125,8 @@ def _described(path: str, method: str, handler: HTTPRouteHandler, schemas: dict[
         "parameters": [*_path_parameters(path), *_query_parameters(op), *_headers(op)],
         "responses": _responses(op, schemas),
     }
+    if PUBLIC in handler.opt:
+        described["security"] = []
     if op.body is not None or op.example is not None:
         shape = {"type": "object"} if op.body is None else schemas[_name(op.body)]
         content: dict[str, Any] = {"schema": shape}
@@ -214,8 +220,13 @@ def _responses(op: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
         found["200"] = _answer("It was there before: the first answer; or there was nothing to do.", both)
     elif op.shape == "plain":
         found["200"] = found["202"] = _answer("The answer.", answer)
+    elif op.shape == "stream":
+        # Of each event: what is sent is the fields as lines, and `data` is JSON.
+        said = {"type": "string", "contentMediaType": "application/json", "contentSchema": answer}
+        schema = _object(id={"type": "string"}, event={"type": "string"}, data=said)
+        found["200"] = {"description": "Events, one after the other.", "content": {op.media_type: {"schema": schema}}}
     else:
-        schema = {"type": "string"}
+        schema = {"type": "object" if op.media_type == "application/json" else "string"}
         found["200"] = {"description": "See above.", "content": {op.media_type: {"schema": schema}}}
     problem = {"schema": schemas[_name(Problem)]}
     refusals = {HTTPStatus.BAD_REQUEST, HTTPStatus.SERVICE_UNAVAILABLE, *op.refusals, *_ALWAYS}

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import msgspec
 
-__all__ = ["OPERATION", "ROLE", "Operation", "Role", "Shape", "operation"]
+__all__ = ["OPERATION", "PUBLIC", "ROLE", "Operation", "Role", "Shape", "operation"]
 
 Role = Literal["public", "viewer", "operator", "approver", "admin"]
 Shape = Literal["one", "page", "accepted", "plain", "stream", "html"]

@@ -6,18 +6,19 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 from litestar import Controller, Response, get
+from litestar.di import NamedDependency
+from litestar.params import SkipValidation
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, Desk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Text, Within
+from servo.api.judgements import Judgements
 from servo.api.operations import operation
-from servo.runtime.outdated import Outdated, OutdatedPartition
+from servo.runtime.outdated import Judged, Outdated, OutdatedPartition
 from servo.runtime.partitions import PartitionBook, PartitionView
 
 __all__ = ["PartitionRoutes", "PartitionsAsked", "partition_page"]
-
-_EVERYTHING = 10**9  # stale partitions: all of them
 
 
 class PartitionsAsked(Within, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,16 +63,18 @@ class PartitionRoutes(Controller):
             refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
         ),
     )
-    async def stale(self, desk: AtDesk) -> Response[bytes]:
+    async def stale(self, desk: AtDesk, judgements: NamedDependency[SkipValidation[Judgements]]) -> Response[bytes]:
         """List the partitions that are stale, since when, and why."""
         asked = desk.query(StaleAsked)
 
         def work(here: Glimpse, after: tuple[str, str] | None) -> Found:
-            found = Outdated(here.project).find(
-                list(asked.select), transitive=asked.transitive, as_of=here.as_of, limit=_EVERYTHING
-            )
-            left = [one for one in found.partitions if after is None or (one.asset_key, one.partition_key) > after]
-            return Found(items=left[: asked.limit + 1], more={"total": found.total, "assets": found.assets})
+            def judge() -> Judged:
+                return Outdated(here.project).judged(list(asked.select), transitive=asked.transitive, as_of=here.as_of)
+
+            question = (asked.select, asked.transitive, here.as_of, here.mark.position, here.mark.event_id)
+            judged = judgements.of(question, here.project.clock(), judge, goes_on=after is not None)
+            found = judged.shown(asked.limit + 1, after=after)
+            return Found(items=found.partitions, more={"total": found.total, "assets": found.assets})
 
         return await desk.page(asked, work, place=lambda one: (one.asset_key, one.partition_key), kind=tuple[str, str])
 

@@ -1,15 +1,47 @@
-"""HTTP with an end to patience: uvicorn waits for the head of a request as long as the client likes."""
+"""HTTP with an end to patience: uvicorn waits for the head of a request as long as the client likes.
+
+And without a second meaning: what is no HTTP, or could be read in two ways, is refused and the connection ended.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from http import HTTPStatus
+from typing import Any
 
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from servo.api.problems import PROBLEM_JSON, problem_bytes
+
 __all__ = ["PatientProtocol"]
 
 _HEAD_SECONDS = 10.0
+_HEAD_BYTES = 64 * 1024
+_NO_HTTP = problem_bytes(
+    HTTPStatus.BAD_REQUEST, "malformed-request", "This is no HTTP/1.1 request, or its head is too long."
+)
+
+
+class _Strict(h11.Connection):
+    """Refuses what h11 lets through, and a proxy before this may read in another way: see `_fault_of`."""
+
+    def next_event(self) -> Any:
+        event = super().next_event()
+        if isinstance(event, h11.Request) and (fault := _fault_of(event)) is not None:
+            raise h11.RemoteProtocolError(fault)
+        return event
+
+
+def _fault_of(request: h11.Request) -> str | None:
+    if request.http_version not in (b"1.0", b"1.1"):
+        return "it is of another version"
+    if sum(name in (b"content-length", b"transfer-encoding") for name, _ in request.headers) > 1:
+        return "its length is said twice"
+    # h11 counts only what is incomplete: a head that comes in one piece has any length.
+    if len(request.target) + sum(len(name) + len(value) + 4 for name, value in request.headers) > _HEAD_BYTES:
+        return "its head is too long"
+    return None
 
 
 class PatientProtocol(H11Protocol):
@@ -19,6 +51,10 @@ class PatientProtocol(H11Protocol):
     """
 
     _timer: asyncio.TimerHandle | None = None
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.conn = _Strict(h11.SERVER, _HEAD_BYTES)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -31,6 +67,17 @@ class PatientProtocol(H11Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         super().connection_lost(exc)
         self._unwatch()
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 (uvicorn's words)
+        """What is no HTTP is refused like everything else; where an answer is under way, only the connection ends."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):
+            self.transport.close()
+            return
+        headers = [("content-type", PROBLEM_JSON), ("content-length", str(len(_NO_HTTP))), ("connection", "close")]
+        for event in (h11.Response(status_code=400, headers=headers, reason=b"Bad Request"), h11.Data(data=_NO_HTTP)):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+        self.transport.close()
 
     def _watch(self) -> None:
         if self.conn.their_state is not h11.IDLE:

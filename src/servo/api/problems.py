@@ -10,13 +10,14 @@ import logging
 from http import HTTPStatus
 from typing import Any
 
+import msgspec
 from litestar import Request, Response
 from litestar.exceptions import HTTPException
 
 from servo import errors
 from servo.errors import ServoError
 
-__all__ = ["HANDLERS", "PROBLEM_JSON", "RETRY_AFTER_SECONDS", "Refused", "status_of"]
+__all__ = ["HANDLERS", "PROBLEM_JSON", "RETRY_AFTER_SECONDS", "Refused", "problem_bytes", "status_of"]
 
 log = logging.getLogger(__name__)
 
@@ -113,10 +114,19 @@ def _from_unknown(request: Request[Any, Any, Any], error: Exception) -> Response
     return _problem(status, "internal-error", status.phrase, "Something is wrong in here; the server's log says what.")
 
 
+def problem_bytes(status: HTTPStatus, code: str, detail: str) -> bytes:
+    """A problem, for what is refused before there is a request."""
+    return msgspec.json.encode(_body(status, code, status.phrase, detail))
+
+
+def _body(status: HTTPStatus, code: str, title: str, detail: str) -> dict[str, Any]:
+    return {"type": f"urn:servo:problem:{code}", "title": title, "status": int(status), "detail": detail, "code": code}
+
+
 def _problem(
     status: HTTPStatus, code: str, title: str, detail: str, *, headers: dict[str, str] | None = None, **more: Any
 ) -> Response[dict[str, Any]]:
-    body = {"type": f"urn:servo:problem:{code}", "title": title, "status": int(status), "detail": detail, "code": code}
+    body = _body(status, code, title, detail)
     body |= {name: value for name, value in more.items() if value is not None}
     headers = headers or {}
     if status in _RETRIED:

@@ -9,8 +9,10 @@ from typing import Protocol
 import msgspec
 
 from servo.assets.messages import Message
+from servo.events.definitions import ScheduleDefinition
 from servo.runtime.automation.sensing import Accepted
 from servo.runtime.automation.ticking import Ticked
+from servo.runtime.evaluation.questions import Evaluation
 
 __all__ = ["Accepting", "Driver", "Triggering"]
 
@@ -40,6 +42,8 @@ class Accepting(Protocol):
 
 class Triggering(Protocol):
     """Lets schedules tick because somebody wants it. `servo.runtime.automation.ticking.Ticking` does."""
+
+    def ask(self, one: ScheduleDefinition, at: datetime) -> Evaluation: ...
 
     def trigger(
         self, schedule: str, *, request_id: str | None = None, at: datetime | None = None, actor: str

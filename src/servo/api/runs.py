@@ -171,7 +171,6 @@ class RunRoutes(Controller):
     async def cancel(self, run_id: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Ask for a run to stop: nothing more of it starts, and what it has published stays."""
         body = await desk.body(Reasoned, required=False)
-        desk.key(body)
 
         def work() -> dict[str, Any]:
             runs = Runs(desk.project)
@@ -179,7 +178,7 @@ class RunRoutes(Controller):
             event_id = runs.cancel(name, reason=body.reason, actor=desk.actor)
             return {"run_id": name, "event_id": event_id, "status": "CANCELLING"}
 
-        return await desk.change(work)
+        return await desk.once(desk.key(body), body, work)
 
     @post(
         "/{run_id:str}/retry",

@@ -13,21 +13,22 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, SkipValidation
 from msgspec import Meta
 
-from servo.api.desk import AtDesk, Found, event_of
+from servo.api.desk import AtDesk, Found
 from servo.api.first_runs import counted
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text, Within, moment_of
 from servo.api.keys import Keyed
 from servo.api.limits import Shares
+from servo.api.once import other_request
 from servo.api.operations import operation
 from servo.api.problems import Refused
 from servo.api.protocols import Triggering
 from servo.api.steering import Reason, Steering, Version, fields_of, without_key
-from servo.errors import Conflict
 from servo.events import decode
 from servo.events.automation import ScheduleTicked
 from servo.runtime.automation.schedules import Changed, ScheduleEdit, ScheduleRequest, Schedules, ScheduleView, TickView
 from servo.runtime.automation.ticking import Ticked
+from servo.runtime.requesting import event_of
 
 __all__ = ["ScheduleRoutes"]
 
@@ -139,8 +140,10 @@ class ScheduleRoutes(Controller):
         """Edit a schedule that no code declares. Runs that were asked for before stay as they are."""
         body = await desk.body(ChangedSchedule)
         edit, expected = without_key(body, ScheduleEdit), body.expected_state_version
-        return await desk.change(
-            lambda: Schedules(desk.project).update(schedule, edit, expected_version=expected, actor=desk.actor)
+        return await desk.once(
+            desk.key(body),
+            body,
+            lambda: Schedules(desk.project).update(schedule, edit, expected_version=expected, actor=desk.actor),
         )
 
     @delete(
@@ -158,10 +161,12 @@ class ScheduleRoutes(Controller):
     async def delete(self, schedule: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Delete a schedule that no code declares. Its ticks and runs stay what they are."""
         asked = desk.query(Deletion)
-        return await desk.change(
+        return await desk.once(
+            desk.key(Keyed()),
+            asked,
             lambda: Schedules(desk.project).delete(
                 schedule, expected_version=asked.expected_state_version, reason=asked.reason, actor=desk.actor
-            )
+            ),
         )
 
     @get(
@@ -214,10 +219,7 @@ class ScheduleRoutes(Controller):
             # Without a moment, the tick is for when it came.
             first = None if done.scheduled_for == done.accepted_at else done.scheduled_for
             if done.duplicate and first != at:
-                raise Conflict(
-                    f"the idempotency key {key!r:.80} was used for another tick of this schedule",
-                    hint="give this one another key",
-                )
+                raise other_request(key, done.tick_id)
             if not done.duplicate:
                 return fields_of(done)
             # Of a tick that was there before, its event says which partitions.
@@ -226,7 +228,7 @@ class ScheduleRoutes(Controller):
             assert isinstance(tick, ScheduleTicked)
             return fields_of(done) | {"partitions": sum(counted(desk.project, event, tick.partitions).values())}
 
-        async with shares.place(f"schedule:{schedule}"):
+        async with shares.place("schedule", schedule):
             return await desk.change(work)
 
     @post(
@@ -263,7 +265,8 @@ class ScheduleRoutes(Controller):
 
     async def _switch(self, desk: AtDesk, switch: Callable[..., Changed]) -> Response[bytes]:
         body = await desk.body(Steering, required=False)
-        desk.key(body)
-        return await desk.change(
-            lambda: switch(expected_version=body.expected_state_version, reason=body.reason, actor=desk.actor)
+        return await desk.once(
+            desk.key(body),
+            body,
+            lambda: switch(expected_version=body.expected_state_version, reason=body.reason, actor=desk.actor),
         )

@@ -13,7 +13,7 @@ from litestar.params import FromPath, SkipValidation
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, Found
-from servo.api.evaluations import evaluated_before
+from servo.api.evaluations import evaluation_of
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text, Within
 from servo.api.keys import Keyed
@@ -24,6 +24,7 @@ from servo.api.schedules import Deletion
 from servo.api.steering import Reasoned, Steering, Version, fields_of, without_key
 from servo.assets.messages import Message
 from servo.errors import InvalidInput
+from servo.events import RecordedEvent
 from servo.runtime.automation.sensing import Accepted
 from servo.runtime.automation.sensors import Changed, CursorReset, EvalView, SensorRequest, Sensors, SensorView
 
@@ -127,10 +128,12 @@ class SensorRoutes(Controller):
     async def delete(self, sensor: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Delete a sensor that no code declares. What it asked for stays."""
         asked = desk.query(Deletion)
-        return await desk.change(
+        return await desk.once(
+            desk.key(Keyed()),
+            asked,
             lambda: Sensors(desk.project).delete(
                 sensor, expected_version=asked.expected_state_version, reason=asked.reason, actor=desk.actor
-            )
+            ),
         )
 
     @get(
@@ -183,30 +186,31 @@ class SensorRoutes(Controller):
         if body.data is not None and body.message_id is not None:
             raise InvalidInput("message_id: a message is a sample or one that came before", hint="give data, or an id")
 
-        def work() -> dict[str, Any]:
-            project = desk.project
-            first = None if key is None or body.dry_run else evaluated_before(project, sensor, key, body.message_id)
-            if first is None:
-                sample = None
-                if body.data is not None:
-                    sample = Message(
-                        id=project.mint(),
-                        data=body.data.encode(errors="surrogatepass"),
-                        attributes=body.attributes,
-                        published_at=project.clock(),
-                    )
-                first = sensing.evaluate(
-                    sensor,
-                    message=sample,
-                    message_id=body.message_id,
-                    request_id=key,
-                    dry_run=body.dry_run,
-                    actor=desk.actor,
+        def work() -> Accepted:
+            sample = None
+            if body.data is not None:
+                sample = Message(
+                    id=desk.project.mint(),
+                    data=body.data.encode(errors="surrogatepass"),
+                    attributes=body.attributes,
+                    published_at=desk.project.clock(),
                 )
-            return fields_of(first)
+            return sensing.evaluate(
+                sensor,
+                message=sample,
+                message_id=body.message_id,
+                request_id=key,
+                dry_run=body.dry_run,
+                actor=desk.actor,
+            )
 
-        async with shares.place(sensor):
-            return await desk.change(work)
+        def told(_: dict[str, Any], event: RecordedEvent) -> dict[str, Any]:
+            return fields_of(evaluation_of(desk.project, event))
+
+        async with shares.place("sensor", sensor):
+            if body.dry_run:
+                return await desk.change(work)
+            return await desk.once(key, body, work, finish=told)
 
     @post(
         "/{sensor:str}/pause",
@@ -255,20 +259,22 @@ class SensorRoutes(Controller):
     async def reset_cursor(self, sensor: FromPath[str], desk: AtDesk) -> Response[bytes]:
         """Let it go on from another cursor; an evaluation that is under way comes too late."""
         body = await desk.body(ResetCursor)
-        desk.key(body)
-        return await desk.change(
+        return await desk.once(
+            desk.key(body),
+            body,
             lambda: Sensors(desk.project).reset_cursor(
                 sensor,
                 body.cursor,
                 expected_state_version=body.expected_state_version,
                 reason=body.reason,
                 actor=desk.actor,
-            )
+            ),
         )
 
     async def _switch(self, desk: AtDesk, switch: Callable[..., Changed]) -> Response[bytes]:
         body = await desk.body(Steering, required=False)
-        desk.key(body)
-        return await desk.change(
-            lambda: switch(expected_version=body.expected_state_version, reason=body.reason, actor=desk.actor)
+        return await desk.once(
+            desk.key(body),
+            body,
+            lambda: switch(expected_version=body.expected_state_version, reason=body.reason, actor=desk.actor),
         )

@@ -16,6 +16,7 @@ from cronsim import CronSim, CronSimError
 from servo.assets.code_version import code_version as derived_version
 from servo.assets.spec import Problem, Source, called_from, declare, report
 from servo.errors import InvalidInput
+from servo.partitions.ticks import NAMES, in_fields
 
 __all__ = [
     "Schedule",
@@ -80,6 +81,8 @@ class Schedule(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         require_name("schedule", self.name)
         what = f"schedule {self.name}"
+        if isinstance(self.cron, str):
+            msgspec.structs.force_setattr(self, "cron", in_fields(self.cron))
         require_cron(what, self.cron)
         require_timezone(what, self.timezone)
         if not isinstance(self.select, str) or not self.select.strip():
@@ -195,7 +198,7 @@ def require_name(what: str, name: Any) -> None:
 
 def require_cron(what: str, cron: Any) -> None:
     if not isinstance(cron, str) or len(cron.split()) != _FIELDS:
-        hint = 'write five fields: minute hour day month weekday, such as cron="0 6 * * *"'
+        hint = f'write five fields: minute hour day month weekday, such as cron="0 6 * * *", or {NAMES}'
         raise InvalidInput(f"{what}: {cron!r:.80} is not a cron expression", hint=hint)
     try:
         CronSim(cron, datetime(2025, 1, 1, tzinfo=UTC))

@@ -23,6 +23,9 @@ _MOST = 2**63 - 1
 
 Growing = int | str | datetime | date | Decimal
 _C = TypeVar("_C", bound=msgspec.Struct)
+_WHERE = (
+    "a cursor is what the sensor has left: `servo sensor show` has its own, `servo sensor evals --json` the earlier"
+)
 
 
 def position_of(text: str) -> int:
@@ -42,8 +45,9 @@ def _read(text: str, kind: type[_C], hint: str) -> _C:
         InvalidInput,
         AttributeError,
         UnicodeEncodeError,
-    ) as problem:
-        raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor: {problem!s:.120}", hint=hint) from None
+    ):
+        # What is wrong with it as JSON helps nobody: a cursor is not written by hand.
+        raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor", hint=hint) from None
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -71,7 +75,9 @@ class FilesCursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     def read(cls, text: str | None) -> FilesCursor:
         if text is None:
             return cls()
-        return _read(text, cls, 'give what this sensor has left, or {"floor":[nanoseconds since 1970,""]}')
+        return _read(
+            text, cls, f'{_WHERE}; or {{"floor":[N,""]}}, N nanoseconds after 1970; without one it begins anew'
+        )
 
     def text(self) -> str:
         return canonical.dumps(msgspec.to_builtins(self)).decode()
@@ -125,7 +131,7 @@ class RowsCursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def read(cls, text: str | None) -> RowsCursor:
         if text is None:
             return cls()
-        return _read(text, cls, 'give what this sensor has left, or the last value, such as {"after":{"int":1204}}')
+        return _read(text, cls, f'{_WHERE}; or the last value, such as {{"after":{{"int":1204}}}}')
 
     def text(self) -> str:
         return canonical.dumps(msgspec.to_builtins(self)).decode()

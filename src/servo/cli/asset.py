@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Callable
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import read_ahead, server, services
+from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
 from servo.cli.values import plain, text
 
 if TYPE_CHECKING:
-    from servo.assets.graph import Graph
-    from servo.assets.spec import AssetSpec
     from servo.partitions import Dimension, Partitions
 
 _FEW_VALUES = 4
@@ -31,9 +30,10 @@ def asset() -> None:
 @json_option
 def list_assets(as_json: bool) -> None:
     """List the assets, upstreams first, as the project's code declares them. No ledger is needed."""
-    found = _documents()
+    with services(as_json=as_json) as here:
+        found = here.assets()
     if as_json:
-        echo_json({"assets": found})
+        echo_json({"assets": plain(found)})
         return
     from servo.partitions import Partitions
 
@@ -53,23 +53,17 @@ def list_assets(as_json: bool) -> None:
 
 
 @asset.command()
-@click.argument("name")
+@click.argument("name", shell_complete=complete_assets)
 @json_option
 def show(name: str, as_json: bool) -> None:
     """Show all that is declared about an asset: `orders`, `sales/orders` or `sales.orders`."""
-    from servo.clock import system_clock
-
-    if server() is not None:
-        _show_remote(name, as_json=as_json)
-        return
-    graph, now = _graph(), system_clock()
-    spec = graph[graph.resolve(name)]
-    if as_json:
-        from servo.runtime.documents import asset_shown
-
-        echo_json(asset_shown(graph, spec, now))
-        return
-    for label, value in _lines(graph, spec, now):
+    with services(as_json=as_json) as here:
+        found = here.asset(name)
+        if as_json:
+            echo_json(plain(found))
+            return
+        lines = _lines(found, here.declared, here.clock())
+    for label, value in lines:
         click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
 
 
@@ -94,44 +88,6 @@ def why(name: str, as_of: str | None, as_json: bool) -> None:
         note(found.hint)
 
 
-def _documents() -> list[dict[str, Any]]:
-    """Each asset as JSON, upstreams first: as the code here declares it, or as it is deployed at the server."""
-    if server() is None:
-        from servo.clock import system_clock
-        from servo.runtime.documents import asset_listed
-
-        graph, now = _graph(), system_clock()
-        return [asset_listed(graph, spec, now) for spec in graph.specs.values()]
-    with services() as here:
-        return [plain(one) for one in here.assets()]
-
-
-def _show_remote(name: str, *, as_json: bool) -> None:
-    """As it is deployed at the server; for people, what it says in the words of the JSON."""
-    with services(as_json=as_json) as here:
-        found = here.asset(name)
-    if as_json:
-        echo_json(plain(found))
-        return
-    for label, value in found.items():
-        if value not in (None, [], {}, ""):
-            click.echo(f"{click.style(f'{label:<20}', bold=True)}{text(value)}")
-
-
-def _graph() -> Graph:
-    """The project's assets: as last deployed, where the code has not changed since; else from the code."""
-    from servo.runtime.definitions_cache import quick_catalog
-    from servo.runtime.settings import load_settings
-
-    settings = load_settings()
-    known = quick_catalog(settings)
-    if known is not None:
-        return known.graph
-    from servo.assets.loading import load
-
-    return load(settings).graph
-
-
 def _moment(written: str) -> datetime | str:
     from servo.runtime.service import parse_moment
 
@@ -141,37 +97,48 @@ def _moment(written: str) -> datetime | str:
 # ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lines(graph: Graph, spec: AssetSpec, now: Any) -> list[tuple[str, Any]]:
-    everything = spec.partitions.everything(now)
-    partitions = in_words(spec.partitions)
-    if spec.partitions.dimensions:
-        partitions = f"{partitions}: {everything.count:,} until now" + (
-            f", {everything.describe()}" if everything else ""
-        )
-    lines: list[tuple[str, Any]] = [("asset", spec.key), ("declared at", spec.source), ("partitions", partitions)]
-    for one in spec.dependencies:
-        as_what = "no DataFrame" if one.parameter is None else f"as {one.parameter}"
-        how = mapping_in_words(graph, one.upstream, spec.key)
-        lines.append(("upstream", f"{one.upstream} ({as_what}): {how}"))
-    for key in graph.downstream(spec.key):
-        lines.append(("downstream", f"{key}: {mapping_in_words(graph, spec.key, key)}"))
-    lines += [("check", f"{one.name}{', blocking' if one.blocking else ''}") for one in spec.checks]
-    lines.append(("computed", "all partitions of a task at once" if spec.batch else "partition by partition"))
-    lines.append(("code version", spec.code_version))
-    lines.append(("retry", _retry(spec)))
-    if spec.approval is not None:
-        four = ", not by whoever asked for the run" if spec.approval.four_eyes else ""
-        until = "" if spec.approval.deadline is None else f", within {_duration(spec.approval.deadline)}"
-        lines.append(("approval", f"by {spec.approval.approvers}{four}{until}"))
-    if spec.freshness is not None:
-        lines.append(("freshness", f"at most {_duration(spec.freshness)} old"))
-    tags = ", ".join(f"{name}={value}" if value else name for name, value in spec.tags.items())
+def _lines(found: dict[str, Any], definition: Callable[[str], Partitions], now: datetime) -> list[tuple[str, Any]]:
+    from servo.partitions import Partitions
+
+    own = Partitions.from_json({"dimensions": found["partitions"]})
+    partitions = in_words(own)
+    if own.dimensions:
+        everything = own.everything(now)
+        # Of values that are added and taken away, what is declared says nothing.
+        which = f", {everything.describe()}" if everything else ""
+        partitions = f"{partitions}: {found['partition_count']:,} until now{which}"
+    declared_at = f"{found['file']}:{found['line']}"
+    lines: list[tuple[str, Any]] = [
+        ("asset", found["asset_key"]),
+        ("declared at", declared_at),
+        ("partitions", partitions),
+    ]
+    for one in found["upstream"]:
+        as_what = "no DataFrame" if one["parameter"] is None else f"as {one['parameter']}"
+        how = mapping_in_words(definition(one["asset_key"]), own, one["mapping"])
+        lines.append(("upstream", f"{one['asset_key']} ({as_what}): {how}"))
+    for one in found["downstream"]:
+        how = mapping_in_words(own, definition(one["asset_key"]), one["mapping"])
+        lines.append(("downstream", f"{one['asset_key']}: {how}"))
+    lines += [("check", f"{one['name']}{', blocking' if one['blocking'] else ''}") for one in found["checks"]]
+    lines.append(("computed", "all partitions of a task at once" if found["batch"] else "partition by partition"))
+    lines.append(("code version", found["code_version"]))
+    lines.append(("retry", _retry(found["retry"])))
+    approval = found["approval"]
+    if approval is not None:
+        four = ", not by whoever asked for the run" if approval["four_eyes"] else ""
+        deadline = approval["deadline_seconds"]
+        until = "" if deadline is None else f", within {_duration(deadline)}"
+        lines.append(("approval", f"by {approval['approvers']}{four}{until}"))
+    if found["freshness_seconds"] is not None:
+        lines.append(("freshness", f"at most {_duration(found['freshness_seconds'])} old"))
+    tags = ", ".join(f"{name}={value}" if value else name for name, value in found["tags"].items())
     optional = {
-        "group": spec.group,
-        "owners": ", ".join(spec.owners),
+        "group": found["group"],
+        "owners": ", ".join(found["owners"]),
         "tags": tags,
-        "renamed from": spec.renamed_from,
-        "description": spec.description and " ".join(spec.description.split()),
+        "renamed from": found["renamed_from"],
+        "description": found["description"] and " ".join(found["description"].split()),
     }
     return lines + [(label, value) for label, value in optional.items() if value]
 
@@ -195,12 +162,10 @@ def _dimension(dimension: Dimension) -> str:
     return f"{dimension.name} ({', '.join(map(dimension.label, range(low, high)))})"
 
 
-def mapping_in_words(graph: Graph, upstream: str, downstream: str) -> str:
-    """Which partitions of the upstream a partition of the downstream reads."""
-    read, by = graph[upstream].partitions, graph[downstream].partitions
+def mapping_in_words(read: Partitions, by: Partitions, data: dict[str, Any]) -> str:
+    """Which partitions of the upstream a partition of the downstream reads, by the JSON of the mapping."""
     if not read.dimensions:
         return "its only partition"
-    data = graph.mapping(upstream, downstream).to_json()
     if data["kind"] != "by_dimension":
         return _mapped(data)
     given = data["mappings"]
@@ -243,16 +208,17 @@ def _mapped(data: dict[str, Any]) -> str:
     return str(data["kind"])
 
 
-def _retry(spec: AssetSpec) -> str:
-    retry = spec.retry
-    if retry.attempts == 1:
+def _retry(retry: dict[str, Any]) -> str:
+    if retry["attempts"] == 1:
         return "one attempt"
-    waits = f"after {_duration(retry.delay)}, then {retry.factor} times as long, at most {_duration(retry.cap)}"
-    return f"{retry.attempts} attempts, {waits}" + (f", on {', '.join(map(str, retry.on))}" if retry.on else "")
+    delay, cap = _duration(retry["delay_seconds"]), _duration(retry["cap_seconds"])
+    waits = f"after {delay}, then {retry['factor']} times as long, at most {cap}"
+    return f"{retry['attempts']} attempts, {waits}" + (
+        f", on {', '.join(map(str, retry['on']))}" if retry["on"] else ""
+    )
 
 
-def _duration(length: timedelta) -> str:
-    seconds = length.total_seconds()
+def _duration(seconds: float) -> str:
     for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import project
+from servo.cli.opening import services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note
@@ -65,14 +65,13 @@ def report(
     servo audit report revenue 2025-01 --as-of 2025-02-01T00:00:00Z --output report.json
     """
     from servo.lineage.report import to_json
-    from servo.runtime.audits import Audits
     from servo.runtime.service import parse_moment
 
     if kind == "pdf" and not outputs and (as_json or sys.stdout.isatty()):
         raise click.UsageError("a PDF needs --output FILE.")
     when = None if as_of is None else parse_moment(as_of)
-    with project(as_json=as_json) as opened:
-        made = Audits(opened).report(asset, partition_key, as_of=when, keep=keep)
+    with services(as_json=as_json) as here:
+        made = here.report(asset, partition_key, as_of=when, keep=keep)
 
     def document(chosen: str) -> bytes:
         return to_json(made) if chosen == "json" else _printed(made)
@@ -108,10 +107,9 @@ def verify(ctx: click.Context, *, file: Path, with_ledger: bool | None, report_h
     Works in an empty folder. In a project, the ledger must have the same events, and none that the report leaves out.
     """
     from servo.lineage.report import parse
-    from servo.runtime.audits import verify_offline
 
     read = parse(file.read_bytes())
-    found = verify_offline(read) if with_ledger is False else _with_ledger(read, demanded=with_ledger is True)
+    found = _offline(read) if with_ledger is False else _with_ledger(read, demanded=with_ledger is True)
     faults = [{"path": fault.path, "reason": fault.reason} for fault in found.faults]
     if report_hash is not None and report_hash.strip().lower() != read.report_hash:
         faults.append({"path": "report_hash", "reason": f"is {read.report_hash}, and not {report_hash:.80}"})
@@ -132,16 +130,20 @@ def verify(ctx: click.Context, *, file: Path, with_ledger: bool | None, report_h
 
 def _with_ledger(read: Report, *, demanded: bool) -> Verified:
     from servo.errors import LedgerNotFound
-    from servo.runtime.audits import Audits, verify_offline
 
     try:
-        with project() as opened:
-            opened.ledger.head()
-            return Audits(opened).verify(read)
+        with services() as here:
+            return here.verify(read)
     except LedgerNotFound:
         if demanded:
             raise
-        return verify_offline(read)
+        return _offline(read)
+
+
+def _offline(read: Report) -> Verified:
+    from servo.runtime.audits import verify_offline
+
+    return verify_offline(read)
 
 
 def _tell(read: Report, found: Verified, faults: list[dict[str, str]]) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from servo.cli.backfill_options import asking
 from servo.cli.backfill_steering import cancel, named_backfill, nobody_works, pause, resume
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project, services
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
@@ -18,7 +18,6 @@ from servo.cli.states import counted
 
 if TYPE_CHECKING:
     from servo.cli.services import Services
-    from servo.runtime.backfill_planning import BackfillRequest
     from servo.runtime.backfills import Backfilled
 
 _STATES = ("PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED")
@@ -44,7 +43,7 @@ _request_id = click.option("--request-id", metavar="ID", help="The same id again
 @backfill.command()
 @asking
 @json_option
-def preview(*, asked: BackfillRequest, as_json: bool) -> None:
+def preview(*, asked: dict[str, Any], as_json: bool) -> None:
     """Show what `create` would come to with the same options; write nothing.
 
     \b
@@ -52,13 +51,11 @@ def preview(*, asked: BackfillRequest, as_json: bool) -> None:
     servo backfill preview totals --filter missing --include-upstream
     """
     from servo.cli.backfill_tables import show_plan
-    from servo.runtime.backfills import Backfills
-    from servo.runtime.documents import plan_shown
 
-    with project(as_json=as_json) as opened:
-        plan = Backfills(opened).preview(asked)
+    with services(as_json=as_json) as here:
+        plan = here.preview_backfill(asked)
     if as_json:
-        echo_json(plain_struct(plan_shown(plan)))
+        echo_json(plan)
     else:
         show_plan(plan)
 
@@ -69,7 +66,7 @@ def preview(*, asked: BackfillRequest, as_json: bool) -> None:
 @click.option("--wait/--no-wait", default=False, show_default=True, help="Wait until it has ended.")
 @json_option
 @click.pass_context
-def create(ctx: click.Context, *, asked: BackfillRequest, request_id: str | None, wait: bool, as_json: bool) -> None:
+def create(ctx: click.Context, *, asked: dict[str, Any], request_id: str | None, wait: bool, as_json: bool) -> None:
     """Compute partitions of assets in chunks, each of them a run, a few at the same time.
 
     `preview` shows it first. Whoever works here does it (`servo up`); with --wait and nobody there, a worker is started
@@ -81,19 +78,14 @@ def create(ctx: click.Context, *, asked: BackfillRequest, request_id: str | None
     servo backfill create totals --partitions 2025-01 --include-upstream --wait
     servo backfill create orders --filter failed --newest-first
     """
-    from servo.cli.services import Services
-    from servo.runtime.backfills import Backfills
-    from servo.runtime.embedded import require_workable
-
-    with project(as_json=as_json, create=True) as opened:
-        made = Backfills(opened).create(
+    with services(as_json=as_json, create=True) as here:
+        made = here.create_backfill(
             asked,
             request_id=request_id,
             actor=actor(),
-            # Who waits here may have to start a worker: what would keep that from working is said before anything else.
-            before=(lambda: require_workable(opened)) if wait else (lambda: None),
+            before=here.before_waiting() if wait else (lambda: None),
         )
-        ctx.exit(see_through(Services(opened), made, "is created", wait=wait, as_json=as_json))
+        ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
 
 
 @backfill.command(name="retry-failed")
@@ -111,9 +103,7 @@ def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait
     with services(as_json=as_json) as here:
         backfill_id, _ = here.backfills.find(named)
         if wait:
-            from servo.runtime.embedded import require_workable
-
-            require_workable(here.folder)
+            here.before_waiting()()
         made = here.backfills.retry_failed(backfill_id, request_id=request_id, actor=actor())
         ctx.exit(see_through(here, made, f"is a retry of {named}", wait=wait, as_json=as_json))
 
@@ -137,7 +127,7 @@ def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_j
 
     _, root = here.backfills.find(made.backfill_id)
     # A retry lets those go on that waited for what it repairs, and who waits wants all of it.
-    tree = wait_for(here.folder, made.name, root, root, as_json=as_json)
+    tree = wait_for(here, made.name, root, as_json=as_json)
     if as_json:
         echo_json(plain_struct(made) | {"status": plain_struct(tree)})
         return outcome(tree)
@@ -186,15 +176,13 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
     from servo.ui.backfill import to_retry
 
     with services(as_json=as_json) as here:
-        opened = here.folder if watch else None
         tree = here.backfill_tree(named)
         idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and nobody_works(here)
         missing = f"nothing is at work here: {'its runs end' if tree.over else 'it goes on'} when `servo up` does"
-        if opened is not None:
-            backfill_id, root = here.backfills.find(named)
+        if watch:
             if idle:
                 aside(missing)
-            tree = watch_until_it_rests(opened, backfill_id, root, as_json=as_json)
+            tree = watch_until_it_rests(here, tree.root.backfill_id, as_json=as_json)
     if as_json:
         echo_json(plain_struct(tree))
     else:

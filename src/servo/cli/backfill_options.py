@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from servo.cli.completing import complete_assets
-
-if TYPE_CHECKING:
-    from servo.runtime.backfill_planning import BackfillRequest
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
@@ -65,7 +62,7 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def called(**given: Any) -> Any:
         asked = {name: given.pop(name) for name in _NAMES}
-        return command(asked=_request(asked), **given)
+        return command(asked=_chosen(asked), **given)
 
     for option in reversed(_OPTIONS):
         called = option(called)
@@ -79,10 +76,9 @@ _NAMES = (
 )
 
 
-def _request(given: dict[str, Any]) -> BackfillRequest:
-    from servo.runtime.backfill_planning import BackfillRequest
-
+def _chosen(given: dict[str, Any]) -> dict[str, Any]:
+    """As `servo.runtime.backfill_planning.BackfillRequest` has it."""
     size, seconds = given.pop("chunk_size"), given.pop("target_chunk")
     if size is not None and seconds is not None:
         raise click.UsageError("--chunk-size and --target-chunk both say how large a chunk is: give one of them.")
-    return BackfillRequest(**given, target_chunk_seconds=seconds, **({} if size is None else {"chunk_size": size}))
+    return {**given, "target_chunk_seconds": seconds, **({} if size is None else {"chunk_size": size})}

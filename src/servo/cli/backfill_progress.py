@@ -18,9 +18,9 @@ from servo.cli.values import text
 from servo.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.backfill_views import BackfillTree, BackfillView
     from servo.runtime.embedded import Workplace
-    from servo.runtime.wiring import Project
 
 _LOOK_SECONDS = 0.5  # between two looks, at least
 _IDLE_SECONDS = 1.0
@@ -37,30 +37,35 @@ class Show(Protocol):
     def close(self) -> None: ...
 
 
-def wait_for(project: Project, name: str, backfill_id: str, root: str, *, as_json: bool) -> BackfillTree:
+def wait_for(here: Services, name: str, backfill_id: str, *, as_json: bool) -> BackfillTree:
     """See to it that a backfill is worked on, show how it goes, and give how it ended or what it is stuck at."""
-    from servo.runtime.backfill_book import BackfillBook
-    from servo.runtime.embedded import working
-
-    already = BackfillBook(project).tree(backfill_id, root)
+    already = here.backfill_tree(backfill_id)
     if at_rest(already):
         return already
-    interrupt = _Interrupt(name)
-    with reacting(interrupt), working(project) as place:
+    interrupt = _Interrupt(name, elsewhere=here.remote)
+    if here.remote:
+        if not as_json and not here.at_work() >= {"control", "worker"}:
+            aside("nothing is at work there: it begins when a worker does (Ctrl-C leaves it be)")
+        with reacting(interrupt), _shown(as_json=as_json) as show:
+            interrupt.show = show
+            return _follow(here, backfill_id, show)
+    from servo.runtime.embedded import working
+
+    with reacting(interrupt), working(here.folder) as place:
         interrupt.place = place
         if place.embedded and not as_json:
             aside("no worker is running: one is started for this backfill (`servo up` keeps one warm)")
         try:
             with _shown(as_json=as_json) as show:
                 interrupt.show = show
-                return _follow(project, backfill_id, root, show, tick=place.alive)
+                return _follow(here, backfill_id, show, tick=place.alive)
         except EnvironmentProblem:
             if not as_json:
                 aside(f"{name} is left as it is: `servo up` goes on with it, `servo backfill cancel {name}` ends it")
             raise
 
 
-def watch(project: Project, backfill_id: str, root: str, *, as_json: bool) -> BackfillTree:
+def watch(here: Services, backfill_id: str, *, as_json: bool) -> BackfillTree:
     """Show how a backfill goes that others work on, until it has ended or cannot go on."""
     with _shown(as_json=as_json) as show:
 
@@ -69,26 +74,22 @@ def watch(project: Project, backfill_id: str, root: str, *, as_json: bool) -> Ba
             raise KeyboardInterrupt
 
         with reacting(leave):
-            return _follow(project, backfill_id, root, show)
+            return _follow(here, backfill_id, show)
 
 
-def _follow(
-    project: Project, backfill_id: str, root: str, show: Show, *, tick: Callable[[], None] = lambda: None
-) -> BackfillTree:
+def _follow(here: Services, named: str, show: Show, *, tick: Callable[[], None] = lambda: None) -> BackfillTree:
     """Show it whenever something may have happened, until it has ended or cannot go on."""
-    from servo.runtime.backfill_book import BackfillBook
-
-    book = BackfillBook(project)
     while True:
         began = time.monotonic()
-        position = project.ledger.head().position
-        tree = book.tree(backfill_id, root)
+        position = None if here.remote else here.folder.ledger.head().position
+        tree = here.backfill_tree(named)
         cost = time.monotonic() - began
         show(tree)
         if at_rest(tree):
             return tree
         tick()
-        project.ledger.head(beyond=position, timeout=_IDLE_SECONDS)
+        if position is not None:
+            here.folder.ledger.head(beyond=position, timeout=_IDLE_SECONDS)
         pause = max(_LOOK_SECONDS, _SHARE * cost) - (time.monotonic() - began)
         time.sleep(max(pause, 0.0))
 
@@ -144,8 +145,8 @@ def _is_lost(job: BackfillView, tree: BackfillTree) -> bool:
 class _Interrupt:
     """Ctrl-C takes leave: a backfill is in the ledger, and goes on with whoever works here."""
 
-    def __init__(self, name: str) -> None:
-        self._name = name
+    def __init__(self, name: str, *, elsewhere: bool) -> None:
+        self._name, self._elsewhere = name, elsewhere
         self.place: Workplace | None = None  # None: nobody is at work yet
         self.show: Show | None = None
 
@@ -154,7 +155,7 @@ class _Interrupt:
             self.show.close()  # or it would be drawn over what is said now
         name = self._name
         how = f"`servo backfill status {name}` looks, `servo backfill cancel {name}` ends it"
-        if self.place is not None and not self.place.embedded:
+        if self._elsewhere or (self.place is not None and not self.place.embedded):
             raise Left(f"{name} goes on without you", how)
         raise Left(f"{name} is left as it is, and goes on when somebody works here", f"`servo up` does; {how}")
 

@@ -16,7 +16,6 @@ from servo.cli.values import moment
 from servo.ui.marks import Line, Span
 
 if TYPE_CHECKING:
-    from servo.runtime.backfill_planning import BackfillJob, BackfillPlan
     from servo.runtime.backfill_views import BackfillTree, ChunkView
 
 _WIDE = 10_000  # columns of a pipe
@@ -27,7 +26,7 @@ _MOST_DRAWN = 40
 # ── what it would come to ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def show_plan(plan: BackfillPlan) -> None:
+def show_plan(plan: dict[str, Any]) -> None:
     """The jobs in the order in which they run, and what they come to."""
     if sys.stdout.isatty():
         _fitted_plan(plan)
@@ -36,67 +35,67 @@ def show_plan(plan: BackfillPlan) -> None:
             ["asset", "role", "partitions", "count", "chunks", "first chunk", "mapping", "waits for", "estimate"],
             [
                 (
-                    job.asset_key,
-                    job.role,
-                    job.partitions.describe(),
-                    job.partitions.count,
-                    job.chunks,
-                    job.first_chunk.describe(),
+                    job["asset_key"],
+                    job["role"],
+                    job["described"],
+                    job["count"],
+                    job["chunks"],
+                    job["first_chunk"]["described"],
                     _mapping(job),
-                    ", ".join(job.waits_for),
-                    "" if job.estimated_seconds is None else duration(job.estimated_seconds),
+                    ", ".join(job["waits_for"]),
+                    "" if job["estimated_seconds"] is None else duration(job["estimated_seconds"]),
                 )
-                for job in plan.jobs
+                for job in plan["jobs"]
             ],
         )
-    warn(plan.warnings)
+    warn(plan["warnings"])
 
 
-def _fitted_plan(plan: BackfillPlan) -> None:
+def _fitted_plan(plan: dict[str, Any]) -> None:
     from servo.ui.backfill import rounded
 
     rows: list[list[Line]] = [
         [
-            [Span(job.asset_key, bold=job.role == "target")],
-            [Span(job.role)],
-            [Span(job.partitions.describe())],
-            [Span(f"{job.partitions.count:,}")],
-            [Span(f"{job.chunks:,}")],
+            [Span(job["asset_key"], bold=job["role"] == "target")],
+            [Span(job["role"])],
+            [Span(job["described"])],
+            [Span(f"{job['count']:,}")],
+            [Span(f"{job['chunks']:,}")],
             [Span(_mapping(job))],
         ]
-        for job in plan.jobs
+        for job in plan["jobs"]
     ]
     coloured_table(["asset", "role", "partitions", "count", "chunks", "mapping"], rows)
-    first = plan.jobs[0]
-    took = "how long is not known yet" if plan.estimated_seconds is None else f"about {rounded(plan.estimated_seconds)}"
-    note(f"{counted(plan.partitions, 'partition')}, {counted(plan.chunks, 'chunk')}, each a run; {took}")
-    note(f"first chunk: {first.asset_key} {first.first_chunk.describe()}".rstrip())
-    if 1 < len(plan.jobs) <= _MOST_DRAWN:
+    first, seconds = plan["jobs"][0], plan["estimated_seconds"]
+    took = "how long is not known yet" if seconds is None else f"about {rounded(seconds)}"
+    note(f"{counted(plan['partitions'], 'partition')}, {counted(plan['chunks'], 'chunk')}, each a run; {took}")
+    note(f"first chunk: {first['asset_key']} {first['first_chunk']['described']}".rstrip())
+    if 1 < len(plan["jobs"]) <= _MOST_DRAWN:
         click.echo()
-        _draw_order(plan.jobs)
+        _draw_order(plan["jobs"])
 
 
-def _mapping(job: BackfillJob) -> str:
-    kinds = dict.fromkeys(f"{read.mapping}{' (all)' if read.fallback else ''}" for read in job.reads)
+def _mapping(job: dict[str, Any]) -> str:
+    kinds = dict.fromkeys(f"{read['mapping']}{' (all)' if read['fallback'] else ''}" for read in job["reads"])
     return ", ".join(kinds)
 
 
-def _draw_order(jobs: Sequence[BackfillJob]) -> None:
+def _draw_order(jobs: Sequence[dict[str, Any]]) -> None:
     """Below each job those it waits for. One that was drawn before is not opened again."""
     from servo.ui.tree import Node, drawn
 
-    by_asset, seen = {job.asset_key: job for job in jobs}, set[str]()
+    by_asset, seen = {job["asset_key"]: job for job in jobs}, set[str]()
 
-    def node(job: BackfillJob) -> Node:
-        again = job.asset_key in seen
-        seen.add(job.asset_key)
-        remark = f"  {counted(job.partitions.count, 'partition')}{', see above' if again else ''}"
-        below = [] if again else [node(by_asset[key]) for key in job.waits_for]
-        return Node(line=[Span(job.asset_key), Span(remark, "dim")], below=below)
+    def node(job: dict[str, Any]) -> Node:
+        again = job["asset_key"] in seen
+        seen.add(job["asset_key"])
+        remark = f"  {counted(job['count'], 'partition')}{', see above' if again else ''}"
+        below = [] if again else [node(by_asset[key]) for key in job["waits_for"]]
+        return Node(line=[Span(job["asset_key"]), Span(remark, "dim")], below=below)
 
-    waited_for = {key for job in jobs for key in job.waits_for}
+    waited_for = {key for job in jobs for key in job["waits_for"]}
     for job in jobs:
-        if job.asset_key not in waited_for:
+        if job["asset_key"] not in waited_for:
             draw(drawn(node(job), columns()))
     note("each waits for those below it")
 

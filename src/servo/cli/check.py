@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.options import json_option
+from servo.cli.opening import about_here
+from servo.cli.options import json_option, show_warnings
 from servo.cli.output import as_json as echo_json
 from servo.cli.values import text
 from servo.clock import system_clock
@@ -30,6 +31,8 @@ def check(ctx: click.Context, as_json: bool) -> None:
     from servo.runtime.automation.schedule_checking import unfillable
     from servo.runtime.settings import load_settings
 
+    show_warnings(as_json=as_json)
+    about_here()
     definitions, problems = examine(load_settings())
     if definitions is not None and not problems:
         problems = list(unfillable(definitions, system_clock()))

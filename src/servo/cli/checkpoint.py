@@ -116,14 +116,13 @@ def approve(
 ) -> None:
     """Publish exactly what was staged, and let the run go on. Exits with 4 if it was decided before."""
     with _opened(as_json=as_json) as (here, found):
-        opened = here.folder if wait else None  # where there is none, this is said before anything is decided
         decided = found.approve(checkpoint_id, reason=reason, content_hash=content_hash, actor=actor())
-        if opened is None:
+        if not wait:
             _say(here, decided, as_json=as_json)
             return
         if not as_json:
             _confirm(decided)
-        run = wait_for(opened, decided.run_id, as_json=as_json)
+        run = wait_for(here, decided.run_id, as_json=as_json)
         runs = here.runs
         details = runs.show(run.run_id)
         if as_json:

@@ -15,22 +15,27 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗",
 @json_option
 @click.pass_context
 def doctor(ctx: click.Context, as_json: bool) -> None:
-    """Check this machine and this project; change nothing.
+    """Check this machine, this project and its server; change nothing.
 
-    Looks at Python, Java, the packages, the settings, the ledger and its newest events, the archive, the projections,
-    the disk and the clock. Exits with 1 if anything is wrong (✗); a warning (!) does not count as wrong.
+    Looks at Python, Java, the packages, Spark, the settings, the ledger and its newest events, the archive, the
+    projections, the disks, the clock, and the server: that of SERVO_URL, or the `servo up` of this folder.
+    Exits with 1 if anything is wrong (✗); a warning (!) does not count as wrong.
     """
+    from servo.cli.doctor_server import server_checks
     from servo.errors import InvalidSettings
     from servo.runtime.doctor import examine, examine_without_settings
     from servo.runtime.settings import load_settings
     from servo.runtime.wiring import open_workspace
 
     show_warnings(as_json=as_json)
+    home = None
     try:
         with open_workspace(load_settings()) as project:
+            home = project.settings.home
             diagnosis = examine(project)
     except InvalidSettings as problem:
         diagnosis = examine_without_settings(problem)
+    diagnosis = diagnosis.with_checks(server_checks(home))
     if as_json:
         echo_json(plain_struct(diagnosis))
     else:

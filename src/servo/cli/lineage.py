@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import click
 
-from servo.cli.opening import actor, project, read_ahead, services
+from servo.cli.completing import complete_assets
+from servo.cli.opening import actor, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
@@ -17,7 +19,7 @@ from servo.cli.states import counted
 from servo.cli.values import text
 
 if TYPE_CHECKING:
-    from servo.runtime.invalidating import Invalidated
+    from servo.cli.services import Services
     from servo.runtime.lineages import Lineage
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -56,7 +58,7 @@ def _asked(command: F) -> F:
         click.option("--run", metavar="RUN", help="Only what this run made and read."),
         click.option("--depth", type=click.IntRange(min=1), metavar="N", help="At most so many hops."),
         click.argument("partitions", nargs=-1, metavar="[PARTITION]…"),
-        click.argument("asset"),
+        click.argument("asset", shell_complete=complete_assets),
     ):
         command = option(command)
     return command
@@ -93,7 +95,7 @@ def impact(as_json: bool, **asked: Any) -> None:
 
 @lineage.command()
 @click.argument("time", metavar="TIME|EVENT_ID")
-@click.argument("asset")
+@click.argument("asset", shell_complete=complete_assets)
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
 @click.option(
     "--direction", type=click.Choice(["upstream", "downstream", "both"]), default="upstream", show_default=True
@@ -128,7 +130,7 @@ def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -
     named = _SUFFIXES.get(output.suffix.lower(), "tree") if output else "tree"
     # With a file to draw to, what is said as JSON is about the file.
     chosen = "json" if as_json and output is None else shape or named
-    found = _look("both", as_json=as_json, **asked)
+    found = _look("both", as_json=as_json, pictured=chosen != "json", **asked)
     if chosen == "tree" and output is None:
         _show(found, as_json=False)
         return
@@ -148,7 +150,7 @@ def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -
 
 
 @lineage.command()
-@click.argument("asset")
+@click.argument("asset", shell_complete=complete_assets)
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
 @click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
 @click.option("--self", "itself", is_flag=True, help="Also the partitions themselves.")
@@ -162,22 +164,16 @@ def invalidate(
     \b
     servo lineage invalidate raw_orders 2025-01-15 --reason "the source was corrected"
     """
-    from servo.runtime.invalidating import Invalidation
-
-    with project(as_json=as_json) as opened:
-        done = Invalidation(opened).invalidate(
-            asset, partitions, reason=reason, itself=itself, request_id=request_id, actor=actor()
-        )
+    with services(as_json=as_json) as here:
+        done = here.invalidate(asset, partitions, reason=reason, itself=itself, request_id=request_id, actor=actor())
         if as_json:
-            from servo.runtime.documents import invalidated
-
-            echo_json(plain_struct(invalidated(done)))
+            echo_json(plain_struct(done))
             return
-        _say_invalidated(opened, done)
+        _say_invalidated(here, done)
 
 
 @lineage.command()
-@click.argument("asset")
+@click.argument("asset", shell_complete=complete_assets)
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
 @click.option("--self", "itself", is_flag=True, help="Also the partitions themselves, where they are stale.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
@@ -205,22 +201,19 @@ def rematerialize(
     servo lineage rematerialize raw_orders 2025-01-15
     """
     from servo.cli.backfill import see_through
-    from servo.cli.services import Services
-    from servo.runtime.embedded import require_workable
-    from servo.runtime.invalidating import Invalidation
 
-    with project(as_json=as_json) as opened:
-        made = Invalidation(opened).rematerialize(
+    with services(as_json=as_json) as here:
+        made = here.rematerialize(
             asset,
             partitions,
             itself=itself,
             priority=priority,
             request_id=request_id,
             actor=actor(),
-            before=(lambda: require_workable(opened)) if wait else (lambda: None),
+            before=here.before_waiting() if wait else (lambda: None),
         )
         if made is not None:
-            ctx.exit(see_through(Services(opened), made, "is created", wait=wait, as_json=as_json))
+            ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
         if as_json:
             echo_json(_NO_BACKFILL)
         else:
@@ -230,10 +223,21 @@ def rematerialize(
 # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _look(direction: Way, *, as_json: bool, asset: str, partitions: tuple[str, ...], **asked: Any) -> Lineage:
+def _look(
+    direction: Way,
+    *,
+    as_json: bool,
+    pictured: bool = False,
+    asset: str,
+    partitions: tuple[str, ...],
+    **asked: Any,
+) -> Lineage:
     read_ahead()
     with services(as_json=as_json) as here:
-        return here.lineages.look(direction, asset, partitions, statuses=True, **asked)
+        found = here.lineages.look(direction, asset, partitions, statuses=True, **asked)
+        if not as_json or pictured:
+            _ = found.definitions  # which a server is asked for
+        return found
 
 
 def _show(found: Lineage, *, as_json: bool) -> None:
@@ -289,23 +293,25 @@ def _summary(found: Lineage) -> None:
     )
 
 
-def _say_invalidated(opened: Any, done: Invalidated) -> None:
-    from servo.runtime.cataloguing import recorded_catalog
+def _say_invalidated(here: Services, done: dict[str, Any]) -> None:
+    from servo.errors import AssetNotFound
     from servo.runtime.described import describe
-    from servo.runtime.labels import Labels
 
-    if not done.total:
-        click.echo(f"✓ nothing to do: nothing was made from {done.asset_key}")
+    asset, sets = done["asset_key"], done["invalidated"]
+    if not done["total"]:
+        click.echo(f"✓ nothing to do: nothing was made from {asset}")
         return
-    definitions = {key: spec.partitions for key, spec in recorded_catalog(opened).graph.specs.items()}
-    table(
-        ["asset", "partitions", "count"],
-        [(some.asset_key, describe(definitions, some.asset_key, some.keys), len(some.keys)) for some in done.sets],
-    )
-    again = " (was declared before)" if done.duplicate else ""
-    click.echo(f"✓ {counted(done.total, 'partition')} of {counted(len(done.sets), 'asset')} declared stale{again}")
+    definitions = {}
+    for some in sets:
+        with suppress(AssetNotFound):  # it is gone: its partitions are told as they stand
+            definitions[some["asset_key"]] = here.definition(some["asset_key"], as_of=None)
+    rows = [(some["asset_key"], some["partition_keys"]) for some in sets]
+    table(["asset", "partitions", "count"], [(key, describe(definitions, key, keys), len(keys)) for key, keys in rows])
+    again = " (was declared before)" if done["duplicate"] else ""
+    click.echo(f"✓ {counted(done['total'], 'partition')} of {counted(len(sets), 'asset')} declared stale{again}")
     if sys.stdout.isatty():
-        typed = f"{done.asset_key} {Labels(opened)(done.asset_key, done.partitions[0])}".strip()
-        note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(done.partitions) > 1 else ''}")
-        if all(some.asset_key != done.asset_key for some in done.sets):
-            note(f"{done.asset_key} itself is as it was; where that is what is wrong, compute it first")
+        keys = done["partition_keys"]
+        typed = f"{asset} {here.label(asset, keys[0])}".strip()
+        note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(keys) > 1 else ''}")
+        if all(key != asset for key, _ in rows):
+            note(f"{asset} itself is as it was; where that is what is wrong, compute it first")

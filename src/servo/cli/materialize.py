@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from servo.cli.completing import complete_assets
 from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
@@ -32,7 +32,7 @@ def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 
 
 @click.command()
-@click.argument("selection", nargs=-1, required=True)
+@click.argument("selection", nargs=-1, required=True, shell_complete=complete_assets)
 @click.option("--partitions", metavar="P", help="Which: 2025-01-15, 2025-01-01..2025-01-31, region=eu, latest, all.")
 @click.option("--stale", is_flag=True, help="Of the selection, what should run now: stale, missing, and what follows.")
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
@@ -75,30 +75,19 @@ def materialize(
             "accept_schema": accept_schema,
             "actor": actor(),
             # Who waits here may have to start a worker: what would keep that from working is said before anything else.
-            "before": require_workable_folder(here) if wait else (lambda: None),
+            "before": here.before_waiting() if wait else (lambda: None),
         }
         if stale:
-            from servo.cli.due import request_stale
-
-            due = request_stale(here.folder, runs, selection, partitions, wishes, as_json=as_json)
+            due = here.request_due(selection, partitions, **wishes)
             if due is None:
+                from servo.cli.due import say_nothing_due
+
+                say_nothing_due(as_json=as_json)
                 return
             requested = due
         else:
             requested = runs.request(list(selection), partitions=partitions, **wishes)
         ctx.exit(see_through(here, runs, requested, wait=wait, as_json=as_json))
-
-
-def require_workable_folder(here: Services) -> Callable[[], None]:
-    """What is done before a run is asked for by who waits for it: without a folder that is refused here and now."""
-    opened = here.folder
-
-    def require() -> None:
-        from servo.runtime.embedded import require_workable
-
-        require_workable(opened)
-
-    return require
 
 
 def see_through(here: Services, runs: Runs, requested: Requested, *, wait: bool, as_json: bool) -> int:
@@ -108,7 +97,7 @@ def see_through(here: Services, runs: Runs, requested: Requested, *, wait: bool,
         return 0
     if not as_json:
         note(f"{requested.run_id}: {_what(requested)}{' (asked for before)' if requested.duplicate else ''}")
-    run = wait_for(here.folder, requested, as_json=as_json)
+    run = wait_for(here, requested, as_json=as_json)
     details = runs.show(run.run_id)
     if as_json:
         echo_json(_receipt(requested) | outcome_document(run, details))

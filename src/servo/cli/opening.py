@@ -47,7 +47,18 @@ def server() -> str | None:
 def needs_folder(what: str = "this command") -> NoReturn:
     from servo.errors import InvalidInput
 
-    raise InvalidInput(f"{what} needs the project's folder", hint="run it there, without SERVO_URL")
+    raise InvalidInput(
+        f"{what} needs the project's folder, and SERVO_URL names a server", hint="run it there, without SERVO_URL"
+    )
+
+
+def about_here() -> None:
+    """Say, where commands are to ask a server, that this one is about this folder all the same."""
+    url = server()
+    if url is not None:
+        import logging
+
+        logging.getLogger("servo.cli").warning("this is about this folder, not about %s (SERVO_URL)", url)
 
 
 @contextmanager
@@ -71,11 +82,14 @@ def services(*, as_json: bool = False, create: bool = False) -> Iterator[Service
 
 
 @contextmanager
-def project(*, as_json: bool = False, create: bool = False, local: bool = False) -> Iterator[Project]:
+def project(
+    *, as_json: bool = False, create: bool = False, local: bool = False, quietly: bool = False
+) -> Iterator[Project]:
     """The project; with `create`, its ledger is made where there is none yet.
 
     Where commands are to ask a server, this is refused: what they would say of the folder may be otherwise there.
-    `local`: this is about this machine and its ledger, whatever SERVO_URL says.
+    `local`: this is about this machine and its ledger, whatever SERVO_URL says, and says so unless it goes without
+    saying (`quietly`).
     """
     if not local and server() is not None:
         needs_folder()
@@ -83,6 +97,8 @@ def project(*, as_json: bool = False, create: bool = False, local: bool = False)
     from servo.runtime.wiring import open_workspace
 
     show_warnings(as_json=as_json)
+    if not quietly:
+        about_here()
     with open_workspace(load_settings(), create=create) as opened:
         yield opened
 

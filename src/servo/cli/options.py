@@ -27,11 +27,13 @@ def json_option(command: F) -> F:
 @contextmanager
 def service(*, as_json: bool) -> Iterator[Service]:
     """The service of the project in the current folder."""
+    from servo.cli.opening import about_here
     from servo.runtime.service import Service
     from servo.runtime.settings import load_settings
     from servo.runtime.wiring import open_workspace
 
     show_warnings(as_json=as_json)
+    about_here()
     with open_workspace(load_settings()) as project:
         yield Service(project)
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import click
 
-from servo.cli.opening import actor, project, services
+from servo.cli.completing import complete_assets
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -26,7 +27,7 @@ for command in (list_partitions, status, stale, why, mark, sweep):
 
 
 @partition.command()
-@click.argument("asset")
+@click.argument("asset", shell_complete=complete_assets)
 @click.argument("partition_key", metavar="[PARTITION]", default="")
 @json_option
 def history(asset: str, partition_key: str, as_json: bool) -> None:
@@ -49,25 +50,22 @@ def history(asset: str, partition_key: str, as_json: bool) -> None:
 
 
 @partition.command()
-@click.argument("asset")
+@click.argument("asset", shell_complete=complete_assets)
 @click.argument("partitions", nargs=-1, metavar="PARTITION…")
 @click.option("--to", metavar="ID|TIME", help="A materialization, or what was current then; by default the one before.")
 @click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
 @json_option
 def rollback(asset: str, partitions: tuple[str, ...], to: str | None, reason: str, as_json: bool) -> None:
     """Make earlier materializations current again. Nothing is copied or removed, and it can be undone likewise."""
-    from servo.runtime.data import Data
-    from servo.runtime.labels import Labels
-
-    with project(as_json=as_json) as opened:
-        done: dict[str, Any] = Data(opened).rollback(asset, partitions, to=to, reason=reason, actor=actor())
+    with services(as_json=as_json) as here:
+        done: dict[str, Any] = here.rollback(asset, partitions, to=to, reason=reason, actor=actor())
         if as_json:
             echo_json(plain(done))
             return
         if not done["partitions"]:
             click.echo(f"nothing was rolled back: that is what is current of {done['asset']}")
             return
-        label = Labels(opened)
+        label = here.label
         for one in done["partitions"]:
             note(f"  {label(done['asset'], one['partition_key'])} → {one['materialization_id']}")
     click.echo(f"✓ rolled back {counted(len(done['partitions']), 'partition')} of {done['asset']}")
@@ -92,10 +90,8 @@ def remove(dimension: str, values: tuple[str, ...], as_json: bool) -> None:
 
 
 def _changed(dimension: str, *, added: tuple[str, ...] = (), removed: tuple[str, ...] = (), as_json: bool) -> None:
-    from servo.runtime.dynamics import change_partitions
-
-    with project(as_json=as_json, create=True) as opened:
-        event_id = change_partitions(opened, dimension, added=added, removed=removed, actor=actor())
+    with services(as_json=as_json, create=True) as here:
+        event_id = here.change_values(dimension, added=added, removed=removed, actor=actor())
     if as_json:
         echo_json({"event_id": event_id, "dimension": dimension, "added": added, "removed": removed})
         return

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from servo.cli.services import Services
-    from servo.runtime.partitions import PartitionBook, PartitionView
+    from servo.runtime.partitions import PartitionView
+    from servo.runtime.pictures import AssetGrid
     from servo.ui.marks import Line
 
 _STRIP = 24  # cells of a strip, where there is room
@@ -159,13 +160,13 @@ def status(asset: str | None, partition_key: str | None, as_of: str | None, as_j
     """Show what partitions are: of all assets, counted; of one, as a picture; of one partition, everything."""
     read_ahead()
     with services(as_json=as_json) as here:
-        book, when = here.partitions, _moment(as_of)
+        when = _moment(as_of)
         if asset is None:
-            _all(book, when, as_json=as_json)
+            _all(here, when, as_json=as_json)
         elif partition_key is None and not _is_whole(here, asset, when):
-            _one_asset(book, asset, when, as_json=as_json)
+            _one_asset(here.picture(asset, as_of=when), as_json=as_json)
         else:
-            _one_partition(book.one(asset, partition_key or "", as_of=when), as_json=as_json)
+            _one_partition(here.partitions.one(asset, partition_key or "", as_of=when), as_json=as_json)
 
 
 def _is_whole(here: Services, asset: str, when: datetime | str | None) -> bool:
@@ -173,22 +174,19 @@ def _is_whole(here: Services, asset: str, when: datetime | str | None) -> bool:
     return not here.definition(asset, as_of=when).dimensions
 
 
-def _all(book: PartitionBook, when: datetime | str | None, *, as_json: bool) -> None:
+def _all(here: Services, when: datetime | str | None, *, as_json: bool) -> None:
     if as_json:
-        echo_json({"assets": [plain_struct(one) for one in book.summary(as_of=when)]})
+        documents = [plain_struct(one) for one in here.strips(cells=0, as_of=when)]
+        echo_json({"assets": [{name: one[name] for name in one if name != "strip"} for one in documents]})
         return
-    states = book.states(as_of=when)
     from servo.cli.drawing import coloured_table, columns, draw
-    from servo.runtime.grids import KINDS, strip_of
-    from servo.runtime.partitions import summary_of
+    from servo.runtime.grid_views import KINDS
     from servo.ui.marks import DIM, MARKS, Span, legend, wrapped
     from servo.ui.strip import strip
 
-    room = _STRIP if columns() < 100 else 2 * _STRIP
     rows, seen = [], set()
-    for one in states.values():
-        summary = summary_of(one)
-        cells = strip_of(one, room)
+    for summary in here.strips(cells=_STRIP if columns() < 100 else 2 * _STRIP, as_of=when):
+        cells = summary.strip
         seen |= {kind for cell in cells for kind in cell}
         busy = sum(count for overlay, count in summary.overlays.items() if overlay != "frozen")
         kept = summary.statuses["MATERIALIZED"]
@@ -207,20 +205,16 @@ def _all(book: PartitionBook, when: datetime | str | None, *, as_json: bool) -> 
         draw(wrapped(legend([kind for kind in reversed(KINDS) if kind in seen and kind in MARKS]), columns()))
 
 
-def _one_asset(book: PartitionBook, asset: str, when: datetime | str | None, *, as_json: bool) -> None:
-    (states,) = book.states([asset], as_of=when).values()
-    from servo.runtime.grids import grid_of
-    from servo.runtime.partitions import summary_of
-
-    summary, grid = summary_of(states), grid_of(states)
+def _one_asset(summary: AssetGrid, *, as_json: bool) -> None:
     if as_json:
-        echo_json({**plain_struct(summary), "grid": plain_struct(grid)})
+        echo_json(plain_struct(summary))
         return
     from servo.cli.drawing import columns, draw
     from servo.ui.heatmap import heatmap
     from servo.ui.marks import DIM, Span
 
     head: Line = [Span(summary.asset_key, bold=True), Span(f"  {counted(summary.total, 'partition')}", DIM)]
+    grid = summary.grid
     if grid.unit:
         head.append(Span(f", a cell is a {grid.unit}" if grid.folded else "", DIM))
     draw([head, *heatmap(grid, columns())])
@@ -356,10 +350,8 @@ def mark(asset: str, partitions: tuple[str, ...], as_what: str, reason: str, as_
 
     Nothing is computed. What is frozen is never stale, and is left out of what should run.
     """
-    from servo.runtime.marking import mark as mark_partitions
-
-    with project(as_json=as_json) as opened:
-        done: dict[str, Any] = mark_partitions(opened, asset, partitions, as_what=as_what, reason=reason, actor=actor())
+    with services(as_json=as_json) as here:
+        done: dict[str, Any] = here.mark(asset, partitions, as_what=as_what, reason=reason, actor=actor())
     if as_json:
         echo_json(plain(done))
         return

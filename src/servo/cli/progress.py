@@ -18,27 +18,29 @@ from servo.cli.values import moment, plain, text
 from servo.errors import Conflict, EnvironmentProblem, ServoError
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.embedded import Workplace
     from servo.runtime.labels import Labels
     from servo.runtime.progress import RunProgress, TaskProgress
     from servo.runtime.runs import Requested
-    from servo.runtime.wiring import Project
 
 _MOST_FAILURES = 10  # lines; the logs have them all
 _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the control loop
 
 
-def wait_for(project: Project, requested: Requested | str, *, as_json: bool) -> RunProgress:
+def wait_for(here: Services, requested: Requested | str, *, as_json: bool) -> RunProgress:
     """See to it that the run is worked on, show how it goes, and give how it ended."""
-    from servo.runtime.embedded import working
-    from servo.runtime.runs import Runs
-
-    runs = Runs(project)
+    runs = here.runs
     run_id = requested if isinstance(requested, str) else requested.run_id
     if isinstance(requested, str) or requested.duplicate:
         already = runs.progress(run_id)
         if already.ended or already.parked:
             return already
+    if here.remote:
+        return _watch(here, run_id, as_json=as_json)
+    from servo.runtime.embedded import working
+
+    project = here.folder
     interrupt = _Interrupt(run_id, as_json=as_json)
     with reacting(interrupt), working(project, run_id=run_id) as place:
         interrupt.place = place
@@ -52,6 +54,18 @@ def wait_for(project: Project, requested: Requested | str, *, as_json: bool) -> 
             runs.cancel(run_id, reason="its worker ended", actor=actor())
             runs.follow(requested, _silence, timeout=_TO_END_SECONDS)
             raise
+
+
+def _watch(here: Services, run_id: str, *, as_json: bool) -> RunProgress:
+    """Show how a run goes that others work on."""
+
+    def leave() -> None:
+        raise Left(f"{run_id} goes on without you", f"cancel it with `servo run cancel {run_id}`")
+
+    if not as_json and not here.at_work() >= {"control", "worker"}:
+        aside("nothing is at work there: it begins when a worker does (Ctrl-C leaves it be)")
+    with reacting(leave), shown(as_json=as_json) as show:
+        return here.runs.follow(run_id, show)
 
 
 def aside(line: str) -> None:

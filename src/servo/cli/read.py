@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import sys
+from datetime import datetime
 
 import click
 
-from servo.cli.opening import project, read_ahead
+from servo.cli.completing import complete_assets
+from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
@@ -17,7 +19,7 @@ _MOST_NAMED = 5
 
 
 @click.command()
-@click.argument("asset", required=False)
+@click.argument("asset", required=False, shell_complete=complete_assets)
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
 @click.option("--as-of", metavar="TIME|EVENT_ID", help="The data that was current then.")
 @click.option("--checkpoint", metavar="ID", help="Instead of an asset: the data that waits to be approved, or did.")
@@ -40,48 +42,35 @@ def read(
     servo read --checkpoint 01JHMN…
     """
     read_ahead()
-    from servo.runtime.checkpoints import Checkpoints
-    from servo.runtime.data import Data
-    from servo.runtime.labels import Labels
-    from servo.runtime.service import parse_moment
-
     if (asset is None) == (checkpoint is None) or (checkpoint is not None and as_of is not None):
         raise click.UsageError("give an asset, or --checkpoint ID without anything else")
-    when = None if as_of is None else parse_moment(as_of)
     if limit is None and sys.stdout.isatty() and not as_json:
         limit = 100
-    with project(as_json=as_json) as opened:
+    with services(as_json=as_json) as here:
         if checkpoint is not None:
-            asset, got = Checkpoints(opened).read(checkpoint, limit=limit)
+            asset, got = here.staged(checkpoint, limit=limit)
         else:
             assert asset is not None
-            got = Data(opened).read(asset, partitions, as_of=when, limit=limit)
-        label = Labels(opened)
-        named = got.materializations[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else ()
-        labels = {one.key: label(asset, one.key) for one in named}
+            got = here.read(asset, partitions, as_of=None if as_of is None else _moment(as_of), limit=limit)
+        made = got["materializations"]
+        named = made[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else ()
+        labels = [here.label(asset, one["partition_key"]) for one in named]
     if as_json:
-        echo_json(
-            {
-                "columns": list(got.columns),
-                "rows": [[plain(cell) for cell in row] for row in got.rows],
-                "total_rows": got.total_rows,
-                "materializations": [
-                    {
-                        "partition_key": one.key,
-                        "materialization_id": one.materialization_id,
-                        "content_hash": one.content_hash,
-                    }
-                    for one in got.materializations
-                ],
-            }
-        )
+        echo_json({**got, "rows": [[plain(cell) for cell in row] for row in got["rows"]]})
         return
-    table(got.columns, got.rows)
+    table(got["columns"], got["rows"])
     if not sys.stdout.isatty():
         return
-    rows = f"the first {counted(len(got.rows), 'row')}" if got.total_rows is None else counted(got.total_rows, "row")
-    note(f"{rows} · {counted(len(got.materializations), 'partition')}")
-    for one in named:
-        note(f"  {labels[one.key] or asset}  {one.materialization_id}  {(one.content_hash or '')[:12]}")
-    if len(got.materializations) > _MOST_NAMED:
-        note(f"  and {len(got.materializations) - _MOST_NAMED:,} more; see --json")
+    total = got["total_rows"]
+    rows = f"the first {counted(len(got['rows']), 'row')}" if total is None else counted(total, "row")
+    note(f"{rows} · {counted(len(made), 'partition')}")
+    for label, one in zip(labels, named, strict=True):
+        note(f"  {label or asset}  {one['materialization_id']}  {(one['content_hash'] or '')[:12]}")
+    if len(made) > _MOST_NAMED:
+        note(f"  and {len(made) - _MOST_NAMED:,} more; see --json")
+
+
+def _moment(written: str) -> datetime | str:
+    from servo.runtime.service import parse_moment
+
+    return parse_moment(written)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+import msgspec
+
 from servo.cli.opening import needs_folder
+from servo.cli.remote_doing import RemoteDoing
 from servo.cli.remote_nouns import (
     RemoteBackfills,
     RemoteCheckpoints,
@@ -22,16 +25,17 @@ from servo.cli.remote_nouns import (
 from servo.cli.services import Services
 from servo.client import Client
 from servo.clock import system_clock
+from servo.errors import NotAllowed
 
 if TYPE_CHECKING:
+    from servo.client.data import Rows
+    from servo.lineage.report import Report
     from servo.partitions import Partitions
-    from servo.runtime.automation.changing import Changed
+    from servo.runtime.audits import Verified
     from servo.runtime.automation.run_conflicts import RunConflict
+    from servo.runtime.automation.schedule_preview import Forecast
     from servo.runtime.automation.schedule_views import ScheduleView, TickView
-    from servo.runtime.automation.sensing import Accepted
     from servo.runtime.automation.sensor_views import EvalView, SensorView
-    from servo.runtime.automation.sensors import CursorReset
-    from servo.runtime.automation.ticking import Ticked
     from servo.runtime.backfill_views import BackfillTree, ChunkView
     from servo.runtime.backfills import Backfills
     from servo.runtime.checkpoints import Checkpoints
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
+    from servo.runtime.pictures import AssetGrid, AssetStrip
     from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
@@ -48,8 +53,10 @@ __all__ = ["Remote"]
 _RETRY_SECONDS = 10.0  # a person waits
 
 
-class Remote(Services):
+class Remote(RemoteDoing, Services):
     """Those of a server. Its answers have the fields of the services' own, under the same names."""
+
+    remote = True
 
     def __init__(self, url: str) -> None:
         # As in the folder, every answer has all that the ledger holds.
@@ -66,8 +73,9 @@ class Remote(Services):
         return system_clock()
 
     def at_work(self) -> set[str]:
-        """Who asks a server leaves it to others to see to it that somebody works there."""
-        return {"control", "worker", "driver"}
+        """As the server says it; whoever serves drives too. Workers come and go, so none of them is no fault of it."""
+        well = [one for one in self._client.ready()["checks"] if one["ok"] and one.get("detail") != "none"]
+        return {"driver", *(one["name"] for one in well)}
 
     @property
     def label(self) -> Labels:
@@ -85,6 +93,12 @@ class Remote(Services):
     @property
     def partitions(self) -> PartitionBook:
         return cast("PartitionBook", RemotePartitions(self._client))
+
+    def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
+        return cast("list[AssetStrip]", self._client.partitions.summary(cells=cells, as_of=as_of))
+
+    def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
+        return cast("AssetGrid", self._client.assets.grid(asset, as_of=as_of))
 
     @property
     def outdated(self) -> Outdated:
@@ -113,6 +127,46 @@ class Remote(Services):
 
     def asset(self, name: str) -> dict[str, Any]:
         return self._client.assets.get(name)
+
+    def declared(self, asset: str) -> Partitions:
+        return self.definition(asset, as_of=None)
+
+    # ── looking ahead ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self, selection: Sequence[str], partitions: str | None, *, stale: bool) -> dict[str, Any]:
+        return self._client.runs.plan(selection, partitions, stale=stale)
+
+    def forecast(self, named: str | None, *, days: float, since: datetime | None, limit: int) -> Forecast:
+        return cast("Forecast", self._client.schedules.forecast(named, days=days, since=since, limit=limit))
+
+    # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(
+        self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None
+    ) -> dict[str, Any]:
+        return rows_shown(self._client.data.read(asset, partitions, as_of=as_of, limit=limit))
+
+    def staged(self, checkpoint: str, *, limit: int | None) -> tuple[str, dict[str, Any]]:
+        found = self._client.data.staged(checkpoint, limit=limit)
+        return found.asset_key, rows_shown(found)
+
+    def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
+        from servo.lineage.report import parse
+
+        audit = self._client.audit
+        try:
+            found = audit.keep(asset, partition, as_of=as_of) if keep else audit.report(asset, partition, as_of=as_of)
+        except NotAllowed as problem:
+            if keep and problem.hint is None:
+                problem.hint = "or --no-keep: then vacuum may remove what the report cites"
+            raise
+        return parse(msgspec.json.encode(found))
+
+    def verify(self, report: Report) -> Verified:
+        from servo.lineage.report import to_json
+
+        found = self._client.audit.verify(msgspec.json.decode(to_json(report)))
+        return cast("Verified", msgspec.convert(found, _Verified))
 
     # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -158,55 +212,25 @@ class Remote(Services):
         found = self._client.sensors.evals(named, status=asked["status"], trigger=asked["trigger"])
         return one.sensor_id, one.name, cast("list[EvalView]", _before(found, asked))
 
-    def switch(
-        self, named: str, *, on: bool, sensor: bool, expected_version: int | None, reason: str | None, actor: str
-    ) -> Changed:
-        found = self._client.sensors if sensor else self._client.schedules
-        switch = found.resume if on else found.pause
-        return cast("Changed", switch(named, reason=reason, expected_state_version=expected_version))
-
-    def reset_cursor(
-        self, named: str, cursor: str | None, *, expected_state_version: int | None, reason: str | None, actor: str
-    ) -> CursorReset:
-        found = self._client.sensors.reset_cursor(
-            named, cursor, reason=reason, expected_state_version=expected_state_version
-        )
-        return cast("CursorReset", found)
-
-    def trigger(self, named: str, *, request_id: str | None, at: datetime | None, actor: str) -> Ticked:
-        return cast("Ticked", self._client.schedules.trigger(named, at=at, idempotency_key=request_id))
-
-    def send(
-        self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str], actor: str
-    ) -> Accepted:
-        found = self._client.sensors.send(
-            named, data, message_id=message_id, attributes=attributes, published_at=self.clock()
-        )
-        return cast("Accepted", found)
-
-    def evaluate(
-        self,
-        named: str,
-        *,
-        data: bytes | None,
-        attributes: dict[str, str],
-        message_id: str | None,
-        request_id: str | None,
-        dry_run: bool,
-        actor: str,
-    ) -> Accepted:
-        found = self._client.sensors.evaluate(
-            named,
-            data=None if data is None else data.decode(errors="surrogateescape"),
-            attributes=attributes,
-            message_id=message_id,
-            dry_run=dry_run,
-            idempotency_key=request_id,
-        )
-        return cast("Accepted", found)
-
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))
+
+
+class _Fault(msgspec.Struct, frozen=True):
+    path: str
+    reason: str
+
+
+class _Verified(msgspec.Struct, frozen=True):
+    """As `servo.runtime.audits.Verified`."""
+
+    events: int
+    with_ledger: bool
+    faults: list[_Fault]
+
+
+def rows_shown(found: Rows) -> dict[str, Any]:
+    return {name: value for name, value in msgspec.to_builtins(found).items() if name != "asset_key"}
 
 
 def _before(found: Iterable[Any], asked: dict[str, Any]) -> list[Any]:

@@ -5,16 +5,16 @@ Their answers have the same fields. Who did it is the token's name, so nobody's 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from servo.cli.opening import needs_folder
 from servo.client import Client
+from servo.client.runs import until
 from servo.errors import AssetNotFound, InvalidPartitionKey
 
 if TYPE_CHECKING:
@@ -63,19 +63,6 @@ class RemoteLabels:
             return key
 
 
-class _Task(NamedTuple):
-    task_key: str
-    asset_key: str
-
-
-class _Progress(NamedTuple):
-    run_id: str
-    status: str
-    ended: bool
-    parked: bool
-    tasks: list[_Task]
-
-
 class RemoteRuns:
     """As `servo.runtime.runs.Runs`."""
 
@@ -89,11 +76,15 @@ class RemoteRuns:
     def show(self, run_id: str) -> dict[str, Any]:
         return self._client.runs.get(run_id)
 
-    def progress(self, run_id: str) -> _Progress:
-        row = self._client.runs.get(run_id)
-        ended = row["status"] in ("SUCCEEDED", "FAILED", "CANCELLED")
-        tasks = [_Task(one["task_key"], one["asset_key"]) for one in row["tasks"]]
-        return _Progress(row["run_id"], row["status"], ended, not ended and bool(row["checkpoints"]), tasks)
+    def progress(self, run_id: str) -> Any:
+        return self._client.runs.progress(run_id)
+
+    def follow(self, run: Any, on_change: Callable[[Any], None], **_: Any) -> Any:
+        """Tell of every change until the run has ended, or waits for nothing but a person."""
+        run_id = run if isinstance(run, str) else run.run_id
+        return until(
+            lambda: self._client.runs.progress(run_id), lambda one: one.ended or one.parked, run_id, None, on_change
+        )
 
     def logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Any]:
         return self._client.runs.logs(run_id, task=task, follow=follow)
@@ -172,13 +163,6 @@ class RemotePartitions:
 
     def one(self, asset: str, partition: str, *, as_of: datetime | str | None) -> Any:
         return self._client.partitions.get(asset, partition, as_of=as_of)
-
-    def summary(self, *, as_of: datetime | str | None) -> list[Any]:
-        keys = [one["asset_key"] for one in upstreams_first(self._client.assets.list(as_of=as_of))]
-        return [self._client.assets.summary(key, as_of=as_of) for key in keys]
-
-    def states(self, *_: Any, **__: Any) -> NoReturn:
-        needs_folder("a picture of all partitions")
 
 
 class _Stale(msgspec.Struct, frozen=True, kw_only=True):

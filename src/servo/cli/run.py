@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.materialize import require_workable_folder, see_through
+from servo.cli.completing import complete_assets
+from servo.cli.materialize import see_through
 from servo.cli.opening import actor, runs, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
@@ -27,8 +28,10 @@ from servo.cli.states import counted, duration, marked
 from servo.cli.values import moment, plain, text
 
 if TYPE_CHECKING:
+    from servo.cli.services import Services
     from servo.runtime.labels import Labels
     from servo.runtime.logs import Record
+    from servo.runtime.progress import RunProgress
     from servo.runtime.runs import Runs
 
 _STATUSES = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED")
@@ -46,7 +49,7 @@ run.add_command(conflicts)
 
 @run.command(name="list")
 @click.option("--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only runs that stand so.")
-@click.option("--asset", metavar="ASSET", help="Only runs that compute this asset.")
+@click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only runs that compute this asset.")
 @click.option(
     "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, newest first."
 )
@@ -149,7 +152,6 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
     What it has published stays. Exits with 4 if the run has ended already.
     """
     with services(as_json=as_json) as here:
-        opened = here.folder if wait else None  # where there is none, this is said before anything is done
         found = here.runs
         run_id = found.progress(run_id).run_id
         event_id = found.cancel(run_id, reason=reason, actor=actor())
@@ -159,12 +161,7 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
             else:
                 click.echo(f"✓ {run_id} is being cancelled")
             return
-        from servo.runtime.embedded import deciding
-
-        assert opened is not None
-        # Nobody may be there to see to it; whoever computes what is cancelled is interrupted, or found to be gone.
-        with deciding(opened) as place, shown(as_json=as_json) as draw:
-            ended = found.follow(run_id, draw, tick=place.alive)
+        ended = _until_ended(here, run_id, as_json=as_json)
         details = found.show(run_id)
         if as_json:
             echo_json({"event_id": event_id} | outcome_document(ended, details))
@@ -203,9 +200,21 @@ def retry(
             everything=everything,
             request_id=request_id,
             actor=actor(),
-            before=require_workable_folder(here) if wait else (lambda: None),
+            before=here.before_waiting() if wait else (lambda: None),
         )
         ctx.exit(see_through(here, found, requested, wait=wait, as_json=as_json))
+
+
+def _until_ended(here: Services, run_id: str, *, as_json: bool) -> RunProgress:
+    """How a run ended that is being cancelled."""
+    if here.remote:
+        with shown(as_json=as_json) as draw:
+            return here.runs.follow(run_id, draw)
+    from servo.runtime.embedded import deciding
+
+    # Nobody may be there to see to it; whoever computes what is cancelled is interrupted, or found to be gone.
+    with deciding(here.folder) as place, shown(as_json=as_json) as draw:
+        return here.runs.follow(run_id, draw, tick=place.alive)
 
 
 def _task_named(found: Runs, run_id: str, name: str) -> str:

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,17 +12,11 @@ from servo.cli.automation import (
     nobody_works,
     one_schedule,
 )
-from servo.cli.opening import actor, project, read_ahead, services
+from servo.cli.opening import actor, read_ahead, services
 from servo.cli.options import MOMENT, json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
 from servo.cli.schedule_editing import create, delete, pause, resume, update
-
-if TYPE_CHECKING:
-    from servo.events.definitions import ScheduleDefinition
-    from servo.runtime.automation.schedule_preview import Ask
-    from servo.runtime.evaluation.questions import Evaluation
-    from servo.runtime.wiring import Project
 
 _STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
 
@@ -111,18 +102,16 @@ def next_ticks(named: str | None, days: float, since: datetime | None, limit: in
     Times are shown in the schedule's timezone and in UTC. Where the clocks change, a remark says what that does.
     """
     from servo.cli.schedule_tables import show_forecast
-    from servo.runtime.automation.schedules import Schedules
 
-    with project(as_json=as_json) as opened:
-        with _asking(opened) as ask:
-            ahead = Schedules(opened, local=True).next(days=days, name=named, since=since, limit=limit, ask=ask)
-        if as_json:
-            document = plain_struct(ahead)
-            for one in document["schedules"]:
-                del one["by_stretch"]  # which is for the picture
-            echo_json(document)
-        else:
-            show_forecast(ahead)
+    with services(as_json=as_json) as here:
+        ahead = here.forecast(named, days=days, since=since, limit=limit)
+    if as_json:
+        document = plain_struct(ahead)
+        for one in document["schedules"]:
+            del one["by_stretch"]  # which is for the picture
+        echo_json(document)
+    else:
+        show_forecast(ahead)
 
 
 @schedule.command()
@@ -152,26 +141,3 @@ def trigger(ctx: click.Context, *, named: str, at: datetime | None, request_id: 
             if done.run_id is not None:
                 nobody_works(here, "its run begins")
     ctx.exit(1 if done.status == "FAILED" else 0)
-
-
-@contextmanager
-def _asking(opened: Project) -> Iterator[Ask]:
-    """What asks the functions of schedules; their process is started with the first of them."""
-    from servo.runtime.evaluation.evaluating import Evaluators
-    from servo.runtime.evaluation.questions import Question
-
-    evaluators: list[Evaluators] = []
-
-    def ask(one: ScheduleDefinition, at: datetime) -> Evaluation:
-        if not evaluators:
-            evaluators.append(Evaluators(opened.settings))
-        timeout = float(opened.settings.sensors.timeout_seconds)
-        return evaluators[0].evaluate(
-            Question(kind="schedule", name=one.name, now=opened.clock(), scheduled_for=at, timeout=timeout)
-        )
-
-    try:
-        yield ask
-    finally:
-        for one in evaluators:
-            one.close()

@@ -15,7 +15,7 @@ from servo.cli.automation import (
     steering,
 )
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project, services
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import note
 
@@ -83,28 +83,24 @@ def create(
     servo schedule create nightly --cron '0 6 * * *' --timezone Europe/Berlin --select +revenue
     servo schedule next nightly
     """
-    from servo.runtime.automation.schedules import ScheduleRequest, Schedules
-
-    asked = ScheduleRequest(
-        name=name,
-        cron=cron,
-        select=select,
-        timezone="UTC" if timezone is None else timezone,
-        partitions=partitions,
-        catchup_window_minutes=1440 if catchup_window is None else catchup_window,
-        max_catchup_ticks=10 if max_catchup is None else max_catchup,
-        overlap=overlap or "allow",
-        tags=tags,
-        enabled=not paused,
-    )
-    from servo.cli.services import Services
-
-    with project(as_json=as_json, create=True) as opened:
-        done = Schedules(opened).create(asked, request_id=request_id, actor=actor())
+    asked = {
+        "name": name,
+        "cron": cron,
+        "select": select,
+        "timezone": "UTC" if timezone is None else timezone,
+        "partitions": partitions,
+        "catchup_window_minutes": 1440 if catchup_window is None else catchup_window,
+        "max_catchup_ticks": 10 if max_catchup is None else max_catchup,
+        "overlap": overlap or "allow",
+        "tags": tags,
+        "enabled": not paused,
+    }
+    with services(as_json=as_json, create=True) as here:
+        done = here.create_schedule(asked, request_id=request_id, actor=actor())
         say_changed(done, _KEY, "is created" if not done.duplicate else "was created", as_json=as_json)
         if not as_json:
             note(f"servo schedule next {done.name}")
-            nobody_drives(Services(opened), "it fires")
+            nobody_drives(here, "it fires")
 
 
 @click.command()
@@ -136,23 +132,21 @@ def update(
     as_json: bool,
 ) -> None:
     """Change what is given about a schedule, and nothing else. What has ticked already stays as it was."""
-    from servo.runtime.automation.schedules import ScheduleEdit, Schedules
-
-    edit = ScheduleEdit(
-        name=name,
-        cron=cron,
-        select=select or None,
-        timezone=timezone,
-        partitions=partitions,
-        catchup_window_minutes=catchup_window,
-        max_catchup_ticks=max_catchup,
-        overlap=overlap,
-        tags=tags or None,
-    )
-    if edit == ScheduleEdit():
+    edit = {
+        "name": name,
+        "cron": cron,
+        "select": select or None,
+        "timezone": timezone,
+        "partitions": partitions,
+        "catchup_window_minutes": catchup_window,
+        "max_catchup_ticks": max_catchup,
+        "overlap": overlap,
+        "tags": tags or None,
+    }
+    if all(value is None for value in edit.values()):
         raise click.UsageError("Nothing is to be changed: give an option, such as --cron.")
-    with project(as_json=as_json) as opened:
-        done = Schedules(opened).update(named, edit, expected_version=expected_version, actor=actor())
+    with services(as_json=as_json) as here:
+        done = here.update_schedule(named, edit, expected_version=expected_version, actor=actor())
         what = f"has a new {' and '.join(done.changed)}".replace("_", " ") if done.changed else "is so"
         say_changed(done, _KEY, what, as_json=as_json)
 
@@ -162,10 +156,8 @@ def update(
 @steering
 def delete(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Delete a schedule. Its ticks and runs stay in the ledger as they are."""
-    from servo.runtime.automation.schedules import Schedules
-
-    with project(as_json=as_json) as opened:
-        done = Schedules(opened).delete(named, expected_version=expected_version, reason=reason, actor=actor())
+    with services(as_json=as_json) as here:
+        done = here.delete(named, sensor=False, expected_version=expected_version, reason=reason, actor=actor())
         say_changed(done, _KEY, "is deleted", as_json=as_json)
 
 

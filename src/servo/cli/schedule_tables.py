@@ -144,7 +144,7 @@ def show_forecast(ahead: Forecast) -> None:
     if sys.stdout.isatty():
         _fitted_forecast(ahead)
     else:
-        names = ["local time", "utc", "schedule", "fills", "partitions", "remark", "timezone"]
+        names = ["local time", "utc", "schedule", "count", "partitions", "remark", "timezone"]
         coloured_table(names, [_upcoming(one) for one in ahead.ticks])
     for name, why in ahead.broken.items():
         click.echo(f"servo: warning: {name} cannot fire: {text(why)}", err=True)
@@ -194,7 +194,7 @@ def _fills(one: Upcoming, *, short: bool) -> str:
 
 def _upcoming(one: Upcoming) -> list[Line]:
     count = sum(fill.count for fill in one.fills)
-    cells = [one.local_time, moment(one.scheduled_for), one.name, _fills(one, short=False), str(count) if count else ""]
+    cells = [one.local_time, moment(one.scheduled_for), one.name, str(count) if count else "", _fills(one, short=False)]
     return [[Span(cell)] for cell in (*cells, one.problem or one.remark or "", one.timezone)]
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from servo.cli.automation import named_sensor, nobody_drives, say_changed, steering
-from servo.cli.opening import actor, project
+from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import note
 
@@ -48,8 +48,6 @@ def create(
     servo sensor create landed --files 'landing/{date}/*.json' --select orders+ --partitions '{date}'
     servo sensor create told --messages --select orders --partitions '{day}'
     """
-    from servo.runtime.automation.sensors import SensorRequest, Sensors
-
     watches: list[dict[str, Any] | None] = [
         *([{"kind": "new_files", "pattern": files}] if files is not None else []),
         *([{"kind": "new_partitions", "asset": asset}] if asset is not None else []),
@@ -58,22 +56,20 @@ def create(
     ]
     if len(watches) != 1:
         raise click.UsageError("Say what it looks at: one of --files, --asset, --runs and --messages.")
-    asked = SensorRequest(
-        name=name,
-        select=select,
-        watch=watches[0],
-        partitions=partitions,
-        min_interval_seconds=min_interval,
-        enabled=not paused,
-    )
-    from servo.cli.services import Services
-
-    with project(as_json=as_json, create=True) as opened:
-        done = Sensors(opened).create(asked, request_id=request_id, actor=actor())
+    asked = {
+        "name": name,
+        "select": select,
+        "watch": watches[0],
+        "partitions": partitions,
+        "min_interval_seconds": min_interval,
+        "enabled": not paused,
+    }
+    with services(as_json=as_json, create=True) as here:
+        done = here.create_sensor(asked, request_id=request_id, actor=actor())
         say_changed(done, _KEY, "is created" if not done.duplicate else "was created", as_json=as_json)
         if not as_json:
             note(f"servo sensor {'send' if messages else 'evals'} {done.name}")
-            nobody_drives(Services(opened), "it is asked")
+            nobody_drives(here, "it is asked")
 
 
 @click.command()
@@ -81,8 +77,6 @@ def create(
 @steering
 def delete(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Take away a sensor that no code declares. What it asked for stays."""
-    from servo.runtime.automation.sensors import Sensors
-
-    with project(as_json=as_json) as opened:
-        done = Sensors(opened).delete(named, expected_version=expected_version, reason=reason, actor=actor())
+    with services(as_json=as_json) as here:
+        done = here.delete(named, sensor=True, expected_version=expected_version, reason=reason, actor=actor())
         say_changed(done, _KEY, "is deleted", as_json=as_json)

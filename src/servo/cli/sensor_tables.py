@@ -88,6 +88,8 @@ def show_one(one: SensorView, now: datetime) -> None:
         at = "none yet" if one.cursor is None else f"{text(one.cursor):.200}"
         click.echo(f"cursor     {at} (state version {one.state_version})")
     click.echo(f"evaluated  {stamped(one.last_evaluation_at, now)}")
+    if one.kind == "poll" and one.enabled:
+        click.echo(f"next       {'with the next pass' if one.next_at is None else stamped(one.next_at, now)}")
     if one.last_status is not None:
         why = f": {text(one.last_reason)}" if one.last_reason else ""
         draw([[Span("last       "), *status(one.last_status), Span(why)]])

@@ -6,25 +6,32 @@ the same methods and the same answers either way (`servo.cli.remote`). What a se
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from servo.cli.doing import Doing
+
 if TYPE_CHECKING:
+    from servo.assets.graph import Graph
+    from servo.events.definitions import ScheduleDefinition
+    from servo.lineage.report import Report
     from servo.partitions import Partitions
-    from servo.runtime.automation.changing import Changed
+    from servo.runtime.audits import Verified
     from servo.runtime.automation.run_conflicts import RunConflict
+    from servo.runtime.automation.schedule_preview import Forecast
     from servo.runtime.automation.schedule_views import ScheduleView, TickView
-    from servo.runtime.automation.sensing import Accepted
     from servo.runtime.automation.sensor_views import EvalView, SensorView
-    from servo.runtime.automation.sensors import CursorReset
-    from servo.runtime.automation.ticking import Ticked
     from servo.runtime.backfill_views import BackfillTree, ChunkView
     from servo.runtime.backfills import Backfills
     from servo.runtime.checkpoints import Checkpoints
+    from servo.runtime.evaluation.questions import Evaluation
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
+    from servo.runtime.pictures import AssetGrid, AssetStrip
     from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
@@ -32,8 +39,10 @@ if TYPE_CHECKING:
 __all__ = ["Services"]
 
 
-class Services:
+class Services(Doing):
     """Those of the project in this folder."""
+
+    remote = False
 
     def __init__(self, opened: Project) -> None:
         self._opened = opened
@@ -75,6 +84,17 @@ class Services:
 
         return PartitionBook(self._opened)
 
+    def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
+        """The partitions of each asset, counted, and in so many cells."""
+        from servo.runtime.pictures import strips
+
+        return strips(self._opened, cells=cells, as_of=as_of)
+
+    def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
+        from servo.runtime.pictures import picture
+
+        return picture(self._opened, asset, as_of=as_of)
+
     @property
     def outdated(self) -> Outdated:
         from servo.runtime.outdated import Outdated
@@ -105,11 +125,104 @@ class Services:
         return Data(self._opened).materializations(asset, partition)
 
     def assets(self) -> list[dict[str, Any]]:
-        """Those that are deployed at a server; a folder's own are read from its code (`servo.cli.asset`)."""
-        raise NotImplementedError
+        """What is declared, upstreams first; here by the code, at a server as it is deployed."""
+        from servo.runtime.documents import asset_listed
+
+        graph, now = self._declared, self._opened.clock()
+        return [asset_listed(graph, spec, now) for spec in graph.specs.values()]
 
     def asset(self, name: str) -> dict[str, Any]:
-        raise NotImplementedError
+        """All that is declared about one."""
+        from servo.runtime.documents import asset_shown
+
+        graph = self._declared
+        return asset_shown(graph, graph[graph.resolve(name)], self._opened.clock())
+
+    def declared(self, asset: str) -> Partitions:
+        """Which partitions it has, by the same."""
+        graph = self._declared
+        return graph[graph.resolve(asset)].partitions
+
+    @cached_property
+    def _declared(self) -> Graph:
+        """As last deployed, where the code has not changed since; else from the code."""
+        from servo.runtime.definitions_cache import quick_catalog
+
+        known = quick_catalog(self._opened.settings)
+        if known is not None:
+            graph = known.graph
+        else:
+            from servo.assets.loading import load
+
+            graph = load(self._opened.settings).graph
+        kinds = {one.kind for spec in graph.specs.values() for one in spec.partitions.dimensions}
+        if "dynamic" not in kinds or self._opened.unbegun:
+            return graph
+        from servo.runtime.cataloguing import local_catalog
+
+        return local_catalog(self._opened).graph  # whose values the ledger knows
+
+    # ── looking ahead ────────────────────────────────────────────────────────────────────────────────────────────
+
+    def plan(self, selection: Sequence[str], partitions: str | None, *, stale: bool) -> dict[str, Any]:
+        """What a run would do; with `stale`, what should run now, and why."""
+        from servo.planning.stages import require_inputs
+        from servo.runtime.documents import due_shown, run_plan_shown
+
+        if not stale:
+            return run_plan_shown(require_inputs(self.runs.plan(list(selection), partitions=partitions)))
+        from servo.runtime.due import plan_what_is_due
+
+        due, found = plan_what_is_due(self._opened, selection, partitions)
+        return run_plan_shown(require_inputs(found)) | due_shown(due)
+
+    def forecast(self, named: str | None, *, days: float, since: datetime | None, limit: int) -> Forecast:
+        """What schedules will do. The process that asks their functions is started with the first of them."""
+        from servo.runtime.automation.schedules import Schedules
+        from servo.runtime.automation.ticking import Ticking
+        from servo.runtime.evaluation.evaluating import Evaluators
+
+        evaluators: list[Evaluators] = []
+
+        def ask(one: ScheduleDefinition, at: datetime) -> Evaluation:
+            if not evaluators:
+                evaluators.append(Evaluators(self._opened.settings))
+            return Ticking(self._opened, evaluators[0]).ask(one, at)
+
+        try:
+            return Schedules(self._opened, local=True).next(days=days, name=named, since=since, limit=limit, ask=ask)
+        finally:
+            for each in evaluators:
+                each.close()
+
+    # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
+
+    def read(
+        self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None
+    ) -> dict[str, Any]:
+        from servo.runtime.data import Data
+        from servo.runtime.documents import table_shown
+
+        return table_shown(Data(self._opened).read(asset, partitions, as_of=as_of, limit=limit))
+
+    def staged(self, checkpoint: str, *, limit: int | None) -> tuple[str, dict[str, Any]]:
+        """Whose data waits there, and the data."""
+        from servo.runtime.documents import table_shown
+
+        asset, got = self.checkpoints.read(checkpoint, limit=limit)
+        return asset, table_shown(got)
+
+    def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
+        from servo.runtime.audits import Audits
+
+        return Audits(self._opened).report(asset, partition, as_of=as_of, keep=keep)
+
+    def verify(self, report: Report) -> Verified:
+        """By the ledger too."""
+        from servo.runtime.audits import Audits
+
+        self._opened.ledger.head()  # where there is none, that is said first
+        return Audits(self._opened).verify(report)
 
     # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,69 +288,6 @@ class Services:
         sensors = Sensors(self._opened, local=True)
         one = sensors.find(named)
         return one.id, one.definition.name, sensors.evals(one.id, **asked)
-
-    def switch(
-        self, named: str, *, on: bool, sensor: bool, expected_version: int | None, reason: str | None, actor: str
-    ) -> Changed:
-        from servo.cli.automation import recorded
-        from servo.runtime.automation.schedules import Schedules
-        from servo.runtime.automation.sensors import Sensors
-
-        name = recorded(self._opened, named, sensor=sensor)
-        found = Sensors(self._opened) if sensor else Schedules(self._opened)
-        switch = found.resume if on else found.pause
-        return switch(name, expected_version=expected_version, reason=reason, actor=actor)
-
-    def reset_cursor(
-        self, named: str, cursor: str | None, *, expected_state_version: int | None, reason: str | None, actor: str
-    ) -> CursorReset:
-        from servo.cli.automation import recorded
-        from servo.runtime.automation.sensors import Sensors
-
-        name = recorded(self._opened, named, sensor=True)
-        return Sensors(self._opened).reset_cursor(
-            name, cursor, expected_state_version=expected_state_version, reason=reason, actor=actor
-        )
-
-    def trigger(self, named: str, *, request_id: str | None, at: datetime | None, actor: str) -> Ticked:
-        from servo.cli.automation import deployed, require_known
-        from servo.runtime.automation.ticking import Ticking
-        from servo.runtime.evaluation.evaluating import Evaluators
-
-        name = require_known(self._opened, named)
-        deployed(self._opened)
-        evaluators = Evaluators(self._opened.settings)
-        try:
-            return Ticking(self._opened, evaluators).trigger(name, request_id=request_id, at=at, actor=actor)
-        finally:
-            evaluators.close()
-
-    def send(
-        self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str], actor: str
-    ) -> Accepted:
-        from servo.cli.sensor_evaluating import message_of, sensing
-
-        with sensing(self._opened, named) as (name, asked):
-            return asked.accept(name, message_of(self._opened, message_id, data, attributes), actor=actor)
-
-    def evaluate(
-        self,
-        named: str,
-        *,
-        data: bytes | None,
-        attributes: dict[str, str],
-        message_id: str | None,
-        request_id: str | None,
-        dry_run: bool,
-        actor: str,
-    ) -> Accepted:
-        from servo.cli.sensor_evaluating import message_of, sensing
-
-        with sensing(self._opened, named) as (name, asked):
-            sample = None if data is None else message_of(self._opened, None, data, attributes)
-            return asked.evaluate(
-                name, message=sample, message_id=message_id, request_id=request_id, dry_run=dry_run, actor=actor
-            )
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return self.partitions.definition(asset, as_of=as_of)

@@ -45,6 +45,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     server takes messages. None of it is in a JVM's process. A worker that dies is started again. More workers may run
     elsewhere: `servo worker`. Several `servo up` may share a PostgreSQL ledger.
     """
+    from servo.cli.doctor_server import forget_server, tell_server
     from servo.runtime.cataloguing import deployed_catalog
     from servo.runtime.embedded import telling
     from servo.runtime.evaluation.evaluating import Evaluators
@@ -60,7 +61,11 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
             aside("stopping …  (again to leave at once)")
         stop.set()
 
-    with project(as_json=as_json, create=True, local=True) as opened, reacting(stopping), ExitStack() as after:
+    with (
+        project(as_json=as_json, create=True, local=True, quietly=True) as opened,
+        reacting(stopping),
+        ExitStack() as after,
+    ):
         if wants_json(as_json=as_json):
             log_as_json(opened.settings)
         # What is wrong with the ledger or with the definitions is said before anything starts.
@@ -70,6 +75,8 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         after.callback(folder.close)
         evaluators = after.enter_context(Evaluators(opened.settings))
         server = after.enter_context(_served(opened, evaluators, host, port))
+        tell_server(opened.settings, server.url)
+        after.callback(forget_server, opened.settings)
         failure: list[BaseException] = []
         threads = [
             Thread(target=_loop, args=(name, opened, evaluators, stop, failure), name=name, daemon=True)

@@ -49,7 +49,7 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
             aside("stopping …  (again to leave at once)")
         stop.set()
 
-    with project(as_json=as_json, create=True, local=True) as opened, reacting(stopping):
+    with project(as_json=as_json, create=True, local=True, quietly=True) as opened, reacting(stopping):
         if wants_json(as_json=as_json):
             log_as_json(opened.settings)
         if child:

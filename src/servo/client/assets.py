@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from servo.client.asking import Noun, given
 from servo.client.paging import Page
 from servo.client.rows import Row
-from servo.client.standing import AssetSummary, AssetWhy, OutdatedPartition, PartitionView, PartitionWhy
+from servo.client.standing import (
+    AssetGrid,
+    AssetStrip,
+    AssetSummary,
+    AssetWhy,
+    OutdatedPartition,
+    PartitionView,
+    PartitionWhy,
+)
 from servo.client.transport import path_of
 
 __all__ = ["Assets", "Partitions"]
@@ -28,7 +39,9 @@ class Assets(Noun):
 
     def why(self, asset: str, **reading: Any) -> AssetWhy:
         """How many of its partitions are stale, missing or failed, why, and where that began."""
-        return self._ask.one(_asset(asset, "why"), AssetWhy, reading)
+        found: AssetWhy = self._ask.one(_asset(asset, "why"), AssetWhy, reading)
+        reasons = [{**one, "since": datetime.fromisoformat(one["since"])} for one in found.reasons]
+        return msgspec.structs.replace(found, reasons=reasons)
 
     def partitions(self, asset: str, **asked: Any) -> Iterator[PartitionView]:
         """Its partitions, in the order of its definition; takes what `client.partitions.list` does."""
@@ -37,6 +50,14 @@ class Assets(Noun):
     def summary(self, asset: str, **reading: Any) -> AssetSummary:
         """Its partitions, counted by what they are."""
         return self._ask.one(_asset(asset, "partitions", "summary"), AssetSummary, reading)
+
+    def grid(self, asset: str, **reading: Any) -> AssetGrid:
+        """The same, and as a picture: a month in a row and a day in a cell, and so on."""
+        return self._ask.one(_asset(asset, "partitions", "grid"), AssetGrid, reading)
+
+
+class _Summaries(msgspec.Struct, frozen=True, kw_only=True):
+    assets: list[AssetStrip]
 
 
 class Partitions(Noun):
@@ -78,6 +99,37 @@ class Partitions(Noun):
     def stale_page(self, select: str | Sequence[str] = (), **asked: Any) -> Page[OutdatedPartition]:
         """One page of them; `more` has `total` and how many of each asset."""
         return self._ask.page(path_of("partitions", "stale"), OutdatedPartition, given(select=select, **asked))
+
+    def summary(self, *, cells: int = 0, **reading: Any) -> builtins.list[AssetStrip]:
+        """The partitions of each asset, counted; with `cells`, also as a strip of so many."""
+        query = given(cells=cells or None) | reading
+        found: _Summaries = self._ask.one(path_of("partitions", "summary"), _Summaries, query)
+        return found.assets
+
+    def mark(
+        self,
+        asset: str,
+        partitions: Sequence[str] = (),
+        *,
+        mark: str,
+        reason: str,
+        idempotency_key: str | None = None,
+    ) -> Row:
+        """State something about partitions: `materialized` (elsewhere), `frozen` or `thawed`."""
+        body = {"asset": asset, "partitions": [*partitions], "mark": mark, "reason": reason}
+        return self._ask.change("POST", path_of("partitions", "mark"), dict, body, key=idempotency_key)
+
+    def change_values(
+        self,
+        dimension: str,
+        *,
+        added: Sequence[str] = (),
+        removed: Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> Row:
+        """Add values to a dynamic dimension, or take them away."""
+        body = {"added": [*added], "removed": [*removed]}
+        return self._ask.change("POST", path_of("dimensions", dimension, "values"), dict, body, key=idempotency_key)
 
     def get(self, asset: str, partition: str, **reading: Any) -> PartitionView:
         """Everything about one partition."""

@@ -14,11 +14,14 @@ __all__ = [
     "CursorReset",
     "EvalView",
     "Fill",
+    "Forecast",
+    "ForecastSchedule",
     "RunConflict",
     "ScheduleView",
     "SensorView",
     "TickView",
     "Ticked",
+    "Upcoming",
 ]
 
 
@@ -78,6 +81,42 @@ class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
     last_tick: TickView | None
     next_at: datetime | None  # whether or not it is paused by then
     problem: str | None = None  # why it can never fire
+
+
+class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
+    """A tick that is to come, if nothing changes until then."""
+
+    schedule_id: str
+    name: str
+    scheduled_for: datetime
+    local_time: str  # in the schedule's timezone, with its offset from UTC
+    timezone: str
+    fills: list[Fill]
+    by_function: bool = False  # its function says what it fills
+    skip: str | None = None  # why its function would skip it
+    remark: str | None = None  # where the clocks change
+    problem: str | None = None  # why it would fail
+
+
+class ForecastSchedule(msgspec.Struct, frozen=True, kw_only=True):
+    """One schedule in the time that was asked about; its ticks may be more than are listed."""
+
+    schedule_id: str
+    name: str
+    ticks: int
+    by_stretch: list[int]  # in equal parts of the time, for a picture
+
+
+class Forecast(msgspec.Struct, frozen=True, kw_only=True):
+    """The ticks of all that were asked about, in order."""
+
+    since: datetime
+    until: datetime
+    total: int
+    ticks: list[Upcoming]
+    schedules: list[ForecastSchedule]
+    paused: list[str]  # names of those that would be skipped
+    broken: dict[str, str] = {}  # names of those that can never fire, and why
 
 
 class SensorView(msgspec.Struct, frozen=True, kw_only=True):

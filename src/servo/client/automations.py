@@ -16,6 +16,7 @@ from servo.client.automation import (
     Changed,
     CursorReset,
     EvalView,
+    Forecast,
     RunConflict,
     ScheduleView,
     SensorView,
@@ -100,6 +101,19 @@ class Schedules(_Switched):
         """Its ticks, newest first."""
         query = given(status=status, limit=limit) | asked
         return self._ask.all(path_of("schedules", schedule, "ticks"), TickView, query)
+
+    def forecast(
+        self,
+        schedule: str | None = None,
+        *,
+        days: float | None = None,
+        since: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Any,
+    ) -> Forecast:
+        """What would fire in the days to come, of one or of all that are on, and what each tick would fill."""
+        query = given(schedule=schedule, days=days, since=since, limit=limit)
+        return self._ask.one(path_of("forecast"), Forecast, query | reading)
 
     def trigger(self, schedule: str, *, at: datetime | str | None = None, idempotency_key: str | None = None) -> Ticked:
         """Let it tick now, paused or not."""

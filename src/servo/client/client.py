@@ -6,10 +6,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import msgspec
+
 from servo.client.asking import Asking
 from servo.client.assets import Assets, Partitions
 from servo.client.automations import Conflicts, Schedules, Sensors
 from servo.client.backfills import Backfills
+from servo.client.data import Data
 from servo.client.events import events as follow
 from servo.client.history import Audit, Checkpoints, Lineage, Materializations
 from servo.client.rows import Row
@@ -59,6 +62,7 @@ class Client:
         self.checkpoints = Checkpoints(ask)
         self.audit = Audit(ask)
         self.conflicts = Conflicts(ask)
+        self.data = Data(ask)
 
     @property
     def url(self) -> str:
@@ -85,6 +89,12 @@ class Client:
         return follow(
             self._transport, after=begin, event_type=kinds, correlation_id=correlation_id, until_now=until_now
         )
+
+    def ready(self) -> dict[str, Any]:
+        """Whether the server can do its work: `status` (ready, degraded or unready), and the `checks` that say it."""
+        answer = self._transport.ask("GET", "/readyz", refused=(503,))
+        found: dict[str, Any] = msgspec.json.decode(answer.body)
+        return found
 
     def tick(self) -> dict[str, Any]:
         """Let the server do one pass over schedules and sensors, as `servo tick` does."""

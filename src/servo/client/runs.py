@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from servo.client.asking import Noun, given
 from servo.client.paging import Page
 from servo.client.rows import Row
 from servo.client.transport import path_of
-from servo.client.work import Record, Requested
+from servo.client.work import Record, Requested, RunProgress
 
 __all__ = ["Runs"]
 
@@ -36,6 +38,32 @@ class Runs(Noun):
         body = given(select=[select] if isinstance(select, str) else list(select), partitions=partitions)
         body |= {"priority": priority, "tags": dict(tags or {}), "accept_schema": accept_schema}
         return self._ask.change("POST", path_of("runs"), Requested, body, key=idempotency_key)
+
+    def create_due(
+        self,
+        select: str | Sequence[str],
+        partitions: str | None = None,
+        *,
+        priority: int = 0,
+        tags: Mapping[str, str] | None = None,
+        accept_schema: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Requested | None:
+        """Ask for a run of what should run now: stale, missing, and what follows; None: that is nothing."""
+        body = given(select=[select] if isinstance(select, str) else [*select], partitions=partitions)
+        body |= {"priority": priority, "tags": dict(tags or {}), "accept_schema": accept_schema}
+        made: Row = self._ask.change("POST", path_of("runs", "due"), dict, body, key=idempotency_key)
+        return None if made["run_id"] is None else msgspec.convert(made, Requested)
+
+    def plan(self, select: str | Sequence[str], partitions: str | None = None, *, stale: bool = False) -> Row:
+        """What a run would do, stage by stage; nothing is written. `stale`: of what should run now."""
+        body = given(select=[select] if isinstance(select, str) else [*select], partitions=partitions)
+        found: Row = self._ask.plain(path_of("plan"), body | {"stale": stale})
+        return found
+
+    def progress(self, run_id: str, **reading: Any) -> RunProgress:
+        """How far it is."""
+        return self._ask.one(path_of("runs", run_id, "progress"), RunProgress, reading)
 
     def list(
         self,

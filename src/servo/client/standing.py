@@ -8,9 +8,13 @@ from typing import Any
 import msgspec
 
 __all__ = [
+    "AssetGrid",
+    "AssetStrip",
     "AssetSummary",
     "AssetWhy",
     "Cause",
+    "Grid",
+    "GridRow",
     "Grounds",
     "InputState",
     "Made",
@@ -60,6 +64,35 @@ class AssetSummary(msgspec.Struct, frozen=True, kw_only=True):
     attempt_failed: int
     overlays: dict[str, int]
     undefined: int
+
+
+class AssetStrip(AssetSummary, frozen=True, kw_only=True):
+    """… and in the cells of a strip, oldest first, by what they are."""
+
+    strip: list[dict[str, int]] = []
+
+
+class GridRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row: what it is about, its cells (None where no partition can be), and all of them together."""
+
+    label: str
+    cells: list[dict[str, int] | None]
+    counts: dict[str, int]
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of cells under columns."""
+
+    columns: list[str]
+    rows: list[GridRow]
+    folded: bool  # whether a cell may be more than one partition
+    unit: str = ""  # what a cell is: hour, day, month, …
+
+
+class AssetGrid(AssetSummary, frozen=True, kw_only=True):
+    """… and in the cells of a picture."""
+
+    grid: Grid
 
 
 class OutdatedPartition(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from threading import Lock
@@ -35,6 +35,7 @@ class Answer(NamedTuple):
     status: int
     body: bytes
     replayed: bool  # it was recorded before this was asked
+    date: str | None = None  # the server's time
 
 
 class Transport:
@@ -68,8 +69,12 @@ class Transport:
         query: Query | None = None,
         body: Any = None,
         headers: Mapping[str, str] | None = None,
+        refused: Collection[int] = (),
     ) -> Answer:
-        """The answer. Raises the error that it says, and ServerUnreachable where there is none in time."""
+        """The answer, also one of these refusals.
+
+        Raises the error that it says, and ServerUnreachable where there is none in time.
+        """
         target, sent = self._target(path, query), None if body is None else msgspec.json.encode(body)
         said = self._headers(headers, sent)
         patience = Patience(self.retry_seconds)
@@ -90,8 +95,8 @@ class Transport:
                     raise self._unreachable(problem) from problem
                 continue
             self._keep(connection, response)
-            if response.status < 300:
-                return Answer(response.status, content, _replayed(response))
+            if response.status < 300 or response.status in refused:
+                return Answer(response.status, content, _replayed(response), response.headers.get("Date"))
             error = error_of(response.status, content)
             again = response.status in _AGAIN and error.code not in _NEVER
             if not again or not patience.pause(_after(response)):

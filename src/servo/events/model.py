@@ -41,6 +41,7 @@ from servo.events.columns import (
 )
 from servo.events.definitions import AssetDefinition, PlannedTask, ScheduleDefinition, SensorDefinition, Source
 from servo.events.fact import Fact, Int64, require_aware, require_distinct
+from servo.events.requests import RequestAccepted
 
 # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -418,6 +419,7 @@ Event = (
     | PartitionsMarked
     | TokenCreated
     | TokenRevoked
+    | RequestAccepted
 )
 
 EVENT_CLASSES: tuple[type[Fact], ...] = get_args(Event)

@@ -47,6 +47,7 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
+from servo.events.requests import RequestAccepted
 from servo.fold.evolve_access import token_created, token_revoked
 from servo.fold.evolve_automation import (
     backfill_changed,
@@ -192,5 +193,7 @@ def evolve(event: RecordedEvent, fact: Event | UnknownEvent) -> Iterator[Row]:
             yield token_created(event, fact)
         case TokenRevoked():
             yield token_revoked(event, fact)
+        case RequestAccepted():
+            pass  # what it caused has events of its own, and who asks again is answered by the ledger
         case _:
             assert_never(fact)

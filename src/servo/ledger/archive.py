@@ -14,7 +14,8 @@ import fcntl
 import os
 import re
 import threading
-from bisect import bisect_right
+from array import array
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -88,6 +89,7 @@ class Archive:
         self._loaded: tuple[tuple[int, ...], tuple[Segment, ...]] | None = None
         self._opened: tuple[Segment, SegmentFile] | None = None
         self._reading = threading.Lock()
+        self._spoken_of: dict[tuple[str, str], array[int]] = {}  # hashes of subjects, by segment and type of event
 
     # ── what it holds ────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -150,6 +152,26 @@ class Archive:
             return segment.last
         with self._reading:
             return segment.first - 1 + bisect_right(self._open(segment).event_ids(), event_id)
+
+    def find_key(self, idempotency_key: str, until: int) -> RecordedEvent | None:
+        """The event with an idempotency key, if it is at a position up to this one."""
+        for segment in self.segments:
+            if segment.first > until:
+                break
+            with self._reading:
+                file = self._open(segment)
+                row = file.row_of_key(idempotency_key)
+                if row is not None:
+                    return file.read(row, 1)[0]
+        return None
+
+    def may_speak_of(self, subject: str, event_type: str) -> bool:
+        """Whether an archived event of a type is about a subject. No is certain; yes may be an accident.
+
+        Each segment is read once for a type: of its subjects nothing is kept but hashes.
+        """
+        wanted = hash(subject)
+        return any(_holds(self._subjects(segment, event_type), wanted) for segment in self.segments)
 
     # ── for whoever proves it ────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,6 +241,15 @@ class Archive:
         return segment
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _subjects(self, segment: Segment, event_type: str) -> array[int]:
+        name = (segment.sha256, event_type)
+        found = self._spoken_of.get(name)
+        if found is None:
+            with self._reading:
+                found = array("q", sorted(map(hash, self._open(segment).subjects(event_type))))
+            self._spoken_of[name] = found
+        return found
 
     def _open(self, segment: Segment) -> SegmentFile:
         if self._opened is None or self._opened[0] != segment:
@@ -296,6 +327,11 @@ class Archive:
             os.fsync(file.fileno())
         unfinished.replace(self._index_path)
         _sync(self._folder)
+
+
+def _holds(hashes: array[int], wanted: int) -> bool:
+    place = bisect_left(hashes, wanted)
+    return place < len(hashes) and hashes[place] == wanted
 
 
 def archive_events(

@@ -41,10 +41,14 @@ class MemoryLedger:
 
     def _require(self, condition: Condition) -> None:
         require_live(condition, self._head)
+        if condition.subjects is None:
+            if self._head.position > condition.position:
+                raise conflict(condition, self._head.position)
+            return
         for event in reversed(self._events):
             if event.position <= condition.position:
                 return
-            if condition.subjects is None or event.correlation_id in condition.subjects:
+            if event.correlation_id in condition.subjects:
                 raise conflict(condition, event.position)
 
     def read(self, after: int, limit: int = 1000) -> list[RecordedEvent]:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from servo.events.envelope import Proposal, RecordedEvent
-from servo.ledger.protocol import Condition, Head, Ledger, Receipt
+from servo.ledger.protocol import NEVER, Condition, Head, Ledger, Receipt
 
 __all__ = ["BUCKETS", "AppendMeter", "Appends", "MeteredLedger"]
 
@@ -62,7 +62,7 @@ class MeteredLedger:
         self._meter = meter
 
     def append(self, proposals: Sequence[Proposal], condition: Condition | None = None) -> list[Receipt]:
-        if not proposals:  # a look at whether it could be written to
+        if not proposals or condition is NEVER:  # a look at whether it could be written to, or is there
             return self._ledger.append(proposals, condition)
         began, receipts = time.perf_counter(), None
         try:

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from servo.errors import AppendConflict, IdempotencyMismatch
 from servo.events.envelope import GENESIS, Proposal, RecordedEvent
 from servo.ids import check_name
 
@@ -36,6 +37,10 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
     position: int
     subjects: frozenset[str] | None = None
+
+
+NEVER = Condition(position=-1)
+"""For who only wants to know whether a fact is there: what is not is refused by an AppendConflict."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -92,3 +97,14 @@ class Ledger(Protocol):
 
     def close(self) -> None:
         """Give up connections; the ledger object must not be used afterwards."""
+
+
+def holder_of(ledger: Ledger, proposal: Proposal) -> str | None:
+    """The id of the event that has the idempotency key of a proposal, in whatever words. Nothing is recorded."""
+    try:
+        (receipt,) = ledger.append([proposal], NEVER)
+    except AppendConflict:
+        return None
+    except IdempotencyMismatch as known:
+        return known.event_id
+    return receipt.event_id

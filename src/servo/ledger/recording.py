@@ -152,6 +152,7 @@ def _require_same(item: Draft, holder: Known) -> None:
             " with another payload",
             hint="use a new key for a new fact; repeat the same payload to repeat the old one",
             idempotency_key=item.idempotency_key,
+            event_id=holder.event_id,
         )
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from servo.errors import LedgerCorrupt
@@ -103,6 +104,27 @@ class SegmentFile:
         except _DAMAGE as problem:
             raise self._damaged(problem) from problem
         return ids
+
+    def subjects(self, event_type: str) -> list[str]:
+        """What the events of a type are about. Only these two columns are read."""
+        try:
+            table = self._file.read(columns=["event_type", "correlation_id"])
+            found: list[str] = table.filter(pc.equal(table.column(0), event_type)).column(1).to_pylist()
+        except _DAMAGE as problem:
+            raise self._damaged(problem) from problem
+        return found
+
+    def row_of_key(self, idempotency_key: str) -> int | None:
+        """The row that has an idempotency key. Only that column is read."""
+        try:
+            for group, start in enumerate(self._starts[:-1]):
+                keys = self._file.read_row_group(group, columns=["idempotency_key"]).column(0)
+                found: int = pc.index(keys, pa.scalar(idempotency_key)).as_py()
+                if found >= 0:
+                    return int(start + found)
+        except _DAMAGE as problem:
+            raise self._damaged(problem) from problem
+        return None
 
     def _group(self, group: int) -> pa.Table:
         # Readers take a row group in several bites; it is decompressed once for all of them.

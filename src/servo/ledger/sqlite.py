@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import struct
 import threading
@@ -35,6 +36,10 @@ from servo.ledger.wakeup import Wakeup
 _BUSY_SECONDS = 30.0
 _SQL = queries("sqlite")
 _APPLICATION_ID = 0x5356524F  # "SVRO"; the third migration writes it
+# Files that this process may have open. Closing such a file, however it was opened, gives up all locks that the process
+# has on it, also those of SQLite: another process would take the write-ahead log away. So only SQLite looks into them.
+_OPENED: set[str] = set()
+_LOOKING = threading.Lock()
 _HEADER = struct.Struct(">16s44xI4xI")  # what a database starts with: a magic text, user_version, application_id
 _MAGIC = b"SQLite format 3\0"
 
@@ -277,15 +282,11 @@ class SqliteLedger:
 
 def _is_ledger(path: Path) -> bool:
     """Whether a ledger is there, or nothing yet. Raises if it is something else, and changes nothing in any case."""
-    try:
-        with path.open("rb") as file:
-            start = file.read(_HEADER.size)
-    except FileNotFoundError:
+    start = _start_of(path)
+    if start == b"" or (start is None and not path.exists()):
         return False
-    if len(start) == _HEADER.size and _HEADER.unpack(start)[::2] == (_MAGIC, _APPLICATION_ID):
+    if start is not None and len(start) == _HEADER.size and _HEADER.unpack(start)[::2] == (_MAGIC, _APPLICATION_ID):
         return True
-    if not start:
-        return False
     # An older ledger, one whose first pages are still in the write-ahead log, or no ledger at all: look inside.
     try:
         application_id, tables = _looked_into(path, "ro")
@@ -302,6 +303,20 @@ def _is_ledger(path: Path) -> bool:
         f"{path} is not a Servo ledger but the database of another program",
         hint="set SERVO_LEDGER to another file; nothing was changed",
     )
+
+
+def _start_of(path: Path) -> bytes | None:
+    """What a file begins with; None where this process may have it open, so that only SQLite may look into it."""
+    name = os.path.realpath(path)
+    with _LOOKING:
+        if name in _OPENED:
+            return None
+        _OPENED.add(name)
+        try:
+            with path.open("rb") as file:
+                return file.read(_HEADER.size)
+        except FileNotFoundError:
+            return b""
 
 
 def _looked_into(path: Path, mode: str) -> tuple[int, set[str]]:

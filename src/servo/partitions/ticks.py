@@ -19,7 +19,7 @@ from servo.partitions.windows import DAY, EPOCH_DAY, Change, LocalTime, local_ti
 if TYPE_CHECKING:
     from cronsim import CronSim
 
-__all__ = ["TickGrid", "parsed_cron", "tick_grid"]
+__all__ = ["NAMES", "TickGrid", "in_fields", "parsed_cron", "tick_grid"]
 
 # Counting reaches from the beginning, so that there must be an end to how far anybody can ask.
 _LAST_YEAR = 2199
@@ -178,11 +178,28 @@ def _last_day(change: Change) -> int:
     return (change.at + max(change.before, change.after)) // DAY + 1
 
 
+_NAMED = {
+    "@hourly": "0 * * * *",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@weekly": "0 0 * * 0",
+    "@monthly": "0 0 1 * *",
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+}
+NAMES = "@hourly, @daily, @weekly, @monthly or @yearly"
+
+
+def in_fields(cron: str) -> str:
+    """A cron by its five fields, where it is one that has a name; else as it is."""
+    return _NAMED.get(cron.strip().lower(), cron)
+
+
 def parsed_cron(cron: str) -> CronSim:
     """A cron that was read, or an error that says what is wrong with it."""
     if len(cron) > _LONGEST_CRON or len(cron.split()) != 5:
         raise InvalidPartition(
-            f"{cron!r:.100} is not a cron of five fields", hint="write minute hour day month weekday"
+            f"{cron!r:.100} is not a cron of five fields", hint=f"write minute hour day month weekday, or {NAMES}"
         )
     expression = _simulated(cron, _BEFORE)
     if next(expression, None) is None:

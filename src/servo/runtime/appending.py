@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from servo.errors import AppendConflict, Conflict
 from servo.events import Proposal, RecordedEvent
 from servo.ledger.protocol import Condition, Receipt
+from servo.runtime.requesting import Answer, append_answered
 from servo.runtime.wiring import Project
 
 __all__ = ["Patience", "append_unless"]
@@ -40,15 +41,18 @@ def append_unless(
     position: int,
     bears: Callable[[RecordedEvent], bool],
     patience: Patience,
+    *,
+    answer: Answer | None = None,
 ) -> list[Receipt] | None:
     """Record it unless something that bears on it happened after `position`: then None, and one must look again.
 
     What bears on it may be about something that nobody knew of, so the condition is on the whole ledger. Whatever
-    else is written meanwhile is read and passed over: that is soon done, however much it is.
+    else is written meanwhile is read and passed over: that is soon done, however much it is. `answer`: what whoever
+    asked for it is answered.
     """
     while True:
         try:
-            return project.ledger.append(proposals, Condition(position=position))
+            return append_answered(project, proposals, Condition(position=position), answer=answer)
         except AppendConflict:
             before = position
         for event in project.history.events(position):

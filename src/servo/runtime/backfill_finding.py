@@ -7,7 +7,7 @@ from itertools import chain, count
 
 import msgspec
 
-from servo.errors import BackfillNotFound, Conflict, InvalidInput, InvalidName
+from servo.errors import BackfillNotFound, IdempotencyMismatch, InvalidInput, InvalidName
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.wiring import Project
 
@@ -107,8 +107,9 @@ def _first_use(
         return None
     backfill_id, name, used_for, event_id, total = rows[0]
     if used_for != fingerprint:
-        raise Conflict(
+        raise IdempotencyMismatch(
             f"the request id {parameters['request_id']!r:.80} was used for another backfill, {name}",
+            idempotency_key=parameters["request_id"],
             hint="give this one another id",
         )
     return backfill_id, name, event_id, total

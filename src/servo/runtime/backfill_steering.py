@@ -11,11 +11,13 @@ from servo.controllers.backfill_states import Backfill
 from servo.controllers.backfilling import cancelled, paused, resumed
 from servo.errors import BackfillConflict, IdempotencyMismatch
 from servo.events import Proposal
+from servo.events.automation import BackfillStateChanged
 from servo.events.fact import Fact
 from servo.ledger.protocol import Receipt
 from servo.runtime.appending import Patience
 from servo.runtime.backfill_finding import find_backfill
 from servo.runtime.backfill_loading import backfills_of
+from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
 __all__ = ["Steered", "cancel", "pause", "resume"]
@@ -70,7 +72,7 @@ def _steer(project: Project, backfill: str, decide: Decide, expected_version: in
             )
         tree = [job, *(one for one in board.tree(root) if one is not job)] if job.id == root else [job]
         facts = [*decide(board, tree)]
-        receipts = _said(project, facts, actor)
+        receipts = _said(project, facts, actor, answer=_steered(job, facts, ""))
         if receipts is not None:
             break
         patience.pause()
@@ -91,22 +93,25 @@ def _steer(project: Project, backfill: str, decide: Decide, expected_version: in
             known.update(one.id for one in added)
 
 
-def _said(project: Project, facts: Sequence[Fact], actor: str) -> list[Receipt] | None:
+def _said(project: Project, facts: Sequence[Fact], actor: str, answer: Steered | None = None) -> list[Receipt] | None:
     """None: a job has moved on to another state since the look, or a run was asked to stop for another reason."""
     try:
-        return project.ledger.append([Proposal(fact=fact, occurred_at=project.clock(), actor=actor) for fact in facts])
+        proposals = [Proposal(fact=fact, occurred_at=project.clock(), actor=actor) for fact in facts]
+        return append_answered(project, proposals, answer=answer)
     except IdempotencyMismatch:
         return None
 
 
 def _steered(job: Backfill, facts: Sequence[Fact], event_id: str) -> Steered:
-    changed = sum(fact.event_type == "BackfillStateChanged" for fact in facts)
+    changes = [fact for fact in facts if isinstance(fact, BackfillStateChanged)]
+    # Of itself, what is not recorded yet where this is asked before.
+    ahead = [one for one in changes if one.backfill_id == job.id and one.state_version > job.state_version]
     return Steered(
         backfill_id=job.id,
         name=job.fact.name,
-        state=job.state.value,
-        state_version=job.state_version,
-        jobs=changed,
-        runs=len(facts) - changed,
+        state=ahead[0].state if ahead else job.state.value,
+        state_version=ahead[0].state_version if ahead else job.state_version,
+        jobs=len(changes),
+        runs=len(facts) - len(changes),
         event_id=event_id,
     )

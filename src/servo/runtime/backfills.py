@@ -33,6 +33,7 @@ from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_planning import BackfillPlan, BackfillRequest, plan_backfill, preview
 from servo.runtime.backfill_steering import Steered
 from servo.runtime.cataloguing import deployed_catalog
+from servo.runtime.requesting import append_answered
 from servo.runtime.tracing import span
 from servo.runtime.wiring import Project
 
@@ -190,7 +191,7 @@ class Backfills:
         receipts, other = None, None
         try:
             if asked.name is None:  # a name that was made up ends in an id, so it is free
-                receipts = self._project.ledger.append(proposals)
+                receipts = append_answered(self._project, proposals, answer={})
             else:
                 receipts = append_unless(
                     self._project,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -38,6 +38,7 @@ from servo.execution.protocol import Place
 from servo.ids import ulid_offset
 from servo.ledger.protocol import Condition, Receipt
 from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.requesting import append_answered
 from servo.runtime.staged import require_files, staging_of
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
@@ -155,7 +156,7 @@ class Checkpoints:
             "partitions": [one | {"checks": checks.get(one["partition_key"], [])} for one in partitions],
         }
 
-    def read(self, checkpoint_id: str, *, limit: int | None = None) -> tuple[str, Table]:
+    def read(self, checkpoint_id: str, *, limit: int | None = None, offset: int = 0) -> tuple[str, Table]:
         """The asset, and the rows that were staged: what would be published, or was to be. Without Spark."""
         from servo.runtime.data import rows_of  # noqa: PLC0415 (Arrow comes with the storage)
         from servo.runtime.inputs import Current  # noqa: PLC0415
@@ -164,7 +165,7 @@ class Checkpoints:
         staged = list(_staged(row))
         places = [Place(asset_id=row["asset_id"], key=key, materialization_id=name) for key, name, _ in staged]
         chosen = [Current(key=key, materialization_id=name, content_hash=one or None) for key, name, one in staged]
-        return row["asset_key"], rows_of(self._project.storage, places, chosen, limit)
+        return row["asset_key"], rows_of(self._project.storage, places, chosen, limit, offset)
 
     # ── deciding ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -217,36 +218,33 @@ class Checkpoints:
             require_allowed(checkpoint, actor, self._roles, requested_by=run.requested_by, approve=status == APPROVED)
             require_open(checkpoint, run)
             facts = facts_of(checkpoint)
-            # On the whole ledger: whatever supersedes it belongs to another run.
-            receipts = self._append(facts, actor, now, board.position)
-            if receipts is None:
-                continue
-            if receipts[0].duplicate:
-                break  # somebody else decided the same, with the same words
-            self._settle(watch, checkpoint.run_id)
-            return Decided(
+            done = Decided(
                 checkpoint_id=checkpoint.checkpoint_id,
                 status=status,
-                event_id=receipts[0].event_id,
+                event_id="",
                 asset_key=checkpoint.asked.asset_key,
                 run_id=checkpoint.run_id,
                 decided_by=actor,
                 decided_at=now,
                 reason=reason,
-                published=[
-                    {"partition_key": key, "materialization_id": name}
-                    for fact in facts
-                    if isinstance(fact, MaterializationPublished)
-                    for key, name in zip(fact.partitions.keys, fact.partitions.materialization_ids(), strict=True)
-                ],
             )
+            # On the whole ledger: whatever supersedes it belongs to another run.
+            receipts = self._append(facts, actor, now, board.position, done)
+            if receipts is None:
+                continue
+            if receipts[0].duplicate:
+                break  # somebody else decided the same, with the same words
+            self._settle(watch, checkpoint.run_id)
+            return msgspec.structs.replace(done, event_id=receipts[0].event_id, published=published_by(facts))
         raise self._over(row["checkpoint_id"])
 
-    def _append(self, facts: Sequence[Fact], actor: str, at: datetime, position: int) -> Sequence[Receipt] | None:
+    def _append(
+        self, facts: Sequence[Fact], actor: str, at: datetime, position: int, answer: Decided | None = None
+    ) -> Sequence[Receipt] | None:
         """Record facts, unless anything happened since somebody looked."""
         proposals = [Proposal(fact=fact, occurred_at=at, actor=actor) for fact in facts]
         try:
-            return self._project.ledger.append(proposals, Condition(position=position))
+            return append_answered(self._project, proposals, Condition(position=position), answer=answer)
         except (AppendConflict, IdempotencyMismatch):
             return None
 
@@ -302,6 +300,16 @@ class Checkpoints:
                 f"several checkpoints begin with {checkpoint_id!r:.80}", hint="give more of the id"
             )
         return (exact or rows)[0]
+
+
+def published_by(facts: Iterable[Fact]) -> list[dict[str, str | None]]:
+    """What a decision made current, given all that was recorded with it."""
+    return [
+        {"partition_key": key, "materialization_id": name}
+        for fact in facts
+        if isinstance(fact, MaterializationPublished)
+        for key, name in zip(fact.partitions.keys, fact.partitions.materialization_ids(), strict=True)
+    ]
 
 
 def _ids(row: dict[str, Any]) -> dict[str, str]:

@@ -22,6 +22,7 @@ from servo.partitions import PartitionKey, PartitionSet
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.citations import Citations
 from servo.runtime.inputs import Current, current
+from servo.runtime.requesting import append_answered
 from servo.runtime.service import parse_moment
 from servo.runtime.settings import RetentionSettings
 from servo.runtime.wiring import Project
@@ -103,10 +104,11 @@ class Data:
         *,
         as_of: datetime | str | None = None,
         limit: int | None = None,
+        offset: int = 0,
     ) -> Table:
         """The rows themselves, without Spark."""
         places, chosen = self.places(asset, partitions, as_of=as_of)
-        return rows_of(self._project.storage, places, chosen, limit)
+        return rows_of(self._project.storage, places, chosen, limit, offset)
 
     def materializations(self, asset: str, partition: str = "") -> list[dict[str, Any]]:
         """Every version of a partition that was ever published, the newest first."""
@@ -146,7 +148,8 @@ class Data:
                 return answer
             proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
             with suppress(AppendConflict):
-                (receipt,) = self._project.ledger.append([proposal], Condition(position=position))
+                # Its event says all of it.
+                (receipt,) = append_answered(self._project, [proposal], Condition(position=position), answer={})
                 return answer | {"event_id": receipt.event_id, "rollback_id": fact.rollback_id}
         raise Conflict(f"{asset} changes faster than it can be looked at", hint="try again")
 
@@ -258,15 +261,16 @@ class Data:
             self._project.storage.schema(place)
 
 
-def rows_of(storage: Storage, places: list[Place], chosen: list[Current], limit: int | None) -> Table:
-    """The rows of exactly these materializations, without Spark."""
+def rows_of(storage: Storage, places: list[Place], chosen: list[Current], limit: int | None, offset: int = 0) -> Table:
+    """The rows of exactly these materializations, without Spark; after so many of them, and at most so many."""
     columns: list[str] = []
     rows: list[tuple[Any, ...]] = []
     total = 0
     for batch in storage.read(places):
         columns = columns or list(batch.schema.names)
+        begin = min(max(offset - total, 0), batch.num_rows)
         total += batch.num_rows
-        wanted = batch if limit is None else batch.slice(0, max(limit - len(rows), 0))
+        wanted = batch.slice(begin) if limit is None else batch.slice(begin, max(limit - len(rows), 0))
         rows += zip(*(wanted.column(name).to_pylist() for name in columns), strict=True)
         if limit is not None and len(rows) >= limit:
             break

@@ -21,7 +21,7 @@ from servo.planning.catalog import Catalog
 from servo.planning.deployed import definition_of, spec_of
 from servo.runtime.settings import Settings
 
-__all__ = ["code_stamps", "quick_catalog", "remember"]
+__all__ = ["code_stamps", "quick_catalog", "remember", "remembered_keys"]
 
 _FILE = "definitions-cache.json"
 _FORMAT = "1"  # what is in it, and how a catalog is made of that
@@ -68,6 +68,16 @@ def quick_catalog(settings: Settings) -> Catalog | None:
         )
     except Exception:  # noqa: BLE001 (whatever is wrong with a cache, the project itself is right)
         return None
+
+
+def remembered_keys(settings: Settings) -> list[str]:
+    """The keys of the assets of the last deployment from this folder, whatever has changed since."""
+    try:
+        return [
+            asset.asset_key for asset in msgspec.json.decode((settings.home / _FILE).read_bytes(), type=_Cache).assets
+        ]
+    except (OSError, msgspec.MsgspecError):
+        return []
 
 
 def remember(settings: Settings, definitions: Definitions, catalog: Catalog) -> None:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import os
-import platform
-import shutil
-import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from servo.errors import JavaMissing, LedgerNotFound, ServoError
+from servo.errors import LedgerNotFound, ServoError
 from servo.events import EVENT_CLASSES, GENESIS, chain
-from servo.execution.java import require_java
 from servo.ids import ulid_time
 from servo.ledger.protocol import Head
+from servo.ledger.sql import migrations
+from servo.runtime.machine import Check, disks, failed, good, machine, problem, spark, warning
 from servo.runtime.secrets import permission_problem, secret_path
 from servo.runtime.settings import Setting, Settings, unknown_variables
 
@@ -26,22 +23,9 @@ if TYPE_CHECKING:
     from servo.projections import Manifest
     from servo.runtime.wiring import Project
 
-Level = Literal["ok", "warning", "problem"]
-
-_PYTHON = (3, 11)
 _CHAIN_EVENTS = 1_000
-_FEW_BYTES, _TOO_FEW_BYTES = 2 << 30, 200 << 20
 _CLOCK_SLACK_SECONDS = 5.0
 _KNOWN_TYPES = {kind.event_type: kind.event_version for kind in EVENT_CLASSES}
-
-
-class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at; `remedy` says what to do unless all is well."""
-
-    name: str
-    level: Level
-    detail: str
-    remedy: str | None = None
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,43 +35,31 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
     checks: list[Check]
     settings: list[Setting] = []
 
+    def with_checks(self, more: Iterable[Check]) -> Diagnosis:
+        return _diagnosis([*self.checks, *more], self.settings)
+
 
 def examine(project: Project, environ: Mapping[str, str] = os.environ) -> Diagnosis:
     """Everything about a project and the machine it is on."""
     settings = project.settings
     checks = [
         _settings(settings, environ),
-        *_machine(environ),
+        *machine(environ),
+        spark(settings, environ),
         *_secret(settings, environ),
         *_ledger(project),
-        _disk(settings),
+        *disks(settings),
     ]
     return _diagnosis(checks, settings.shown())
 
 
 def examine_without_settings(problem: ServoError, environ: Mapping[str, str] = os.environ) -> Diagnosis:
     """What can be said where the settings cannot be read."""
-    return _diagnosis([_failed("settings", problem), *_machine(environ)], [])
+    return _diagnosis([failed("settings", problem), *machine(environ)], [])
 
 
 def _diagnosis(checks: list[Check], settings: list[Setting]) -> Diagnosis:
     return Diagnosis(ok=all(check.level != "problem" for check in checks), checks=checks, settings=settings)
-
-
-def _good(name: str, detail: str) -> Check:
-    return Check(name=name, level="ok", detail=detail)
-
-
-def _warning(name: str, detail: str, remedy: str | None) -> Check:
-    return Check(name=name, level="warning", detail=detail, remedy=remedy)
-
-
-def _problem(name: str, detail: str, remedy: str | None) -> Check:
-    return Check(name=name, level="problem", detail=detail, remedy=remedy)
-
-
-def _failed(name: str, problem: ServoError) -> Check:
-    return _problem(name, problem.message, problem.hint)
 
 
 # ── the machine ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -97,29 +69,8 @@ def _settings(settings: Settings, environ: Mapping[str, str]) -> Check:
     unknown = unknown_variables(environ)
     if unknown:
         named = ", ".join(f"{name} (is {meant} meant?)" if meant else name for name, meant in unknown)
-        return _warning("settings", f"no setting is named {named}", "correct the variable, or unset it")
-    return _good("settings", str(settings.source or "defaults: no servo.toml and no [tool.servo] here or above"))
-
-
-def _machine(environ: Mapping[str, str]) -> Iterator[Check]:
-    python = platform.python_version()
-    if sys.version_info >= _PYTHON:
-        yield _good("python", python)
-    else:
-        yield _problem("python", python, "use Python 3.11 or newer")
-    yield _java(environ)
-    for package in ("pyspark", "duckdb", "pyarrow"):
-        try:
-            yield _good(package, metadata.version(package))
-        except metadata.PackageNotFoundError:
-            yield _problem(package, "is not installed", f"run `pip install {package}`")
-
-
-def _java(environ: Mapping[str, str]) -> Check:
-    try:
-        return _good("java", require_java(environ))
-    except JavaMissing as problem:
-        return _failed("java", problem)
+        return warning("settings", f"no setting is named {named}", "correct the variable, or unset it")
+    return good("settings", str(settings.source or "defaults: no servo.toml and no [tool.servo] here or above"))
 
 
 def _secret(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
@@ -127,26 +78,14 @@ def _secret(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
     if "SERVO_SECRET" in environ:
         is_set = bool(environ["SERVO_SECRET"].strip())
         yield (
-            _good("secret", "from SERVO_SECRET")
+            good("secret", "from SERVO_SECRET")
             if is_set
-            else _problem("secret", "SERVO_SECRET is empty", "give it a long random text, or unset it")
+            else problem("secret", "SERVO_SECRET is empty", "give it a long random text, or unset it")
         )
         return
     with suppress(OSError):  # where there is none yet, it is minted when it is first needed
         wrong = permission_problem(path)
-        yield _problem("secret", wrong, f"run `chmod 600 {path}`") if wrong else _good("secret", str(path))
-
-
-def _disk(settings: Settings) -> Check:
-    place = next(folder for folder in (settings.home, *settings.home.parents) if folder.exists())
-    try:
-        free = shutil.disk_usage(place).free
-    except OSError as failure:
-        return _problem("disk", f"{place}: {failure.strerror}", "check the disk")
-    text = f"{free / (1 << 30):.1f} GiB free at {place}"
-    if free < _TOO_FEW_BYTES:
-        return _problem("disk", text, "free some space: nothing can be recorded on a full disk")
-    return _warning("disk", text, "free some space") if free < _FEW_BYTES else _good("disk", text)
+        yield problem("secret", wrong, f"run `chmod 600 {path}`") if wrong else good("secret", str(path))
 
 
 # ── the workspace ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -157,12 +96,14 @@ def _ledger(project: Project) -> Iterator[Check]:
     try:
         head = project.ledger.head()
     except LedgerNotFound as problem:
-        yield _warning("ledger", problem.message, problem.hint)
+        yield warning("ledger", problem.message, problem.hint)
         return
     except ServoError as problem:
-        yield _failed("ledger", problem)
+        yield failed("ledger", problem)
         return
-    yield _good("ledger", f"{head.position} events, {head.position - head.trimmed_position} of them live")
+    yield good(
+        "ledger", f"{head.position} events, {head.position - head.trimmed_position} of them live; {_schema(project)}"
+    )
     for name, examined in (
         ("chain", _chain),
         ("clock", _clock),
@@ -172,7 +113,13 @@ def _ledger(project: Project) -> Iterator[Check]:
         try:
             yield from examined(project, head)
         except ServoError as problem:
-            yield _failed(name, problem)
+            yield failed(name, problem)
+
+
+def _schema(project: Project) -> str:
+    """Of which version its tables are: opened, they were brought up to date, and newer ones refused."""
+    backend = "postgres" if project.settings.ledger.startswith("postgres") else "sqlite"
+    return f"{backend}, schema version {len(migrations(backend))}"
 
 
 def _chain(project: Project, head: Head) -> Iterator[Check]:
@@ -184,39 +131,37 @@ def _chain(project: Project, head: Head) -> Iterator[Check]:
         for event in events:
             if event.chain_hash != chain(chain_hash, event):
                 detail = f"event {event.event_id} at position {event.position} does not follow from the one before it"
-                yield _problem("chain", detail, "run `servo ledger verify` to see what was changed")
+                yield problem("chain", detail, "run `servo ledger verify` to see what was changed")
                 return
             chain_hash = event.chain_hash
             if event.event_version > _KNOWN_TYPES.get(event.event_type, 0):
                 newer.add(f"{event.event_type} version {event.event_version}")
     if chain_hash != head.chain_hash:
-        yield _problem("chain", "the ledger's head is not its last event", "run `servo ledger verify`")
+        yield problem("chain", "the ledger's head is not its last event", "run `servo ledger verify`")
         return
-    yield _good("chain", f"the newest {head.position - start} events follow from each other")
+    yield good("chain", f"the newest {head.position - start} events follow from each other")
     if newer:
-        yield _warning(
-            "events", f"unknown: {', '.join(sorted(newer))}", "upgrade Servo, then run `servo ledger replay`"
-        )
+        yield warning("events", f"unknown: {', '.join(sorted(newer))}", "upgrade Servo, then run `servo ledger replay`")
 
 
 def _clock(project: Project, head: Head) -> Iterator[Check]:
     now = project.clock()
     if head.event_id is None:
-        yield _good("clock", f"{now:%Y-%m-%dT%H:%M:%SZ}")
+        yield good("clock", f"{now:%Y-%m-%dT%H:%M:%SZ}")
         return
     ahead = (ulid_time(head.event_id) - now).total_seconds()
     if ahead > _CLOCK_SLACK_SECONDS:
         detail = f"the newest event was recorded {ahead:.0f} seconds from now"
-        yield _warning("clock", detail, "set this machine's clock; it was ahead then, or is behind now")
+        yield warning("clock", detail, "set this machine's clock; it was ahead then, or is behind now")
     else:
-        yield _good("clock", f"{now:%Y-%m-%dT%H:%M:%SZ}, the newest event is {max(-ahead, 0):.0f} seconds old")
+        yield good("clock", f"{now:%Y-%m-%dT%H:%M:%SZ}, the newest event is {max(-ahead, 0):.0f} seconds old")
 
 
 def _archive(project: Project, head: Head) -> Iterator[Check]:
     archive = project.archive
     segments = archive.segments
     if archive.last_position < head.trimmed_position:
-        yield _problem(
+        yield problem(
             "archive",
             f"events {archive.last_position + 1}–{head.trimmed_position} were moved there, and it does not hold them",
             "restore the archive folder, or point Servo to where it is now",
@@ -224,11 +169,11 @@ def _archive(project: Project, head: Head) -> Iterator[Check]:
         return
     wrong = [path for segment in segments if _size(path := archive.path(segment)) != segment.bytes]
     if wrong:
-        yield _problem("archive", _files(wrong), "restore them from a copy of the archive folder")
+        yield problem("archive", _files(wrong), "restore them from a copy of the archive folder")
     elif segments:
-        yield _good("archive", f"{archive.last_position} events, files: {len(segments)}")
+        yield good("archive", f"{archive.last_position} events, files: {len(segments)}")
     else:
-        yield _good("archive", "nothing is archived")
+        yield good("archive", "nothing is archived")
 
 
 def _projections(project: Project, head: Head) -> Iterator[Check]:
@@ -245,7 +190,7 @@ def _projections(project: Project, head: Head) -> Iterator[Check]:
             require_intact(store.path(table, file), file, again=True)
     at_mark = project.history.read(mark.position - 1, 1) if 0 < mark.position <= head.position else []
     if mark.position > head.position or (at_mark and at_mark[0].chain_hash != mark.chain_hash):
-        yield _problem("projections", f"those in {store.root} belong to another ledger", replay)
+        yield problem("projections", f"those in {store.root} belong to another ledger", replay)
         return
     yield _lag(project, head, manifest)
 
@@ -256,8 +201,8 @@ def _lag(project: Project, head: Head, manifest: Manifest) -> Check:
     text = f"version {manifest.version}, {count} files" if manifest.version else "none yet"
     text += f", {behind} events behind the ledger" if behind else ", up to date"
     if behind > project.settings.tail.events:
-        return _warning("projections", text, "run `servo ledger compact`, or any query")
-    return _good("projections", text)
+        return warning("projections", text, "run `servo ledger compact`, or any query")
+    return good("projections", text)
 
 
 def _size(path: Path) -> int | None:

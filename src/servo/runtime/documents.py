@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from servo.planning.explain import explain
+
 if TYPE_CHECKING:
     from datetime import datetime
 
@@ -11,12 +13,25 @@ if TYPE_CHECKING:
     from servo.assets.spec import AssetSpec
     from servo.partitions import PartitionSet
     from servo.partitions.mappings import Mapping
+    from servo.planning.due import Due
+    from servo.planning.stages import Plan
     from servo.runtime.backfill_planning import BackfillPlan
     from servo.runtime.backfill_views import BackfillTree
+    from servo.runtime.data import Table
     from servo.runtime.invalidating import Invalidated
     from servo.runtime.lineages import Lineage
 
-__all__ = ["asset_listed", "asset_shown", "backfill_listed", "invalidated", "lineage_shown", "plan_shown"]
+__all__ = [
+    "asset_listed",
+    "asset_shown",
+    "backfill_listed",
+    "due_shown",
+    "invalidated",
+    "lineage_shown",
+    "plan_shown",
+    "run_plan_shown",
+    "table_shown",
+]
 
 
 def asset_listed(graph: Graph, spec: AssetSpec, now: datetime) -> dict[str, Any]:
@@ -68,6 +83,53 @@ def asset_shown(graph: Graph, spec: AssetSpec, now: datetime) -> dict[str, Any]:
         },
         "freshness_seconds": None if spec.freshness is None else spec.freshness.total_seconds(),
         "renamed_from": spec.renamed_from,
+    }
+
+
+def run_plan_shown(plan: Plan) -> dict[str, Any]:
+    """What a run would do, stage by stage."""
+    rows, tasks = explain(plan), {task.task_key: task for task in plan.tasks}
+    return {
+        "stages": [
+            {
+                "stage": stage.number,
+                "tasks": [
+                    {
+                        "task_key": row.task,
+                        "asset_key": row.asset,
+                        "partitions": tasks[row.task].partitions.to_json(),
+                        "described": row.partitions,
+                        "count": row.count,
+                        "batch": row.batch,
+                        "code_version": tasks[row.task].code_version,
+                        "upstream": list(row.upstream),
+                        "why": row.why,
+                    }
+                    for row in rows
+                    if row.stage == stage.number
+                ],
+            }
+            for stage in plan.stages
+        ],
+        "total": plan.partition_count,
+        "warnings": list(plan.warnings),
+    }
+
+
+def due_shown(due: Due) -> dict[str, Any]:
+    """Why each group of partitions should run now, and what cannot yet."""
+    return {
+        "groups": [
+            {
+                "asset_key": one.asset_key,
+                "code": one.code,
+                "why": one.sentence(),
+                "because_of": list(one.because_of),
+                **_set(one.partitions),
+            }
+            for one in due.groups
+        ],
+        "held": [{"asset_key": one.asset_key, "why": one.why, **_set(one.partitions)} for one in due.held],
     }
 
 
@@ -154,6 +216,23 @@ def invalidated(done: Invalidated) -> dict[str, Any]:
         "reason": done.reason,
         "total": done.total,
         "invalidated": [{"asset_key": some.asset_key, "partition_keys": some.keys} for some in done.sets],
+    }
+
+
+def table_shown(got: Table) -> dict[str, Any]:
+    """Rows, and what they are from. Their values are as they are: whoever shows them says how."""
+    return {
+        "columns": list(got.columns),
+        "rows": got.rows,
+        "total_rows": got.total_rows,
+        "materializations": [
+            {
+                "partition_key": one.key,
+                "materialization_id": one.materialization_id,
+                "content_hash": one.content_hash,
+            }
+            for one in got.materializations
+        ],
     }
 
 

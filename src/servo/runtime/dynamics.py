@@ -10,11 +10,17 @@ from servo.events.model import DynamicPartitionsChanged
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import deployed_catalog
+from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
 
 def change_partitions(
-    project: Project, dimension: str, *, added: Sequence[str] = (), removed: Sequence[str] = (), actor: str
+    project: Project,
+    dimension: str,
+    *,
+    added: Sequence[str] = (),
+    removed: Sequence[str] = (),
+    actor: str,
 ) -> str:
     """Add values to a dynamic dimension of the project, or take them away; the id of the event.
 
@@ -32,7 +38,9 @@ def change_partitions(
     fact = DynamicPartitionsChanged(
         change_id=project.mint(), dimension=dimension, added=list(added), removed=list(removed)
     )
-    (receipt,) = project.ledger.append([Proposal(fact=fact, occurred_at=project.clock(), actor=actor)])
+    answer = {"dimension": dimension, "added": list(added), "removed": list(removed)}
+    proposal = Proposal(fact=fact, occurred_at=project.clock(), actor=actor)
+    (receipt,) = append_answered(project, [proposal], answer=answer)
     return receipt.event_id
 
 

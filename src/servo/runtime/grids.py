@@ -10,50 +10,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-import msgspec
-
 from servo.fold.display import Overlay, Status
 from servo.partitions import Dimension, PartitionSet, regions
 from servo.partitions.calendars import TimeDimension
 from servo.partitions.clocks import Clock
 from servo.partitions.windows import DAY, EPOCH_DAY, LocalTime
+from servo.runtime.grid_views import KINDS, Cell, Grid, GridRow
 from servo.runtime.states import AssetStates
 
 __all__ = ["KINDS", "Grid", "GridRow", "grid_of", "kinds_of", "strip_of"]
 
-KINDS = (
-    "failed",  # the last attempt failed, and there is no data
-    "failed_kept",  # the last attempt failed, and the data of before is there
-    "waiting_approval",
-    "missing",
-    "stale",
-    "running",
-    "queued",
-    "frozen",
-    "materialized",
-)
-"""What one cell can be: each partition is exactly one of these. What people must look at first comes first."""
-
 _MOST_ROWS = 31
-_Cell = dict[str, int]
 _Range = tuple[int, int]
-
-
-class GridRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row: what it is about, its cells (None where no partition can be), and all of them together."""
-
-    label: str
-    cells: list[_Cell | None]
-    counts: _Cell
-
-
-class Grid(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of cells under columns."""
-
-    columns: list[str]
-    rows: list[GridRow]
-    folded: bool  # whether a cell may be more than one partition
-    unit: str = ""  # what a cell is: hour, day, month, …
 
 
 def kinds_of(states: AssetStates) -> dict[str, PartitionSet]:
@@ -78,7 +46,7 @@ def kinds_of(states: AssetStates) -> dict[str, PartitionSet]:
     return {kind: found[kind] for kind in KINDS}
 
 
-def strip_of(states: AssetStates, cells: int) -> list[_Cell]:
+def strip_of(states: AssetStates, cells: int) -> list[Cell]:
     """All partitions in order, in so many cells or fewer."""
     everything = states.all
     total = everything.count
@@ -226,7 +194,7 @@ def _of_values(states: AssetStates, kinds: dict[str, PartitionSet], everything: 
     if len(dimensions) == 1 and high - low > _MOST_ROWS:
         rows = []
         for begin, end in _cut(low, high, -(-(high - low) // _ACROSS)):
-            cells: list[_Cell | None] = list(_cells(kinds, 0, [(one, one + 1) for one in range(begin, end)]))
+            cells: list[Cell | None] = list(_cells(kinds, 0, [(one, one + 1) for one in range(begin, end)]))
             rows.append(GridRow(label=dimensions[0].label(begin), cells=cells, counts=_sum(cells)))
         return Grid(columns=[], rows=rows, folded=False, unit=dimensions[0].name)
     ranges = [(one, one + 1) for one in range(low, high)]
@@ -263,9 +231,9 @@ def _slab(some: PartitionSet, place: int, low: int, high: int) -> PartitionSet:
 
 def _cells(
     kinds: dict[str, PartitionSet], lead: int, ranges: Sequence[_Range], *, at: int | None = None
-) -> Iterator[_Cell]:
+) -> Iterator[Cell]:
     """How many of each kind are in each range of one dimension; the ranges ascend and do not overlap."""
-    cells: list[_Cell] = [{} for _ in ranges]
+    cells: list[Cell] = [{} for _ in ranges]
     ends = [end for _, end in ranges]
     for kind, some in kinds.items():
         for box in regions.boxes(some.region, some.partitions.depth):
@@ -297,8 +265,8 @@ def _cut(low: int, high: int, parts: int) -> list[_Range]:
     return [(edges[number], edges[number + 1]) for number in range(parts)]
 
 
-def _sum(cells: Sequence[_Cell | None]) -> _Cell:
-    total: _Cell = {}
+def _sum(cells: Sequence[Cell | None]) -> Cell:
+    total: Cell = {}
     for cell in cells:
         for kind, count in (cell or {}).items():
             total[kind] = total.get(kind, 0) + count

@@ -21,6 +21,7 @@ from servo.runtime.backfills import Backfilled, Backfills
 from servo.runtime.bearing import Bearing
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.lineages import Lineage, Lineages, wanted_partitions
+from servo.runtime.requesting import recorded_under
 from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
 
@@ -145,7 +146,7 @@ class Invalidation:
         Publications have other subjects than this, so the condition is on the whole ledger.
         """
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-        receipts = append_unless(self._project, [proposal], position, bearing.of, Patience("the lineage"))
+        receipts = append_unless(self._project, [proposal], position, bearing.of, Patience("the lineage"), answer={})
         return None if receipts is None else receipts[0]
 
     def _fact(
@@ -160,13 +161,13 @@ class Invalidation:
         )
 
     def _first_use(self, request_id: str) -> tuple[str, PartitionsInvalidated] | None:
-        """What was declared under this id: the ledger itself forgets the ids of long ago."""
-        for event in self._project.history.events():
-            if event.event_type == PartitionsInvalidated.event_type and event.correlation_id == request_id:
-                fact = decode(event)
-                assert isinstance(fact, PartitionsInvalidated)
-                return event.event_id, fact
-        return None
+        """What was declared under this id."""
+        event = recorded_under(self._project, PartitionsInvalidated(invalidation_id=request_id, sets=[], reason=""))
+        if event is None:
+            return None
+        fact = decode(event)
+        assert isinstance(fact, PartitionsInvalidated)
+        return event.event_id, fact
 
     def _stale(self, nodes: Sequence[Node]) -> dict[str, list[str]]:
         """Of these partitions those that are stale, by asset id."""
@@ -219,8 +220,9 @@ def _again(first: tuple[str, PartitionsInvalidated], asked: str) -> Invalidated:
     """The first answer, if this is the same request."""
     event_id, said = first
     if said.request_fingerprint != asked:
-        raise Conflict(
+        raise IdempotencyMismatch(
             f"the request id {said.invalidation_id!r:.80} was used for another invalidation, {event_id}",
+            idempotency_key=said.invalidation_id,
             hint="give this one another id",
         )
     return _answer(said, event_id, duplicate=True)

@@ -14,6 +14,7 @@ from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.inputs import current
+from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
 __all__ = ["MARKS", "mark"]
@@ -23,7 +24,13 @@ _MOST = 100_000  # partitions of one event
 
 
 def mark(
-    project: Project, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str
+    project: Project,
+    asset: str,
+    partitions: Sequence[str],
+    *,
+    as_what: str,
+    reason: str,
+    actor: str,
 ) -> dict[str, Any]:
     """Record it of all these partitions at once; nothing of them is computed or touched.
 
@@ -54,15 +61,9 @@ def mark(
         reason=reason,
     )
     proposal = Proposal(fact=fact, occurred_at=project.clock(), actor=actor)
-    (receipt,) = project.ledger.append([proposal], condition) if condition else project.ledger.append([proposal])
-    return {
-        "event_id": receipt.event_id,
-        "mark_id": fact.mark_id,
-        "asset_key": key,
-        "mark": fact.mark,
-        "partitions": keys,
-        "described": wanted.describe(),
-    }
+    answer = {"mark_id": fact.mark_id, "asset_key": key, "mark": fact.mark, "described": wanted.describe()}
+    (receipt,) = append_answered(project, [proposal], condition, answer=answer)  # its event has the keys
+    return answer | {"event_id": receipt.event_id, "partitions": keys}
 
 
 def _wanted(project: Project, known: Catalog, key: str, partitions: Sequence[str]) -> PartitionSet:

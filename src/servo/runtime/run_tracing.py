@@ -8,6 +8,7 @@ from servo.errors import IdempotencyMismatch
 from servo.events import Proposal, decode
 from servo.events.model import RunRequested
 from servo.ledger.protocol import Receipt
+from servo.runtime.requesting import append_answered
 from servo.runtime.tracing import TRACEPARENT
 from servo.runtime.wiring import Project
 
@@ -44,7 +45,7 @@ def _as_first(project: Project, proposal: Proposal, position: int) -> Proposal:
 
 
 def _append(project: Project, proposal: Proposal) -> Receipt:
-    (receipt,) = project.ledger.append([proposal])
+    (receipt,) = append_answered(project, [proposal], answer={})
     return receipt
 
 

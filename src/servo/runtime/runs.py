@@ -17,7 +17,7 @@ from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidI
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.columns import Outcome, spread
 from servo.events.definitions import Source
-from servo.events.model import CheckpointRequested, RunCancelRequested, RunFinished, TaskFinished
+from servo.events.model import CheckpointRequested, RunCancelRequested, RunFinished, RunRequested, TaskFinished
 from servo.ids import run_id as id_of_run
 from servo.ledger.protocol import Condition, Receipt
 from servo.partitions import PartitionSet
@@ -28,6 +28,7 @@ from servo.runtime.labels import Labels
 from servo.runtime.ordering import ACCEPT_SCHEMA
 from servo.runtime.planned import plan_for
 from servo.runtime.progress import RunProgress, progress_of
+from servo.runtime.requesting import append_answered
 from servo.runtime.run_tracing import append_request
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.tracing import span, traced
@@ -234,8 +235,10 @@ class Runs:
         new = None if given is None else self._append_new(proposal, run_id)
         before = None if given is None or new is not None else self._first_use(run_key)
         if before is not None and before.fingerprint != fact.request_fingerprint:
-            raise Conflict(
-                f"the request id {given!r} was used for another request, {run_id}", hint="give this one another id"
+            raise IdempotencyMismatch(
+                f"the request id {given!r} was used for another request, {run_id}",
+                idempotency_key=str(given),
+                hint="give this one another id",
             )
         if new is not None:
             receipt, accepted_at = new, now
@@ -257,15 +260,17 @@ class Runs:
         )
 
     def _append_new(self, proposal: Proposal, run_id: str) -> Receipt | None:
-        """Record a request whose run key nobody has used: None if somebody has, or if only the archive could tell.
+        """Record a request whose run key nobody has used: None if somebody has, or it may be so.
 
         A run's id follows from its key, so the ledger tells it by one look at its index, and no state need be folded.
         """
-        head = self._project.ledger.head()
-        if head.trimmed_position:
+        trimmed, archive = self._project.ledger.head().trimmed_position, self._project.archive
+        # Nobody can look into the archive while appending, but what is there stays as it is.
+        if trimmed and (archive.last_position < trimmed or archive.may_speak_of(run_id, RunRequested.event_type)):
             return None
+        condition = Condition(position=trimmed, subjects=frozenset({run_id}))
         try:
-            (receipt,) = self._project.ledger.append([proposal], Condition(position=0, subjects=frozenset({run_id})))
+            (receipt,) = append_answered(self._project, [proposal], condition, answer={})
         except (AppendConflict, IdempotencyMismatch):
             return None
         return receipt
@@ -278,7 +283,8 @@ class Runs:
         # A run that ends at this very moment has ended, and the request changes nothing. Asked again, it is the same.
         fact = RunCancelRequested(run_id=run.run_id, reason=run.cancel_reason if run.cancel_requested else reason)
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-        (receipt,) = self._project.ledger.append([proposal])
+        answer = {"run_id": run.run_id, "event_id": None, "status": "CANCELLING"}
+        (receipt,) = append_answered(self._project, [proposal], answer=answer)
         return receipt.event_id
 
     def _wanted(self, known: Catalog, selection: Sequence[str], partitions: str | None) -> dict[str, PartitionSet]:

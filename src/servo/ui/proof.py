@@ -5,12 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
-from servo.runtime.activity import Obstacle
-from servo.runtime.staleness import InputState
-from servo.runtime.why import AssetWhy, Grounds, PartitionWhy
 from servo.ui.marks import DIM, MARKS, STATUS_MARKS, Line, Mark, Span
 from servo.ui.tree import Node
+
+if TYPE_CHECKING:
+    # Whoever draws the answers of a server has no need of what made them.
+    from servo.runtime.activity import Obstacle
+    from servo.runtime.staleness import InputState
+    from servo.runtime.why import AssetWhy, Grounds, PartitionWhy
 
 __all__ = ["ago", "asset_proof", "minute_text", "moment_text", "partition_proof"]
 

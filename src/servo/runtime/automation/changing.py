@@ -14,6 +14,7 @@ from servo.events.model import DEFINITIONS
 from servo.ledger.protocol import Condition
 from servo.runtime.appending import Patience
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
+from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
 __all__ = ["Changed", "change", "require_version"]
@@ -65,17 +66,20 @@ def change(
         now = project.clock()
         if fact is None:
             return _changed(one, one.version, enabled, None, now, duplicate=True)
+        done = _changed(one, one.version + 1, enabled, None, now, duplicate=False)
         try:
-            (receipt,) = project.ledger.append(
+            (receipt,) = append_answered(
+                project,
                 [Proposal(fact=fact, occurred_at=now, actor=actor)],
                 # A deployment may say something new of it, and is told under its own story.
                 Condition(position=state.position, subjects=frozenset({one.id, DEFINITIONS})),
+                answer=done,
             )
         except (AppendConflict, IdempotencyMismatch):
             patience = patience or Patience(one.definition.name)
             patience.pause()
             continue
-        return _changed(one, one.version + 1, enabled, receipt.event_id, now, duplicate=receipt.duplicate)
+        return msgspec.structs.replace(done, event_id=receipt.event_id, duplicate=receipt.duplicate)
 
 
 def _changed(

@@ -17,6 +17,7 @@ from servo.events.automation import SensorEvaluated
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
 from servo.ledger.protocol import Condition, Receipt
+from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
 __all__ = ["Accepted", "Evaluations", "kept"]
@@ -78,7 +79,11 @@ class Evaluations:
         while True:
             proposals = [Proposal(fact=fact, occurred_at=now, actor=actor) for fact in asked]
             try:
-                receipts = self._project.ledger.append(proposals, condition)
+                of = next(number for number, fact in enumerate(asked) if isinstance(fact, SensorEvaluated))
+                receipts = append_answered(self._project, proposals, condition, answer={}, of=of)
+                if receipts[of].duplicate:  # then it was accepted when it was
+                    [event] = self._project.history.read(receipts[of].position - 1, 1)
+                    now = event.occurred_at
                 return said(facts, now, {id(fact): one for fact, one in zip(asked, receipts, strict=True)})
             except IdempotencyMismatch as known:
                 # A run that was asked for before, with other tags: it is there, and stays as it is.

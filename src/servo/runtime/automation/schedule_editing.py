@@ -13,6 +13,7 @@ from servo.assets.selection import Statuses, require_sound
 from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import ScheduleDefinition
 from servo.partitions.firing import require_cron
+from servo.partitions.ticks import in_fields
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.filling import LATEST, filled
 
@@ -58,7 +59,7 @@ def created(asked: ScheduleRequest, schedule_id: str) -> ScheduleDefinition:
         schedule_id=schedule_id,
         version=1,
         name=asked.name,
-        cron=asked.cron,
+        cron=in_fields(asked.cron) if isinstance(asked.cron, str) else asked.cron,
         asset_selection=list(asked.select),
         timezone=asked.timezone,
         catchup_window_minutes=asked.catchup_window_minutes,
@@ -80,7 +81,7 @@ def edited(
         settings["tags"] = dict(edit.tags)
     given: dict[str, Any] = {
         "name": edit.name,
-        "cron": edit.cron,
+        "cron": in_fields(edit.cron) if isinstance(edit.cron, str) else edit.cron,
         "asset_selection": None if edit.select is None else list(edit.select),
         "timezone": edit.timezone,
         "catchup_window_minutes": edit.catchup_window_minutes,

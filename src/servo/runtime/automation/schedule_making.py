@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from servo.errors import Conflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.automation import (
@@ -15,6 +17,7 @@ from servo.events.automation import (
 )
 from servo.events.definitions import ScheduleDefinition
 from servo.events.model import DefinitionsDeployed
+from servo.ledger.protocol import Receipt
 from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
 from servo.runtime.automation.changing import Changed, require_version
@@ -52,9 +55,9 @@ def create_schedule(project: Project, asked: ScheduleRequest, *, request_id: str
         _require_free(definition, folder)
         now = project.clock()
         fact = ScheduleCreated(definition=definition)
-        event_id = _append(project, fact, folder.state.position, patience, actor=actor, now=now)
-        if event_id is not None:
-            return _changed(definition, event_id, now)
+        receipt = _append(project, fact, folder.state.position, patience, actor=actor, now=now)
+        if receipt is not None:
+            return _changed(definition, receipt.event_id, now, duplicate=receipt.duplicate)
 
 
 def update_schedule(
@@ -76,9 +79,10 @@ def update_schedule(
         if "name" in changed:
             _require_free(after, folder)
         fact = ScheduleUpdated(definition=after)
-        event_id = _append(project, fact, folder.state.position, patience, actor=actor, now=now)
-        if event_id is not None:
-            return _changed(after, event_id, now, changed=changed)
+        done = _changed(after, None, now, changed=changed)
+        receipt = _append(project, fact, folder.state.position, patience, actor=actor, now=now, answer=done)
+        if receipt is not None:
+            return msgspec.structs.replace(done, event_id=receipt.event_id, duplicate=receipt.duplicate)
 
 
 def definition_in(one: DeployedAutomation) -> ScheduleDefinition:
@@ -104,11 +108,9 @@ def _require_free(definition: ScheduleDefinition, folder: Folder) -> None:
     """Refuse a name that another schedule has: one of code, or one that a person made."""
     name = definition.name
     if name in folder.schedules:
-        raise InvalidInput(
-            f"schedule {name} is declared by code at {folder.schedules[name]}", hint="choose another name"
-        )
+        raise Conflict(f"schedule {name} is declared by code at {folder.schedules[name]}", hint="choose another name")
     if any(one.definition.name == name and one.id != definition.schedule_id for one in there(folder.state.schedules)):
-        raise InvalidInput(f"there is a schedule {name} already", hint="choose another name, or update that one")
+        raise Conflict(f"there is a schedule {name} already", hint="choose another name, or update that one")
 
 
 def _first(project: Project, state: DeployedState, definition: ScheduleDefinition, request_id: str) -> Changed | None:
@@ -119,8 +121,10 @@ def _first(project: Project, state: DeployedState, definition: ScheduleDefinitio
     [(event_id, at)] = project.reader.query(_CREATED, parameters, fresh=True, timeout=PATIENCE).rows
     fact = decode(project.history.read(project.history.find(event_id) - 1, 1)[0])
     if not isinstance(fact, ScheduleCreated) or fact.definition != definition:
-        raise Conflict(
-            f"the request id {request_id!r:.80} was used for another schedule", hint="give this one another id"
+        raise IdempotencyMismatch(
+            f"the request id {request_id!r:.80} was used for another schedule",
+            idempotency_key=request_id,
+            hint="give this one another id",
         )
     return _changed(definition, event_id, at, duplicate=True)
 
@@ -133,20 +137,21 @@ def _append(
     *,
     actor: str,
     now: datetime,
-) -> str | None:
-    """The id of the event; None where something that bears on it happened meanwhile, and one must look again.
+    answer: Changed | None = None,
+) -> Receipt | None:
+    """None where something that bears on it happened meanwhile, and one must look again.
 
     Somebody may give its name to a schedule that nobody knew of.
     """
     proposals = [Proposal(fact=fact, occurred_at=now, actor=actor)]
     try:
         receipts = append_unless(
-            project, proposals, position, lambda event: _bears_on(event, fact.definition), patience
+            project, proposals, position, lambda event: _bears_on(event, fact.definition), patience, answer=answer
         )
     except IdempotencyMismatch:
         patience.pause()
         return None
-    return None if receipts is None else receipts[0].event_id
+    return None if receipts is None else receipts[0]
 
 
 def _bears_on(event: RecordedEvent, definition: ScheduleDefinition) -> bool:

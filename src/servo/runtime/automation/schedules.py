@@ -36,6 +36,7 @@ __all__ = ["Changed", "ScheduleEdit", "ScheduleRequest", "ScheduleView", "Schedu
 STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
 MOST_DAYS = 3_660
 MOST_TICKS = 1_000  # that are listed with their partitions
+_FIRST_YEAR, _LAST_YEAR = 1970, 9_000  # from which clocks can be looked at
 
 
 class Schedules:
@@ -98,10 +99,12 @@ class Schedules:
             raise InvalidInput(f"{days:g} days cannot be looked ahead", hint=f"give more than 0, {MOST_DAYS:,} at most")
         if not 1 <= limit <= MOST_TICKS:
             raise InvalidInput(f"{limit} ticks cannot be listed", hint=f"give 1 to {MOST_TICKS:,}")
+        since = since or self._project.clock()
+        if not _FIRST_YEAR <= since.year < _LAST_YEAR:
+            raise InvalidInput(f"nobody can look ahead from {since.year}", hint=f"from {_FIRST_YEAR} to {_LAST_YEAR}")
         folder = self._folder()
         found = there(folder.state.schedules)
         chosen = [find(found, name)] if name is not None else [one for one in found if one.definition.enabled]
-        since = since or self._project.clock()
         return forecast(
             [definition_in(one) for one in chosen],
             folder.known,

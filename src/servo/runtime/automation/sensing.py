@@ -85,6 +85,11 @@ class Sensing:
             message = self._evaluations.unanswered(found, message_id)
         elif message is not None:
             require_acceptable(message)
+        if found.definition.kind != "push" and message is not None:
+            raise InvalidInput(
+                f"sensor {found.definition.name} is polled, and gets no messages",
+                hint="evaluate it without --data and --message-id",
+            )
         if found.definition.kind == "push" and message is None:
             raise InvalidInput(
                 f"sensor {found.definition.name} is sent messages: there is nothing to evaluate",

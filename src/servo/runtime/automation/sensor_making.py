@@ -69,7 +69,7 @@ def create_sensor(project: Project, asked: SensorRequest, *, request_id: str | N
         except IdempotencyMismatch:
             receipts = None
         if receipts is not None:
-            return _changed(definition, receipts[0].event_id, now)
+            return _changed(definition, receipts[0].event_id, now, duplicate=receipts[0].duplicate)
         patience.pause()
 
 
@@ -123,7 +123,7 @@ def _require_sane(definition: SensorDefinition, known: Catalog) -> None:
 
 def _require_free(definition: SensorDefinition, folder: Folder) -> None:
     if any(one.definition.name == definition.name for one in there(folder.state.sensors)):
-        raise InvalidInput(f"there is a sensor {definition.name} already", hint="choose another name")
+        raise Conflict(f"there is a sensor {definition.name} already", hint="choose another name")
 
 
 def _first(project: Project, folder: Folder, definition: SensorDefinition, request_id: str) -> Changed | None:
@@ -134,8 +134,10 @@ def _first(project: Project, folder: Folder, definition: SensorDefinition, reque
     [(event_id, at)] = project.reader.query(_CREATED, parameters, fresh=True, timeout=PATIENCE).rows
     fact = decode(project.history.read(project.history.find(event_id) - 1, 1)[0])
     if not isinstance(fact, SensorCreated) or fact.definition != definition:
-        raise Conflict(
-            f"the request id {request_id!r:.80} was used for another sensor", hint="give this one another id"
+        raise IdempotencyMismatch(
+            f"the request id {request_id!r:.80} was used for another sensor",
+            idempotency_key=request_id,
+            hint="give this one another id",
         )
     return _changed(definition, event_id, at, duplicate=True)
 

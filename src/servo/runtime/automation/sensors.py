@@ -26,6 +26,7 @@ from servo.runtime.automation.sensor_making import SensorRequest, create_sensor
 from servo.runtime.automation.sensor_views import EvalView, SensorView, evals_of, facts_of, view_of
 from servo.runtime.automation.state import Folder, find, looked_at, snapshot_of, there
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, state_of
+from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
 __all__ = ["Changed", "CursorReset", "EvalView", "SensorRequest", "SensorView", "Sensors"]
@@ -158,23 +159,26 @@ class Sensors:
             require_version(one.definition.name, version, expected_state_version, what="state version")
             now = project.clock()
             fact = SensorCursorReset(sensor_id=one.id, state_version=version + 1, cursor=cursor, reason=reason)
-            try:
-                (receipt,) = project.ledger.append(
-                    [Proposal(fact=fact, occurred_at=now, actor=actor)],
-                    Condition(position=state.position, subjects=frozenset({one.id})),
-                )
-            except (AppendConflict, IdempotencyMismatch):
-                patience.pause()  # it was evaluated meanwhile, which is no obstacle
-                continue
-            return CursorReset(
+            done = CursorReset(
                 sensor_id=one.id,
                 name=one.definition.name,
                 cursor=cursor,
                 cursor_before=facts.get("cursor"),
                 state_version=version + 1,
-                event_id=receipt.event_id,
+                event_id="",
                 accepted_at=now,
             )
+            try:
+                (receipt,) = append_answered(
+                    project,
+                    [Proposal(fact=fact, occurred_at=now, actor=actor)],
+                    Condition(position=state.position, subjects=frozenset({one.id})),
+                    answer=done,
+                )
+            except (AppendConflict, IdempotencyMismatch):
+                patience.pause()  # it was evaluated meanwhile, which is no obstacle
+                continue
+            return msgspec.structs.replace(done, event_id=receipt.event_id)
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -11,6 +11,7 @@ from servo.controllers.scheduling import Skipped, tick_of
 from servo.errors import Conflict, EvaluationUnavailable, IdempotencyMismatch, InvalidInput, ServoError, UserCodeFailed
 from servo.events import Proposal
 from servo.events.automation import ScheduleTicked
+from servo.events.definitions import ScheduleDefinition
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.filling import filled
@@ -80,6 +81,13 @@ class Ticking:
         self._project = project
         self._evaluators = evaluators
 
+    def ask(self, one: ScheduleDefinition, at: datetime) -> Evaluation:
+        """What the function of a schedule answers for a moment, if it has one; nothing is recorded."""
+        timeout = float(self._project.settings.sensors.timeout_seconds)
+        return self._evaluators.evaluate(
+            Question(kind="schedule", name=one.name, now=self._project.clock(), scheduled_for=at, timeout=timeout)
+        )
+
     def trigger(
         self, schedule: str, *, request_id: str | None = None, at: datetime | None = None, actor: str
     ) -> Ticked:
@@ -94,8 +102,9 @@ class Ticking:
         before = None if given is None else self._before(state, given)
         if before is not None:
             if at is not None and before.scheduled_for != at:
-                raise Conflict(
+                raise IdempotencyMismatch(
                     f"the request id {given!r:.80} was used for a tick at {before.scheduled_for.isoformat()}",
+                    idempotency_key=request_id,
                     hint="give this one another id",
                 )
             return before

@@ -1,0 +1,227 @@
+"""How fast the API of a real `servo up` answers, how much it takes in, and what it costs to have it stand by."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+from bench.figure import Figure, alternating
+from bench.measure_why import record_run
+from bench.serving import Up, closed_loop, percentile, timed, up
+from servo.api.cursors import Cursors
+from servo.api.desk import filters_of
+from servo.api.partitions import PartitionsAsked
+from servo.assets.loading import load
+from servo.partitions import Daily, Static
+from servo.projections.compactor import Compactor
+from servo.runtime import Project
+from servo.runtime.backfills import BackfillRequest, Backfills
+from servo.runtime.cursors import Place, text_of
+from servo.runtime.deploying import deploy
+from tests.support.traffic import DEFINITIONS, PREFIX
+
+_DAYS, _REGIONS = 10_000, 100
+_MILLION = f"""
+from datetime import date, timedelta
+from servo import Daily, Static, asset
+
+days = Daily("date", start="1990-01-01", end=date(1990, 1, 1) + timedelta(days={_DAYS}))
+regions = Static("region", [f"r{{number:03d}}" for number in range({_REGIONS})])
+
+@asset(partitions=days * regions)
+def sales(context): ...
+"""
+_CHUNK = 10_000
+_READS, _PAGES = 2_000, 300
+_POST_CLIENTS, _POST_SECONDS = 8, 15
+_IDLE_SECONDS = 20
+_SERVO = [str(Path(sys.executable).with_name("servo"))]
+
+
+def one_backfill() -> Iterator[Figure]:
+    """GET one backfill, again and again."""
+    with up(DEFINITIONS, fill=_with_a_backfill) as server:
+        backfill = _newest_backfill(server)
+        path = f"{PREFIX}/backfills/{backfill}"
+        timed(server.port, [path] * 50)
+        bare, ours = timed(server.port, ["/healthz"] * _READS), timed(server.port, [path] * _READS)
+    for part, aim in ((50, "value < 5"), (99, "value < 25")):
+        yield _milliseconds(f"api.backfill_p{part}", ours, part, bare, "GET /healthz", size=_READS, aim=aim)
+
+
+def of_a_million() -> Iterator[Figure]:
+    """Pages deep in a list of a million partitions, and how many of them are what."""
+    with up(_MILLION, fill=_a_million) as server:
+        cursors = Cursors(server.project.secret, f"{PREFIX}/partitions", filters_of(PartitionsAsked(limit=100)))
+        paths = [f"{PREFIX}/partitions?limit=100&cursor={cursors.text(text_of(place))}" for place in _places()]
+        timed(server.port, paths[:5])
+        first = timed(server.port, [f"{PREFIX}/partitions?limit=100"] * 20)
+        pages = timed(server.port, paths)
+        path = f"{PREFIX}/assets/sales/partitions/summary"
+        summary, bare = timed(server.port, [path] * 20), timed(server.port, ["/healthz"] * 20)
+    total = _DAYS * _REGIONS
+    yield _milliseconds("api.partitions_p99", pages, 99, first, "the first page", size=total, aim="value < 50")
+    yield _milliseconds("api.summary", summary, 50, bare, "GET /healthz", size=total, aim="value < 300")
+
+
+def post_runs() -> Iterator[Figure]:
+    """Runs that are asked for and durable, by clients that each ask again as soon as they were answered."""
+    with up(DEFINITIONS) as server:
+        _post(server.port, 2.0, "before")
+        bare = closed_loop(server.port, _POST_CLIENTS, 3.0, _health) / 3.0
+        rate = _post(server.port, _POST_SECONDS, "run") / _POST_SECONDS
+    yield Figure(
+        id="api.post_run",
+        value=rate,
+        unit="runs/s",
+        size=_POST_CLIENTS,
+        ratio=rate / bare,
+        baseline="GET /healthz by as many clients",
+        aim="value >= 200",
+    )
+
+
+def standing_by() -> Iterator[Figure]:
+    """What `servo up` without a worker takes while nobody asks for anything: it and the processes that it has."""
+    with up(DEFINITIONS) as server:
+        timed(server.port, [f"{PREFIX}/runs", f"{PREFIX}/schedules"])
+        time.sleep(5.0)
+        family = [server.pid, *_children(server.pid)]
+        before, began = _cpu_seconds(family), time.perf_counter()
+        time.sleep(_IDLE_SECONDS)
+        share = (_cpu_seconds(family) - before) / (time.perf_counter() - began)
+        memory = _memory(server.pid)
+        shared = sum(_memory(pid) for pid in family[1:])
+    python = int(subprocess.run([sys.executable, "-c", _OWN_MEMORY], capture_output=True, check=True).stdout) / 1024
+    yield Figure(
+        id="up.idle_memory",
+        value=memory,
+        unit="MB",
+        size=1 + len(family[1:]),
+        ratio=memory / python,
+        baseline="python -c pass",
+        aim="value < 150",
+    )
+    yield Figure(id="up.idle_memory_of_children", value=shared, unit="MB", size=len(family) - 1)
+    yield Figure(id="up.idle_cpu", value=share * 100, unit="% of a core", size=_IDLE_SECONDS, aim="value < 1")
+
+
+def remote_command() -> Iterator[Figure]:
+    """A command that reads, from its start to its end, asking a server."""
+    with up(DEFINITIONS, fill=_with_a_backfill) as server:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SERVO_")}
+        environment = kept | {"SERVO_URL": f"http://127.0.0.1:{server.port}"}
+        for command in (
+            ["run", "list"],
+            ["backfill", "list"],
+            ["partition", "list", "orders"],
+            ["partition", "status"],
+        ):
+            ours, theirs = alternating(
+                lambda command=command: subprocess.run(  # type: ignore[misc]
+                    [*_SERVO, *command, "--json"], check=True, capture_output=True, env=environment, cwd=server.folder
+                ),
+                lambda: subprocess.run([sys.executable, "-c", "pass"], check=True),
+                times=9,
+            )
+            yield Figure(
+                id=f"cli.remote.{'_'.join(command[:2])}",
+                value=ours * 1000,
+                unit="ms",
+                size=1,
+                ratio=ours / theirs,
+                baseline="python -c pass",
+                aim="value < 400",
+            )
+
+
+# ── what they ask ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _with_a_backfill(project: Project) -> None:
+    deploy(project, load(project.settings))
+    Backfills(project).create(BackfillRequest(assets=["orders"], partitions="2024-01-01..2024-03-01"), actor="a:b")
+
+
+def _newest_backfill(server: Up) -> str:
+    found: str = server.project.reader.query("SELECT max(backfill_id) FROM backfills", fresh=True).rows[0][0]
+    return found
+
+
+def _a_million(project: Project) -> None:
+    known = deploy(project, load(project.settings)).catalog
+    everything = known.spec("shop/sales").partitions.everything(project.clock())
+    for number, chunk in enumerate(everything.chunks(_CHUNK)):
+        record_run(project, known, "shop/sales", f"sales{number}", chunk=chunk, read={})
+    with closing(Compactor(project.store, project.history, clock=project.clock, mint=project.mint)) as compactor:
+        compactor.compact()
+
+
+def _places() -> list[Place]:
+    """Far from the beginning of the list, and from each other."""
+    days = Daily("date", start="1990-01-01", end=str(date(1990, 1, 1) + timedelta(days=_DAYS)))
+    regions = Static("region", [f"r{number:03d}" for number in range(_REGIONS)])
+    everything = (days * regions).everything(datetime.now(UTC))
+    step = everything.count // (_PAGES + 1)
+    return [
+        Place(asset_key="shop/sales", partition_key=str(key), point=[place // _REGIONS, place % _REGIONS])
+        for place in range(step, step * (_PAGES + 1), step)
+        for key in everything.slice(place, place + 1)
+    ]
+
+
+def _health(connection: http.client.HTTPConnection, _: int) -> None:
+    connection.request("GET", "/healthz")
+    with connection.getresponse() as answer:
+        answer.read()
+
+
+def _post(port: int, seconds: float, prefix: str) -> int:
+    def send(connection: http.client.HTTPConnection, number: int) -> None:
+        body = json.dumps({"select": ["orders"], "partitions": f"2024-{number % 12 + 1:02d}-{number % 28 + 1:02d}"})
+        headers = {"Content-Type": "application/json", "Idempotency-Key": f"{prefix}-{number}"}
+        connection.request("POST", f"{PREFIX}/runs", body, headers)
+        with connection.getresponse() as answer:
+            text = answer.read()
+        assert answer.status == 202, text
+
+    return closed_loop(port, _POST_CLIENTS, seconds, send)
+
+
+def _milliseconds(
+    name: str, ours: list[float], part: int, bare: list[float], baseline: str, *, size: int, aim: str
+) -> Figure:
+    took, theirs = percentile(ours, part), percentile(bare, part)
+    return Figure(id=name, value=took * 1000, unit="ms", size=size, ratio=took / theirs, baseline=baseline, aim=aim)
+
+
+# ── what a process takes ─────────────────────────────────────────────────────────────────────────────────────────────
+
+_OWN_MEMORY = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+
+
+def _children(pid: int) -> list[int]:
+    found = [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    return found + [below for child in found for below in _children(child)]
+
+
+def _memory(pid: int) -> float:
+    """Megabytes that are in memory."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+def _cpu_seconds(pids: list[int]) -> float:
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,100 @@
+"""The route of the data itself."""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Annotated, Any
+
+import msgspec
+from litestar import Controller, Response, get
+from msgspec import Meta
+
+from servo.api.desk import AtDesk
+from servo.api.glimpses import Glimpse
+from servo.api.inputs import Reading, Text
+from servo.api.operations import operation
+from servo.errors import InvalidInput
+from servo.runtime.checkpoints import Checkpoints
+from servo.runtime.data import Data
+from servo.ui.values import plain
+
+__all__ = ["DataRoutes"]
+
+MOST_ROWS = 10_000
+
+
+class DataAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    asset: Annotated[str, Meta(description="`namespace/name` or `name`.", max_length=500)] | None = None
+    partition: Annotated[
+        tuple[Text, ...],
+        Meta(description="Of these partitions; of all that are there, if left out. May be repeated.", max_length=100),
+    ] = ()
+    checkpoint: (
+        Annotated[str, Meta(description="Instead of an asset: what waits to be approved, or did.", max_length=64)]
+        | None
+    ) = None
+    limit: Annotated[int, Meta(ge=0, le=MOST_ROWS, description="At most so many rows.")] = 1_000
+    offset: Annotated[int, Meta(ge=0, le=2**53, description="After so many of them.")] = 0
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A materialization that rows are from."""
+
+    partition_key: str
+    materialization_id: str
+    content_hash: str | None
+
+
+class DataShown(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of an asset, and exactly which materializations they are from; `total_rows` is null where there are more."""
+
+    asset_key: str
+    columns: list[str]
+    rows: list[list[Any]]
+    total_rows: int | None
+    materializations: list[Held]
+
+
+class DataRoutes(Controller):
+    path = "/data"
+    tags = ["data"]
+
+    @get(
+        opt=operation(
+            "viewer",
+            answers=DataShown,
+            query=DataAsked,
+            refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
+        )
+    )
+    async def read(self, desk: AtDesk) -> Response[bytes]:
+        """The rows of an asset: exactly what is current, or was as of then; or what waits in a checkpoint."""
+        asked = desk.query(DataAsked)
+        if (asked.asset is None) == (asked.checkpoint is None):
+            raise InvalidInput("asset: give it, or a checkpoint instead")
+        if asked.checkpoint is not None and (asked.partition or asked.as_of is not None):
+            raise InvalidInput("checkpoint: what waits in one is all of it, and of no other time", hint="give it alone")
+
+        def work(here: Glimpse) -> DataShown:
+            # One more than fit tells whether there are more.
+            how = {"limit": asked.limit + 1, "offset": asked.offset}
+            if asked.checkpoint is not None:
+                name, got = Checkpoints(here.project).read(asked.checkpoint, **how)
+            else:
+                assert asked.asset is not None
+                name, got = asked.asset, Data(here.project).read(asked.asset, asked.partition, as_of=here.as_of, **how)
+            rows = got.rows[: asked.limit]
+            return DataShown(
+                asset_key=name,
+                columns=list(got.columns),
+                rows=[[plain(cell) for cell in row] for row in rows],
+                total_rows=None if len(got.rows) > asked.limit else asked.offset + len(rows),
+                materializations=[
+                    Held(
+                        partition_key=one.key, materialization_id=one.materialization_id, content_hash=one.content_hash
+                    )
+                    for one in got.materializations
+                ],
+            )
+
+        return await desk.one(asked, work)

@@ -1,0 +1,170 @@
+"""What commands have a server do (`servo.cli.doing` has it done here). Who did it is the token's name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, cast
+
+from servo.cli.doing import Doing
+from servo.client import Client
+from servo.clock import system_clock
+
+if TYPE_CHECKING:
+    from servo.runtime.automation.changing import Changed
+    from servo.runtime.automation.sensing import Accepted
+    from servo.runtime.automation.sensors import CursorReset
+    from servo.runtime.automation.ticking import Ticked
+    from servo.runtime.backfills import Backfilled
+    from servo.runtime.runs import Requested
+
+__all__ = ["RemoteDoing"]
+
+
+class RemoteDoing(Doing):
+    """A part of `servo.cli.remote.Remote`."""
+
+    _client: Client
+
+    def before_waiting(self) -> Callable[[], None]:
+        return lambda: None  # whoever works there does it
+
+    # ── runs and backfills ───────────────────────────────────────────────────────────────────────────────────────
+
+    def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
+        found = self._client.runs.create_due(
+            selection,
+            partitions,
+            priority=wishes["priority"],
+            tags=wishes["tags"],
+            accept_schema=wishes["accept_schema"],
+            idempotency_key=wishes["request_id"],
+        )
+        return cast("Requested | None", found)
+
+    def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
+        return self._client.backfills.preview(**_said(asked))
+
+    def create_backfill(
+        self, asked: dict[str, Any], *, request_id: str | None, before: Callable[[], None], actor: str
+    ) -> Backfilled:
+        before()
+        return cast("Backfilled", self._client.backfills.create(**_said(asked), idempotency_key=request_id))
+
+    # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
+
+    def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
+        done = self._client.partitions.mark(asset, partitions, mark=as_what, reason=reason)
+        return {name: done[name] for name in ("event_id", "mark_id", "asset_key", "mark", "partitions", "described")}
+
+    def rollback(
+        self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
+    ) -> dict[str, Any]:
+        done = self._client.materializations.rollback(asset, partitions, to=to, reason=reason)
+        return {name: done[name] for name in ("event_id", "rollback_id", "asset", "partitions")}
+
+    def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
+        return str(self._client.partitions.change_values(dimension, added=added, removed=removed)["event_id"])
+
+    def invalidate(
+        self,
+        asset: str,
+        partitions: Sequence[str],
+        *,
+        reason: str,
+        itself: bool,
+        request_id: str | None,
+        actor: str,
+    ) -> dict[str, Any]:
+        done = self._client.lineage.invalidate(
+            asset, partitions, reason=reason, itself=itself, idempotency_key=request_id
+        )
+        ours = ("invalidation_id", "event_id", "duplicate", "asset_key", "partition_keys", "reason", "total")
+        return {name: done[name] for name in (*ours, "invalidated")}
+
+    def rematerialize(
+        self,
+        asset: str,
+        partitions: Sequence[str],
+        *,
+        itself: bool,
+        priority: int,
+        request_id: str | None,
+        before: Callable[[], None],
+        actor: str,
+    ) -> Backfilled | None:
+        before()
+        made = self._client.lineage.rematerialize(
+            asset, partitions, itself=itself, priority=priority, idempotency_key=request_id
+        )
+        return cast("Backfilled | None", made)
+
+    # ── schedules and sensors ────────────────────────────────────────────────────────────────────────────────────
+
+    def create_schedule(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
+        return cast("Changed", self._client.schedules.create(**_said(asked), idempotency_key=request_id))
+
+    def update_schedule(self, named: str, edit: dict[str, Any], *, expected_version: int | None, actor: str) -> Changed:
+        done = self._client.schedules.update(named, **_said(edit), expected_state_version=expected_version)
+        return cast("Changed", done)
+
+    def create_sensor(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
+        return cast("Changed", self._client.sensors.create(**_said(asked), idempotency_key=request_id))
+
+    def delete(
+        self, named: str, *, sensor: bool, expected_version: int | None, reason: str | None, actor: str
+    ) -> Changed:
+        found = self._client.sensors if sensor else self._client.schedules
+        return cast("Changed", found.delete(named, reason=reason, expected_state_version=expected_version))
+
+    def switch(
+        self, named: str, *, on: bool, sensor: bool, expected_version: int | None, reason: str | None, actor: str
+    ) -> Changed:
+        found = self._client.sensors if sensor else self._client.schedules
+        switch = found.resume if on else found.pause
+        return cast("Changed", switch(named, reason=reason, expected_state_version=expected_version))
+
+    def reset_cursor(
+        self, named: str, cursor: str | None, *, expected_state_version: int | None, reason: str | None, actor: str
+    ) -> CursorReset:
+        found = self._client.sensors.reset_cursor(
+            named, cursor, reason=reason, expected_state_version=expected_state_version
+        )
+        return cast("CursorReset", found)
+
+    def trigger(self, named: str, *, request_id: str | None, at: datetime | None, actor: str) -> Ticked:
+        return cast("Ticked", self._client.schedules.trigger(named, at=at, idempotency_key=request_id))
+
+    def send(
+        self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str], actor: str
+    ) -> Accepted:
+        found = self._client.sensors.send(
+            named, data, message_id=message_id, attributes=attributes, published_at=system_clock()
+        )
+        return cast("Accepted", found)
+
+    def evaluate(
+        self,
+        named: str,
+        *,
+        data: bytes | None,
+        attributes: dict[str, str],
+        message_id: str | None,
+        request_id: str | None,
+        dry_run: bool,
+        actor: str,
+    ) -> Accepted:
+        found = self._client.sensors.evaluate(
+            named,
+            data=None if data is None else data.decode(errors="surrogateescape"),
+            attributes=attributes,
+            message_id=message_id,
+            dry_run=dry_run,
+            idempotency_key=request_id,
+        )
+        return cast("Accepted", found)
+
+
+def _said(asked: dict[str, Any]) -> dict[str, Any]:
+    """What was given, without what was left out."""
+    return {name: value for name, value in asked.items() if value is not None}

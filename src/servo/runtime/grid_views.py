@@ -1,0 +1,40 @@
+"""Partitions as cells of a picture, as they are told. What counts them is in `servo.runtime.grids`."""
+
+from __future__ import annotations
+
+import msgspec
+
+__all__ = ["KINDS", "Cell", "Grid", "GridRow"]
+
+Cell = dict[str, int]
+"""How many of each kind."""
+
+KINDS = (
+    "failed",  # the last attempt failed, and there is no data
+    "failed_kept",  # the last attempt failed, and the data of before is there
+    "waiting_approval",
+    "missing",
+    "stale",
+    "running",
+    "queued",
+    "frozen",
+    "materialized",
+)
+"""What one cell can be: each partition is exactly one of these. What people must look at first comes first."""
+
+
+class GridRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row: what it is about, its cells (None where no partition can be), and all of them together."""
+
+    label: str
+    cells: list[Cell | None]
+    counts: Cell
+
+
+class Grid(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of cells under columns."""
+
+    columns: list[str]
+    rows: list[GridRow]
+    folded: bool  # whether a cell may be more than one partition
+    unit: str = ""  # what a cell is: hour, day, month, …

@@ -1,0 +1,90 @@
+"""Keys of so long ago that the ledger has forgotten them: what was done under them is found in the archive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from servo.events import Proposal
+from servo.events.columns import EarlierMaterializations
+from servo.events.fact import Fact
+from servo.events.model import PartitionsInvalidated, RolledBack, RunCancelRequested
+from servo.ledger.protocol import holder_of
+from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.requesting import recorded_under
+from servo.runtime.service import Service
+
+NONE = EarlierMaterializations(keys=[], materialization_ids=[], run_ids=[], materialized_at=[])
+
+
+class Shop:
+    """A project with a clock that somebody can turn."""
+
+    def __init__(self, root: Path) -> None:
+        self.now = datetime(2025, 3, 1, tzinfo=UTC)
+        self.project: Project = open_workspace(load_settings(root, {}), create=True, clock=lambda: self.now)
+
+    def append(self, *facts: Fact) -> list[str]:
+        proposals = [self.said(fact) for fact in facts]
+        return [receipt.event_id for receipt in self.project.ledger.append(proposals)]
+
+    def said(self, fact: Fact) -> Proposal:
+        return Proposal(fact=fact, occurred_at=self.now, actor="person:ann")
+
+    def archive(self) -> None:
+        Service(self.project).archive(before=self.now)
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    made = Shop(tmp_path)
+    with made.project:
+        yield made
+
+
+def rollback(name: str, reason: str = "") -> RolledBack:
+    return RolledBack(rollback_id=name, asset_id="a", asset_key="shop/a", partitions=NONE, reason=reason)
+
+
+def invalidation(name: str, reason: str = "") -> PartitionsInvalidated:
+    return PartitionsInvalidated(invalidation_id=name, sets=[], reason=reason)
+
+
+def test_what_was_done_under_a_key_is_found_whether_or_not_the_ledger_has_forgotten_it(shop: Shop) -> None:
+    old = shop.append(rollback("r-1", "wrong"), invalidation("i-1", "corrected"))
+    shop.now += timedelta(days=30)
+    new = shop.append(rollback("r-2", "wrong"))
+    probes = [rollback("r-1"), invalidation("i-1"), rollback("r-2")]
+
+    def found() -> list[str | None]:
+        events = [recorded_under(shop.project, probe) for probe in probes]
+        return [None if event is None else event.event_id for event in events]
+
+    assert found() == [*old, *new]
+    shop.now += timedelta(hours=2)
+    shop.archive()
+    assert shop.project.ledger.head().trimmed_position == 3
+    assert holder_of(shop.project.ledger, shop.said(rollback("r-1"))) is None, "that key was forgotten"
+    assert holder_of(shop.project.ledger, shop.said(rollback("r-2"))) is not None
+    assert found() == [*old, *new]
+    assert recorded_under(shop.project, rollback("i-1")) is None
+    assert recorded_under(shop.project, rollback("r-3")) is None
+
+
+def test_the_archive_knows_what_it_speaks_of(shop: Shop) -> None:
+    kind = RunCancelRequested.event_type
+    shop.append(*(RunCancelRequested(run_id=f"run-{number}") for number in range(1_000)), rollback("r-1"))
+    assert not shop.project.archive.may_speak_of("run-1", kind), "there is none yet"
+    shop.now += timedelta(days=1)
+    shop.archive()
+    shop.append(RunCancelRequested(run_id="run-later"))
+    assert all(shop.project.archive.may_speak_of(f"run-{number}", kind) for number in range(1_000))
+    assert not any(shop.project.archive.may_speak_of(f"run-{number}", kind) for number in range(1_000, 2_000))
+    assert not shop.project.archive.may_speak_of("run-later", kind)
+    assert not shop.project.archive.may_speak_of("r-1", kind), "that is of another type"
+    shop.now += timedelta(days=1)
+    shop.archive()
+    assert shop.project.archive.may_speak_of("run-later", kind)
