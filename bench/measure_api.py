@@ -205,7 +205,7 @@ def _milliseconds(
 
 # ── what a process takes ─────────────────────────────────────────────────────────────────────────────────────────────
 
-_OWN_MEMORY = "import resource; print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)"
+_OWN_MEMORY = "print(next(line.split()[1] for line in open('/proc/self/status') if line.startswith('VmRSS')))"
 
 
 def _children(pid: int) -> list[int]:

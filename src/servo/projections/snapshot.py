@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Sequence, Set
+from collections import OrderedDict
+from collections.abc import Hashable, Sequence, Set
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -24,6 +25,9 @@ from servo.projections.store import Store
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+_MOST_KNOWN = 64  # things that a state remembers
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -68,6 +72,19 @@ class Earlier(NamedTuple):
         with self.snapshot._lock:
             return {name: room for name, room in self.snapshot._ready.items() if name not in self.changed}
 
+    def still_known(self) -> OrderedDict[Hashable, _Known]:
+        """What was worked out there from nothing but such tables."""
+        with self.snapshot._lock:
+            known = self.snapshot._known.items()
+            return OrderedDict((name, one) for name, one in known if one.tables.isdisjoint(self.changed))
+
+
+class _Known(NamedTuple):
+    """Something that follows from these tables."""
+
+    tables: Set[str]
+    value: Any
+
 
 class Snapshot:
     """Answers SQL over all tables as of one watermark. Tables are made ready when a query first speaks of them."""
@@ -94,6 +111,7 @@ class Snapshot:
         # Where each table that is ready was made: that stays as long as anybody reads it there.
         self._ready: dict[str, Room] = {} if earlier is None else earlier.untouched()
         self._others = set(self._ready.values())
+        self._known: OrderedDict[Hashable, _Known] = OrderedDict() if earlier is None else earlier.still_known()
         self._connection = self._room.connection(self._others)
         self._lock = threading.Lock()
 
@@ -112,6 +130,20 @@ class Snapshot:
                 self._checked(table, again=isinstance(failure, ProjectionDamaged))
             raise
         return Answer(names, rows, self.watermark)
+
+    def recall(self, name: Hashable) -> Any:
+        """What was worked out under this name, in this state or one before it; None if nothing was."""
+        with self._lock:
+            known = self._known.get(name)
+            return None if known is None else known.value
+
+    def remember(self, name: Hashable, value: Any, *, tables: Set[str] = TABLES_BY_NAME.keys()) -> None:
+        """Something that follows from these tables alone: it holds until something happens to one of them."""
+        with self._lock:
+            self._known[name] = _Known(tables, value)
+            self._known.move_to_end(name)
+            while len(self._known) > _MOST_KNOWN:
+                self._known.popitem(last=False)
 
     def seen_from(self, watermark: Watermark) -> Snapshot:
         """The same, as of a later watermark: for who asks about tables that nothing has happened to since."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
@@ -25,6 +25,7 @@ __all__ = ["AssetSummary", "Page", "PartitionBook", "PartitionView"]
 MOST = 1_000
 """Partitions on one page of a list, at most."""
 
+_ONE_WALK = timedelta(minutes=1)
 _ROWS = """
     SELECT partition_key, last_materialization_run_id, last_materialization_at, last_materialization_code_version,
            last_attempt_run_id, last_attempt_at, last_attempt_outcome, materialization_id, content_hash,
@@ -148,7 +149,8 @@ class PartitionBook:
         moment = look_at(self._project, as_of)
         graph = moment.known.graph
         keys = sorted(graph.specs) if asset is None else [graph.resolve(asset)]
-        listing = states_of(self._project, moment, keys, since=since, until=until)
+        stale = self._stale(moment, keys, goes_on=place is not None)
+        listing = states_of(self._project, moment, keys, since=since, until=until, stale=stale)
         found: list[PartitionView] = []
         total = 0
         for key, states in listing.items():
@@ -168,6 +170,17 @@ class PartitionBook:
         found = found[:limit]
         last = text_of(_place(listing[found[-1].asset_key], found[-1])) if more else None
         return Page(partitions=found, total=total, cursor=last)
+
+    def _stale(self, moment: Moment, keys: Sequence[str], *, goes_on: bool) -> Mapping[str, PartitionSet]:
+        """Which partitions are stale. Who walks over a list page by page is given one judgement for all of them, while
+        nothing is recorded; it is judged anew after a while, for what nobody made in time goes stale by itself."""
+        name = ("stale", *keys, moment.known.deployment_id)
+        known: tuple[datetime, dict[str, PartitionSet]] | None = moment.source.recall(name)
+        if known is not None and (moment.now == known[0] or (goes_on and moment.now - known[0] <= _ONE_WALK)):
+            return known[1]
+        found = Staleness(self._project).sets(keys, moment=moment)
+        moment.source.remember(name, (moment.now, found))
+        return found
 
     def _chosen(
         self, states: AssetStates, wanted: Sequence[str], partitions: str | None, now: datetime, *, lenient: bool

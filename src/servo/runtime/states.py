@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -101,7 +102,7 @@ def states_of(
             f" AND {_CHANGED_AT} IS NOT NULL"
         )
         parameters = {"since": since, "until": until}
-    rows = stored(moment.snapshot, definitions, flags, parameters=parameters)
+    rows = _stored(moment, definitions, flags, parameters)
     busy = going_on(moment.snapshot, definitions, moment.known.asset_ids) if moment.busy else {}
     if stale is None:
         stale = Staleness(project).sets(keys, moment=moment)
@@ -118,6 +119,20 @@ def states_of(
         )
         for key, (asset_id, definition) in zip(keys, definitions.items(), strict=True)
     }
+
+
+def _stored(
+    moment: Moment, definitions: Mapping[str, Partitions], flags: list[str], parameters: dict[str, Any]
+) -> dict[str, Stored]:
+    """The rows of assets; those of all times are remembered until something happens to a partition."""
+    if parameters:
+        return stored(moment.snapshot, definitions, flags, parameters=parameters)
+    names = {asset_id: (asset_id, definition, *flags) for asset_id, definition in definitions.items()}
+    found: dict[str, Stored] = {asset_id: moment.source.recall(name) for asset_id, name in names.items()}
+    new = stored(moment.snapshot, {one: definitions[one] for one, rows in found.items() if rows is None}, flags)
+    for asset_id, rows in new.items():
+        moment.source.remember(names[asset_id], rows, tables={"partition_status"})
+    return found | new
 
 
 def _states(
