@@ -54,6 +54,7 @@ def deploy(project: Project, definitions: Definitions, *, actor: str = "controll
         if not facts:
             done = Deployment(catalog=state.catalog(project.settings), changed=False)
             remember(project.settings, definitions, done.catalog)
+            project.unchanged.saw(done.catalog.event_id, state.position)
             return done
         now = project.clock()
         proposals = [
@@ -110,14 +111,27 @@ def catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
 
 def in_force(project: Project, known: Catalog) -> bool:
     """Whether a remembered catalog is still what is deployed; False also where it would take long to tell."""
+    if known.event_id is None:
+        return False
     head = project.ledger.head()
-    if known.event_id is None or head.trimmed_position >= known.position or head.position - known.position > _FEW:
+    until = project.unchanged.until(known.event_id)
+    if until is None or until > head.position:
+        if head.trimmed_position >= known.position or head.position - known.position > _FEW:
+            return False
+        first = project.ledger.read(known.position - 1, 1)
+        # By its id: the ledger may be another one than it was.
+        if not first or first[0].event_id != known.event_id:
+            return False
+        until = known.position
+    if head.trimmed_position > until:
         return False
-    events = project.ledger.read(known.position - 1, _FEW + 1)
-    # By its id: the ledger may be another one than it was.
-    if not events or events[0].event_id != known.event_id:
-        return False
-    return not any(event.event_type in _CHANGES for event in events[1:])
+    while until < head.position:
+        events = project.ledger.read(until, _FEW)
+        if not events or any(event.event_type in _CHANGES for event in events):
+            return False
+        until = events[-1].position
+    project.unchanged.saw(known.event_id, until)
+    return True
 
 
 def preview(definitions: Definitions, state: DeployedState) -> Catalog:

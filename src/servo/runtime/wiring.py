@@ -23,6 +23,7 @@ from servo.ledger.opening import is_unmade, open_ledger
 from servo.ledger.protocol import Ledger, Workspace
 from servo.runtime.secrets import Secret, tenant_secret
 from servo.runtime.settings import Settings
+from servo.runtime.unchanged import Unchanged
 
 if TYPE_CHECKING:
     from servo.execution.storage import ParquetStorage
@@ -48,6 +49,7 @@ class Project:
         self._random_bytes = random_bytes
         self._mint = UlidFactory(clock, random_bytes)
         self.appends = AppendMeter()
+        self.unchanged = Unchanged()
 
     @property
     def unbegun(self) -> bool:
