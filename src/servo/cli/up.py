@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from servo.cli.interrupts import reacting
+from servo.cli.lean import do_without_pandas
 from servo.cli.opening import actor, project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
@@ -52,6 +53,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     from servo.runtime.json_logs import log_as_json, wants_json
     from servo.runtime.redeploying import FolderWatch
 
+    do_without_pandas()
     # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
     sys.setswitchinterval(_SWITCH_SECONDS)
     stop = Event()

@@ -121,12 +121,15 @@ class SqliteLedger:
 
     def head(self, beyond: int | None = None, timeout: float = 0.0) -> Head:
         with _explained(self._path):
-            head = self._head(self._connection())
+            if beyond is None:
+                return self._head(self._connection())
             deadline = time.monotonic() + timeout
-            while beyond is not None and head.position <= beyond and time.monotonic() < deadline:
-                self._wakeup.wait(deadline - time.monotonic())
+            while True:
+                before = self._wakeup.signs()
                 head = self._head(self._connection())
-            return head
+                if head.position > beyond or time.monotonic() >= deadline:
+                    return head
+                self._wakeup.wait(before, deadline - time.monotonic())
 
     def position_at(self, event_id: str) -> int:
         with _explained(self._path):
