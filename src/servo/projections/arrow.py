@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, chain
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from servo.fold.batch import Batch, Chunk, Each
 from servo.fold.rows import Kind, Row, columns
 from servo.partitions import PartitionKey
-from servo.projections.manifest import ROW_GROUP
 
 _TYPES = {
     Kind.TEXT: pa.string(),
@@ -73,29 +70,6 @@ def _is_sorted(columns: list[pa.Array]) -> bool:
         ordered = pc.or_kleene(pc.less(before, after), pc.and_kleene(pc.equal(before, after), ordered))
     # A null is in no order with anything: then it is not known to be sorted.
     return bool(pc.all(ordered, skip_nulls=False).as_py())
-
-
-def write(rows: pa.Table, path: Path) -> None:
-    """A new Parquet file. Texts that differ from row to row are not worth a dictionary."""
-    unlike = {pa.string(), pa.int64()}
-    pq.write_table(
-        rows,
-        path,
-        compression="zstd",
-        row_group_size=ROW_GROUP,
-        use_dictionary=[field.name for field in rows.schema if field.type not in unlike],
-        store_schema=False,  # dictionaries are how we hold the rows, not what they are
-    )
-
-
-def read(path: Path) -> pa.Table:
-    """The rows of a Parquet file that `write` made."""
-    return pq.read_table(path)
-
-
-def row_count(path: Path) -> int:
-    """How many rows a file has, by what it says of itself."""
-    return int(pq.read_metadata(path).num_rows)
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.Array:

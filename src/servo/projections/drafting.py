@@ -19,10 +19,11 @@ from servo.fold.rows import Row, columns
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
-from servo.projections.arrow import in_order, row_count, rows, tables, write
+from servo.projections.arrow import in_order, rows, tables
 from servo.projections.files import file_ref
 from servo.projections.manifest import FileRef, Manifest
 from servo.projections.merging import conflicts, merged, sort_order
+from servo.projections.parquet import row_count, write
 from servo.projections.store import Store, storage_explained, sync_file
 
 if TYPE_CHECKING:

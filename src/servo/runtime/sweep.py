@@ -94,8 +94,8 @@ class Sweep:
     def refresh(self) -> Watermark:
         """Make the file anew, as of the ledger's head now; from the last one where that is quicker."""
         # Arrow and DuckDB come with these imports.
-        from servo.projections.arrow import row_count, write  # noqa: PLC0415
         from servo.projections.files import file_ref  # noqa: PLC0415
+        from servo.projections.parquet import row_count, write  # noqa: PLC0415
         from servo.projections.store import replace_file, storage_explained, sync_file  # noqa: PLC0415
         from servo.projections.workbench import Workbench  # noqa: PLC0415
 
@@ -259,8 +259,8 @@ class Sweep:
         if self._loaded is not None and self._loaded[0] == swept.file.name:
             return self._loaded[1]
         # Arrow comes with these imports.
-        from servo.projections.arrow import read  # noqa: PLC0415
         from servo.projections.files import require_intact  # noqa: PLC0415
+        from servo.projections.parquet import read  # noqa: PLC0415
 
         path = self._folder / swept.file.name
         with contextlib.suppress(OSError, ServoError):
