@@ -10,6 +10,7 @@ from typing import TypeVar
 
 import pytest
 
+from servo.api import questions as asked
 from servo.api.questions import Questions
 from servo.api.threads import Threads
 
@@ -35,11 +36,11 @@ class Slow:
         self._go.release()
 
 
-def serve(story: Callable[[Questions], Awaitable[T]]) -> T:
+def serve(story: Callable[[Questions], Awaitable[T]], *, many: int = 100) -> T:
     async def told() -> T:
         threads = Threads(requests=8)
         async with threads.serving(None):  # type: ignore[arg-type]
-            return await story(Questions(threads))
+            return await story(Questions(threads, many=many))
 
     return asyncio.run(told())
 
@@ -156,3 +157,46 @@ def test_what_fails_fails_for_all_who_share_it_and_for_nobody_after() -> None:
         return await after
 
     assert serve(story) == b"14"
+
+
+def test_while_there_is_much_to_do_who_does_not_insist_is_given_what_was_found_a_moment_ago(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(asked, "A_MOMENT", 3600.0)  # whatever machine this is
+    slow, others = Slow(), [Slow(), Slow()]
+
+    async def story(questions: Questions) -> list[bytes]:
+        busy = [asyncio.create_task(questions.answer(number, work)) for number, work in enumerate(others)]
+        await until(lambda: all(work.begun for work in others))
+        slow.go()
+        answers = [await questions.answer("q", slow, lenient=True)]
+        answers += [await questions.answer("q", slow, lenient=True) for _ in range(5)]
+        slow.go()
+        answers.append(await questions.answer("q", slow))  # who insists
+        for work in others:
+            work.go()
+        await asyncio.gather(*busy)
+        slow.go()
+        answers.append(await questions.answer("q", slow, lenient=True))  # there is nothing else to do
+        return answers
+
+    assert serve(story, many=2) == [b"1"] * 6 + [b"2", b"3"]
+
+
+def test_what_was_given_long_ago_is_given_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asked, "A_MOMENT", 0.0)
+    slow, other = Slow(), Slow()
+
+    async def story(questions: Questions) -> list[bytes]:
+        busy = asyncio.create_task(questions.answer("other", other))
+        await until(lambda: bool(other.begun))
+        answers = []
+        for _ in range(3):
+            slow.go()
+            answers.append(await questions.answer("q", slow, lenient=True))
+        other.go()
+        await busy
+        assert len(questions._given) <= 1
+        return answers
+
+    assert serve(story, many=1) == [b"1", b"2", b"3"]

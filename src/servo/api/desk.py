@@ -133,7 +133,7 @@ class Desk:
                 # A version that was swept between our look at it and the first read of its files.
                 return state(time.monotonic())
 
-        content = await self._questions.answer((*name, when), read)
+        content = await self._questions.answer((*name, when), read, lenient=not when.fresh and when.as_of is None)
         return Response(content, media_type="application/json")
 
     def cursors(self, asked: Listing) -> Cursors:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_FEW_ROWS = 5_000
 _MOST_KNOWN = 64  # things that a state remembers
 
 
@@ -180,7 +181,13 @@ class Snapshot:
         if table.table in self._ready:
             return
         base, newer = self.said(table.table, self._connection)
-        if newer is None:
+        if self._rows(table.table) <= _FEW_ROWS:
+            # To plan how to read files takes longer than to read them, where they are small: they are read once.
+            rows = f"SELECT * FROM {base}"
+            if newer is not None:
+                rows = merged(table, f"({rows} UNION ALL SELECT * FROM {newer})")
+            engine.run(self._connection, f"CREATE OR REPLACE TABLE {table.table} AS {rows}")
+        elif newer is None:
             engine.run(self._connection, f"CREATE OR REPLACE VIEW {table.table} AS SELECT * FROM {base}")
         else:
             keys = ", ".join(table.key)
@@ -200,6 +207,11 @@ class Snapshot:
                 f" UNION ALL SELECT * FROM {self._room.name}.merged_{table.table}",
             )
         self._ready[table.table] = self._room
+
+    def _rows(self, table: str) -> int:
+        """How many there are, those that say something of the same key counted apart."""
+        tail = None if self.tail is None else self.tail.tables.get(table)
+        return sum(file.rows for file in self.manifest.tables.get(table, [])) + (0 if tail is None else tail.num_rows)
 
     def _checked(self, table: str, *, again: bool = False) -> list[Path]:
         """The files of a table, each of them just as it was written."""
