@@ -22,6 +22,7 @@ import pytest
 import servo
 from servo import check, mapping
 from tests.acceptance.support import Folder
+from tests.support.served import house
 
 ROOT = Path(__file__).parents[2]
 README, QUICKSTART = ROOT / "README.md", ROOT / "docs" / "quickstart.md"
@@ -32,13 +33,13 @@ def blocks(language: str, page: Path) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.DOTALL | re.MULTILINE)
 
 
-def block(language: str) -> str:
-    [found] = blocks(language, README)
+def block(language: str, about: str = "") -> str:
+    [found] = [one for one in blocks(language, README) if about in one]
     return found
 
 
 def test_the_assets_run(empty: Folder) -> None:
-    (empty.path / "definitions.py").write_text(block("python"))
+    (empty.path / "definitions.py").write_text(block("python", "@asset"))
     for day, amounts in {"2025-01-01": [1, 2, 4], "2025-01-02": [8, 16, 32]}.items():
         orders = [
             {"order_id": f"{day}-{amount}", "region": "us" if amount in (4, 32) else "eu", "amount": amount}
@@ -57,6 +58,12 @@ def test_the_assets_run(empty: Folder) -> None:
         ("2025-01-02", "eu", 24),
         ("2025-01-02", "us", 32),
     ]
+
+
+def test_the_client_asks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with house(tmp_path) as served:
+        exec(block("python", "Client(").replace("http://127.0.0.1:8765", served.served.url), {})
+    assert capsys.readouterr().out == "SUCCEEDED\n"
 
 
 def test_the_settings_are_understood(empty: Folder) -> None:
