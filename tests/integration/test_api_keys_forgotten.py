@@ -14,8 +14,10 @@ from servo.events.fact import Fact
 from servo.events.model import PartitionsInvalidated, RolledBack, RunCancelRequested
 from servo.ledger.protocol import holder_of
 from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.data import Data
 from servo.runtime.requesting import recorded_under
 from servo.runtime.service import Service
+from tests.support.served import house
 
 NONE = EarlierMaterializations(keys=[], materialization_ids=[], run_ids=[], materialized_at=[])
 
@@ -88,3 +90,20 @@ def test_the_archive_knows_what_it_speaks_of(shop: Shop) -> None:
     shop.now += timedelta(days=1)
     shop.archive()
     assert shop.project.archive.may_speak_of("run-later", kind)
+
+
+def test_what_was_done_under_a_key_that_no_request_was_kept_for_is_the_first_answer(tmp_path: Path) -> None:
+    body = {"asset": "orders", "partitions": ["2025-01-02"], "reason": "wrong"}
+    with house(tmp_path) as served:
+        for _ in range(2):
+            served.made("orders", partitions="2025-01-02")
+        done = Data(served.project).rollback(
+            "orders", ["2025-01-02"], to=None, reason="wrong", rollback_id="k-1", actor="person:ann"
+        )
+        head = served.head()
+        answers = [served.post("/materializations/rollback", body, 200, key="k-1") for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert answers[0]["accepted_event_id"] == done["event_id"]
+        assert served.head() == head
+        other = served.post("/materializations/rollback", {**body, "reason": "other"}, 409, key="k-1")
+        assert other["code"] == "idempotency-mismatch"

@@ -11,7 +11,8 @@ from random import Random
 
 import pytest
 
-from servo.projections import Snapshot
+from servo.projections import Snapshot, TailLimits
+from servo.projections import snapshot as snapshots
 from servo.projections.workbench import Workbench
 from tests.integration.projection_support import Place, assert_same, cancels, finished, mixed, rows_of, rows_of_fold
 
@@ -94,15 +95,51 @@ def test_who_asked_before_a_state_was_looked_for_shares_it(place: Place) -> None
     assert later.query(COUNT).rows == [(state.query(COUNT).rows[0][0] + 1,)]
 
 
-def test_who_waits_for_an_event_is_content_with_any_state_that_has_it(place: Place) -> None:
+def test_who_waits_for_an_event_sees_what_came_after_it_too(place: Place) -> None:
     reader = place.reader()
     [*_, third] = place.ledger.append(cancels(3, "a"))
-    state = reader.snapshot(asked=time.monotonic())
+    asked = time.monotonic()
+    state = reader.snapshot(asked=asked, wait_for_event_id=third.event_id)
+    assert state.watermark.event_id == third.event_id
     [fourth] = place.ledger.append(cancels(1, "b"))
-    now = time.monotonic()
-    assert reader.snapshot(asked=now, wait_for_event_id=third.event_id) is state
-    assert reader.snapshot(asked=now, wait_for_event_id=third.event_id, fresh=True) is not state
-    assert reader.snapshot(asked=now, wait_for_event_id=fourth.event_id).watermark.event_id == fourth.event_id
+    assert reader.snapshot(asked=asked, wait_for_event_id=third.event_id) is state, "it was the head when they asked"
+    assert reader.snapshot(asked=asked, wait_for_event_id=fourth.event_id).watermark.event_id == fourth.event_id
+    place.ledger.append(cancels(1, "c"))
+    # Who asks again and again for the event of long ago goes along with the ledger, whatever versions come and go.
+    for number in range(5):
+        place.ledger.append(cancels(1, f"d{number}"))
+        place.compact()
+        found = reader.snapshot(asked=time.monotonic(), wait_for_event_id=third.event_id).query(COUNT)
+        assert found.watermark.position == place.history.head().position == found.rows[0][0]
+
+
+def test_an_ordinary_read_does_not_wait_for_who_folds_a_long_tail(place: Place) -> None:
+    reader = place.reader(TailLimits(fold_seconds=0.0))
+    place.ledger.append(cancels(3, "a"))
+    assert reader._looking.acquire()  # somebody who asked for what is fresh, and is at it
+    try:
+        assert reader.snapshot(asked=time.monotonic(), timeout=3600.0).watermark.position > 0
+    finally:
+        reader._looking.release()
+
+
+def test_names_that_are_put_together_are_of_the_same_state(place: Place) -> None:
+    reader = place.reader()
+    for number in range(3):
+        place.ledger.append(cancels(1, str(number)))
+        assert reader.query("SELECT count(*) FROM query_table('ru' || 'ns')", fresh=True).rows == [(number + 1,)]
+
+
+@pytest.mark.parametrize(("most", "kind"), [(4 << 20, "BASE TABLE"), (10, "VIEW")])
+def test_only_what_is_small_is_read_at_once(
+    place: Place, monkeypatch: pytest.MonkeyPatch, most: int, kind: str
+) -> None:
+    monkeypatch.setattr(snapshots, "_FEW_BYTES", most)
+    place.ledger.append(cancels(3, "a"))
+    snapshot = place.reader().snapshot(fresh=True)
+    assert snapshot.query(COUNT).rows == [(3,)]
+    kinds = "SELECT table_type FROM information_schema.tables WHERE table_name = 'runs'"
+    assert snapshot.query(kinds).rows == [(kind,)]
 
 
 def test_many_who_ask_while_others_write_see_all_that_was_there_when_they_asked(place: Place) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -15,12 +16,13 @@ from servo.api.inputs import Reading, Text
 from servo.api.operations import operation
 from servo.errors import InvalidInput
 from servo.runtime.checkpoints import Checkpoints
-from servo.runtime.data import Data
+from servo.runtime.data import Data, Table, rows_of
 from servo.ui.values import plain
 
 __all__ = ["DataRoutes"]
 
 MOST_ROWS = 10_000
+_MOST_PARTITIONS = 1_000
 
 
 class DataAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -34,7 +36,7 @@ class DataAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
         | None
     ) = None
     limit: Annotated[int, Meta(ge=0, le=MOST_ROWS, description="At most so many rows.")] = 1_000
-    offset: Annotated[int, Meta(ge=0, le=2**53, description="After so many of them.")] = 0
+    offset: Annotated[int, Meta(ge=0, le=100_000_000, description="After so many of them.")] = 0
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,13 +84,13 @@ class DataRoutes(Controller):
                 name, got = Checkpoints(here.project).read(asked.checkpoint, **how)
             else:
                 assert asked.asset is not None
-                name, got = asked.asset, Data(here.project).read(asked.asset, asked.partition, as_of=here.as_of, **how)
+                name, got = asked.asset, _rows(here, asked.asset, asked.partition, **how)
             rows = got.rows[: asked.limit]
             return DataShown(
                 asset_key=name,
                 columns=list(got.columns),
                 rows=[[plain(cell) for cell in row] for row in rows],
-                total_rows=None if len(got.rows) > asked.limit else asked.offset + len(rows),
+                total_rows=got.total_rows,
                 materializations=[
                     Held(
                         partition_key=one.key, materialization_id=one.materialization_id, content_hash=one.content_hash
@@ -97,4 +99,15 @@ class DataRoutes(Controller):
                 ],
             )
 
-        return await desk.one(asked, work)
+        return await desk.one(asked, work, out_of_turn=True)
+
+
+def _rows(here: Glimpse, asset: str, partitions: Sequence[str], *, limit: int, offset: int) -> Table:
+    """Of partitions that are few enough to say of each which materialization it is."""
+    places, chosen = Data(here.project).places(asset, partitions, as_of=here.as_of)
+    if len(chosen) > _MOST_PARTITIONS:
+        raise InvalidInput(
+            f"partition: {len(chosen):,} partitions of {asset} have data, and rows are shown of {_MOST_PARTITIONS:,}",
+            hint="name some of them",
+        )
+    return rows_of(here.project.storage, places, chosen, limit, offset)

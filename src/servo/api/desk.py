@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
@@ -79,9 +80,16 @@ class Desk:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def one(self, asked: Reading, work: Callable[[Glimpse], Any], *, timeless: bool = False) -> Response[bytes]:
-        """An answer with its watermark. `timeless`: it follows from the state alone, whatever the time is."""
-        return await self._answered(asked, lambda here: {"data": work(here), "watermark": here.mark}, timeless)
+    async def one(
+        self, asked: Reading, work: Callable[[Glimpse], Any], *, timeless: bool = False, out_of_turn: bool = False
+    ) -> Response[bytes]:
+        """An answer with its watermark. `timeless`: it follows from the state alone, whatever the time is.
+
+        `out_of_turn`: it waits for others' code or storage more than it works, and keeps nobody from their turn.
+        """
+        return await self._answered(
+            asked, lambda here: {"data": work(here), "watermark": here.mark}, timeless, out_of_turn=out_of_turn
+        )
 
     async def page(
         self,
@@ -111,14 +119,14 @@ class Desk:
         return await self._answered(asked, answer, timeless)
 
     async def _answered(
-        self, asked: Reading, answer: Callable[[Glimpse], dict[str, Any]], timeless: bool
+        self, asked: Reading, answer: Callable[[Glimpse], dict[str, Any]], timeless: bool, *, out_of_turn: bool = False
     ) -> Response[bytes]:
         when, project = asked.when, self.project
         name = (self.request.url.path, _said(asked, ("fresh", "wait_for_event_id", "timeout_ms")))
 
         def state(since: float) -> bytes:
             here = glimpse(project, when, asked=since)
-            with self.threads.turn:
+            with nullcontext() if out_of_turn else self.threads.turn:
                 if not timeless:
                     return _ENCODER.encode(answer(here))
                 # The same question about the same state has the same answer.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime
 from http import HTTPStatus
 from typing import Annotated
 
@@ -16,10 +18,15 @@ from servo.api.inputs import Reading, moment_of
 from servo.api.limits import Shares
 from servo.api.operations import operation
 from servo.api.protocols import Triggering
+from servo.errors import InvalidInput
+from servo.events.definitions import ScheduleDefinition
 from servo.runtime.automation.schedule_preview import Forecast
 from servo.runtime.automation.schedules import Schedules
+from servo.runtime.evaluation.questions import Evaluation
 
 __all__ = ["ForecastRoutes"]
+
+_LONGEST_SECONDS = 20  # for all that functions of schedules are asked
 
 
 class ForecastAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,14 +64,25 @@ class ForecastRoutes(Controller):
         since = moment_of(asked.since, "since")
 
         def work(here: Glimpse) -> Forecast:
+            end = time.monotonic() + _LONGEST_SECONDS
+
+            def ask(one: ScheduleDefinition, at: datetime) -> Evaluation:
+                assert ticking is not None
+                if time.monotonic() > end:
+                    raise InvalidInput(
+                        f"days: what functions of schedules answer took more than {_LONGEST_SECONDS} s so far",
+                        hint="look less far ahead, or at one schedule",
+                    )
+                return ticking.ask(one, at)
+
             return Schedules(here.project).next(
                 days=asked.days,
                 name=asked.schedule,
                 since=since,
                 limit=asked.limit,
-                ask=None if ticking is None else ticking.ask,
+                ask=None if ticking is None else ask,
             )
 
         # Functions of schedules are anybody's code, and may take their time.
         async with shares.place("forecast"):
-            return await desk.one(asked, work)
+            return await desk.one(asked, work, out_of_turn=True)

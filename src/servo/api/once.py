@@ -63,7 +63,9 @@ class Once:
             if self._known and done.get("event_id") is not None:
                 return self._made(done)
             if asking.accepted is None:
-                assert done.get("event_id") is None, "what a request causes is appended with its answer"
+                if done.get("event_id") is not None:
+                    # Done long ago, under a key that the ledger has forgotten or from before requests were kept.
+                    return self._made({**done, "duplicate": True})
                 asking.note(done)
         except (AskedBefore, Conflict, InvalidInput, NotFound):
             # Perhaps because this very request was being done at the same time.

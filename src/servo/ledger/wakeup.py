@@ -15,6 +15,7 @@ from threading import Condition, Lock, Thread
 _LOOK_AGAIN_SECONDS = 0.02
 _LOOK_RARELY_SECONDS = 0.05  # where nobody has written anything for so many looks:
 _QUIET = 500
+_LOOKS_AFTER = 4
 _ASK_ANYWAY_SECONDS = 0.5
 _LINGER = 50  # looks after the last one who waited: the next is mostly there soon
 
@@ -64,12 +65,14 @@ class Wakeup:
             self._waiting -= 1
 
     def _watch(self) -> None:
-        idle = quiet = 0
+        idle, quiet = 0, _LOOKS_AFTER
         while True:
             time.sleep(_LOOK_AGAIN_SECONDS if quiet < _QUIET else _LOOK_RARELY_SECONDS)
             quiet += 1
             if (found := self._look()) != self._seen:
                 self._seen, quiet = found, 0
+            # What is written is only seen once it is on the disk, which may take until after the next look.
+            if quiet < _LOOKS_AFTER:
                 self.announce()
             idle = 0 if self._waiting else idle + 1
             if idle > _LINGER:

@@ -98,15 +98,15 @@ class Reader:
         reaching = None if wait_for_event_id is None else self._await(wait_for_event_id, deadline)
         if asked is None:
             return self._newest(self._target(reaching, fresh=fresh), deadline, tables)
-        # Who waits for an event is served by any state that has it.
-        since = asked if fresh or reaching is None else None
-        if (found := self._found(since, reaching, whole=fresh)) is not None:
+        if (found := self._found(asked, reaching, whole=fresh)) is not None:
             return found
-        if not self._looking.acquire(timeout=max(0.0, deadline - time.monotonic())):
+        # An ordinary read does not wait long for somebody who folds a long tail.
+        patience = deadline - time.monotonic() if fresh or reaching is not None else self._limits.fold_seconds
+        if not self._looking.acquire(timeout=max(0.0, patience)):
             return self._newest(self._target(reaching, fresh=fresh), deadline, tables)
         try:
             # Somebody may have found by now what will do.
-            found = self._found(since, reaching, whole=fresh)
+            found = self._found(asked, reaching, whole=fresh)
             return found or self._newest(self._target(reaching, fresh=fresh), deadline, tables)
         finally:
             self._looking.release()
@@ -114,11 +114,11 @@ class Reader:
     def _target(self, reaching: int | None, *, fresh: bool) -> int | None:
         return max(self._history.head().position, reaching or 0) if fresh else reaching
 
-    def _found(self, since: float | None, reaching: int | None, *, whole: bool) -> Snapshot | None:
+    def _found(self, since: float, reaching: int | None, *, whole: bool) -> Snapshot | None:
         """The newest state, if it was looked for since then and goes as far as is wanted; `whole`: up to the head."""
         with self._lock:
             state = self._state
-        if state is None or (since is not None and state.looked < since) or (whole and state.position < state.head):
+        if state is None or state.looked < since or (whole and state.position < state.head):
             return None
         return state.snapshot if reaching is None or state.position >= reaching else None
 

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-_FEW_ROWS = 5_000
-_MOST_KNOWN = 64  # things that a state remembers
+_FEW_ROWS, _FEW_BYTES = 5_000, 4 << 20
+_MOST_KNOWN = 512  # things that a state remembers
+
+
+_NAMING = {"query", "query_table"}  # functions that are given names of tables as texts, put together as one likes
 
 
 class Tail(msgspec.Struct, frozen=True):
@@ -59,7 +62,10 @@ class Answers(Protocol):
 
 def tables_in(sql: str) -> Set[str]:
     """The tables that a query may speak of: any word of it may be one, and one too many does no harm."""
-    return TABLES_BY_NAME.keys() & set(re.findall(r"\w+", sql.lower()))
+    words = set(re.findall(r"\w+", sql.lower()))
+    if not words.isdisjoint(_NAMING):
+        return TABLES_BY_NAME.keys()
+    return TABLES_BY_NAME.keys() & words
 
 
 class Earlier(NamedTuple):
@@ -136,7 +142,10 @@ class Snapshot:
         """What was worked out under this name, in this state or one before it; None if nothing was."""
         with self._lock:
             known = self._known.get(name)
-            return None if known is None else known.value
+            if known is None:
+                return None
+            self._known.move_to_end(name)
+            return known.value
 
     def remember(self, name: Hashable, value: Any, *, tables: Set[str] = TABLES_BY_NAME.keys()) -> None:
         """Something that follows from these tables alone: it holds until something happens to one of them."""
@@ -181,7 +190,7 @@ class Snapshot:
         if table.table in self._ready:
             return
         base, newer = self.said(table.table, self._connection)
-        if self._rows(table.table) <= _FEW_ROWS:
+        if self._is_small(table.table):
             # To plan how to read files takes longer than to read them, where they are small: they are read once.
             rows = f"SELECT * FROM {base}"
             if newer is not None:
@@ -208,10 +217,14 @@ class Snapshot:
             )
         self._ready[table.table] = self._room
 
-    def _rows(self, table: str) -> int:
-        """How many there are, those that say something of the same key counted apart."""
+    def _is_small(self, table: str) -> bool:
+        """Whether all that is said of a table is soon read."""
+        files = self.manifest.tables.get(table, [])
+        rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
         tail = None if self.tail is None else self.tail.tables.get(table)
-        return sum(file.rows for file in self.manifest.tables.get(table, [])) + (0 if tail is None else tail.num_rows)
+        if tail is not None:
+            rows, size = rows + tail.num_rows, size + tail.nbytes
+        return rows <= _FEW_ROWS and size <= _FEW_BYTES
 
     def _checked(self, table: str, *, again: bool = False) -> list[Path]:
         """The files of a table, each of them just as it was written."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from threading import get_ident
 
 import msgspec
 
@@ -46,7 +47,7 @@ class Citations:
             materializations=[report.materialization, *(node.materialization for node in report.lineage)],
         )
         path = self._folder / f"{report.report_hash}.json"
-        unfinished = path.with_suffix(".tmp")
+        unfinished = path.with_suffix(f".{os.getpid()}-{get_ident()}.tmp")  # others may be at the same report
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with unfinished.open("wb") as file:
