@@ -27,7 +27,7 @@ pytest_plugins = ("tests.contract.fixtures",)
 
 POINTS = sorted(faults.POINTS)
 VISITS = (1, 2, 3)
-RANDOM_ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "25"))  # more of them: when something here changes
+RANDOM_ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "12"))  # more of them: when something here changes
 ROUNDS_ON_ONE_LEDGER = 31
 
 

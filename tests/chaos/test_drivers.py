@@ -36,7 +36,7 @@ from tests.support import hasty
 
 pytest_plugins = ("tests.contract.fixtures",)
 
-SECONDS = float(os.environ.get("SERVO_TEST_SECONDS", "20"))  # more of them: when something here changes
+SECONDS = float(os.environ.get("SERVO_TEST_SECONDS", "12"))  # more of them: when something here changes
 UPS, LOOPS, KILLS = 2, 3, 2
 PASSES = 3  # at the end, so that whatever is due by then has ticked: a pass makes up for ten moments
 DEFINITIONS = """

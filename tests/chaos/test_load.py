@@ -20,7 +20,7 @@ from tests.support.traffic import DEFINITIONS, Ask, Heard, Traffic, answer_of, f
 
 pytest_plugins = ("tests.contract.fixtures",)
 
-SECONDS = float(os.environ.get("SERVO_TEST_SECONDS", "6"))
+SECONDS = float(os.environ.get("SERVO_TEST_SECONDS", "4"))
 RATE = 25  # requests a second, on a machine that has other things to do; `make bench` finds the highest
 
 
