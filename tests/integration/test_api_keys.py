@@ -487,4 +487,5 @@ def test_answers_are_the_same_when_their_events_are_archived(shop: House, monkey
 def test_ledger_and_projections_are_sound_after_all_that(shop: House) -> None:
     service = Service(shop.project)
     assert service.verify().problems == []
+    service.compact()
     assert service.replay().is_equal
