@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.wiring import Project
 
+_COMPACTION_SECONDS = 10.0
 _LOOK_SECONDS = 0.5  # between two looks at the children
 _PATIENCE_SECONDS = 30.0  # for workers to show up, and for the control loop to end its pass
 _SHORT_LIFE_SECONDS = 10.0  # a worker that lives no longer is in trouble, and waits before it is started again
@@ -76,6 +77,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         folder = FolderWatch(opened.settings)
         after.callback(folder.close)
         evaluators = after.enter_context(Evaluators(opened.settings))
+        _begin_compacted(opened)
         server = after.enter_context(_served(opened, evaluators, host, port))
         tell_server(opened.settings, server.url)
         after.callback(forget_server, opened.settings)
@@ -107,6 +109,16 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
                 thread.join(_PATIENCE_SECONDS)
         if failure:
             raise failure[0]
+
+
+def _begin_compacted(opened: Project) -> None:
+    """Begin with projections that know all of the ledger: then nothing of what folds events need be loaded here."""
+    from servo.runtime.compacting import CompactionAside
+
+    if opened.store.current().watermark.position < opened.ledger.head().position:
+        compaction = CompactionAside(opened.settings)
+        compaction()
+        compaction.wait(_COMPACTION_SECONDS)
 
 
 def _served(

@@ -6,6 +6,7 @@ import logging
 import os
 import subprocess
 import sys
+from contextlib import suppress
 
 from servo.runtime.environment import variables_of
 from servo.runtime.settings import Settings
@@ -40,6 +41,12 @@ class CompactionAside:
             env={**os.environ, **variables_of(self._settings)},
             start_new_session=True,  # a Ctrl-C in the terminal is for its parent
         )
+
+    def wait(self, seconds: float) -> None:
+        """Until the one that is under way has ended, but no longer; it goes on."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(seconds)
 
     def close(self) -> None:
         """Wait for the one that is under way."""
