@@ -270,7 +270,7 @@ class FencedOut(Conflict):
 
 
 class NotAllowed(ServoError):
-    """Whoever asks is known, and this is not theirs to do; over HTTP this is a 403."""
+    """Whoever asks is known, and this is not theirs to do."""
 
     code = "not-allowed"
 
@@ -342,7 +342,7 @@ class ProjectionMissing(ProjectionError):
 
 
 class ProjectionLagging(ProjectionError):
-    """The projection did not catch up in time; over HTTP this is a 503."""
+    """The projection did not catch up in time."""
 
     code = "projection-lagging"
 

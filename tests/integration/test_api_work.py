@@ -130,7 +130,7 @@ def test_a_backfill_is_previewed_made_and_shown(shop: House) -> None:
     assert "history" in [one["root"]["name"] for one in listed]
     assert all("failures" not in one for one in listed)
     assert shop.items("/backfills", until="2025-01-01") == []
-    assert shop.post("/backfills", body, 400)["detail"] == "there is a backfill history already"
+    assert shop.post("/backfills", body, 409)["detail"] == "there is a backfill history already"
     assert shop.post("/backfills/history/pause", {}, 409)["code"] == "backfill-conflict"
     assert shop.get("/backfills/nothing", 404)["code"] == "backfill-not-found"
     assert shop.post("/backfills/preview", {"assets": ["nothing"]}, 404)["code"] == "asset-not-found"

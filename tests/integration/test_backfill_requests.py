@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from servo.errors import AssetNotFound, InvalidInput, InvalidName, ServoError
+from servo.errors import AssetNotFound, Conflict, InvalidInput, InvalidName, ServoError
 from servo.events.automation import BackfillCreated
 from servo.planning.chunking import learned_size
 from servo.runtime import open_workspace
@@ -246,5 +246,5 @@ def test_who_ask_at_once_under_one_id_get_one_backfill(shop: Plant) -> None:
 def test_a_name_is_given_once(shop: Plant) -> None:
     shop.create("raw", start="2025-01-01", end="2025-01-02", name="january")
     assert shop.tree("january").root.name == "january"
-    with pytest.raises(InvalidInput, match="there is a backfill january already"):
+    with pytest.raises(Conflict, match="there is a backfill january already"):
         shop.create("raw", start="2025-01-01", end="2025-01-02", name="january")

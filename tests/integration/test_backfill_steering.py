@@ -13,7 +13,7 @@ import pytest
 
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill
-from servo.errors import BackfillConflict, InvalidInput, ServoError
+from servo.errors import BackfillConflict, Conflict, ServoError
 from servo.events import Proposal
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
 from servo.events.columns import Outcome
@@ -340,10 +340,10 @@ def test_two_assets_of_one_name_are_told_apart(tmp_path: Path) -> None:
 
 def test_a_name_that_a_job_of_a_tree_has_is_taken_and_so_is_one_whose_jobs_would_take_another(shop: Plant) -> None:
     shop.create("orders", **TEN_DAYS, include_upstream=True, name="tree")
-    with pytest.raises(InvalidInput, match=r"there is a backfill tree\.raw already"):
+    with pytest.raises(Conflict, match=r"there is a backfill tree\.raw already"):
         shop.create("raw", **TEN_DAYS, name="tree.raw")
     shop.create("raw", **TEN_DAYS, name="other.raw")
-    with pytest.raises(InvalidInput, match=r"there is a backfill other\.raw already"):
+    with pytest.raises(Conflict, match=r"there is a backfill other\.raw already"):
         shop.create("orders", **TEN_DAYS, include_upstream=True, name="other")
 
 
@@ -354,7 +354,7 @@ def test_a_name_that_somebody_else_was_given_meanwhile_is_taken(shop: Plant, mea
             Backfills(other).create(asked, actor=ME)
 
     meanwhile(create, times=1)
-    with pytest.raises(InvalidInput, match="there is a backfill mine already"):
+    with pytest.raises(Conflict, match="there is a backfill mine already"):
         shop.create("raw", **TEN_DAYS, name="mine")
     assert len(shop.facts(BackfillCreated)) == 1
 

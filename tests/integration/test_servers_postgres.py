@@ -63,6 +63,20 @@ def test_a_token_is_known_to_both_at_once_and_to_neither_two_seconds_after_its_e
         assert time.monotonic() - ended < 2.0
 
 
+def test_a_stream_ends_with_its_token(pair: Pair) -> None:
+    token = Tokens(pair.projects[0]).create("ci", "viewer", actor=ME).token
+    headers = {"Authorization": f"Bearer {token}"}
+    url = f"{pair.urls[0]}/api/v1/orchestration/events"
+    with httpx.stream("GET", url, headers=headers, timeout=60) as stream:
+        lines = stream.iter_lines()
+        assert next(lines) == "retry: 1000"
+        Tokens(pair.projects[1]).revoke("ci", actor=ME)
+        while pair.get(0, "/readyz", token).status_code != 401:
+            time.sleep(0.05)
+        Tokens(pair.projects[1]).create("afterwards", "viewer", actor=ME)
+        assert "afterwards" not in "".join(lines), "it was told what its token is no longer good for"
+
+
 def test_they_say_the_same(pair: Pair) -> None:
     token = Tokens(pair.projects[0]).create("ci", "viewer", actor=ME).token
     pair.projects[0].leases.beat(Holder.here("control", pair.projects[0].mint()), 60.0)

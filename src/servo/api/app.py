@@ -113,6 +113,7 @@ def create_app(
         "judgements": Judgements(),
         "questions": Questions(threads),
         "streams": streams or Streams(project),
+        "gate": gate,
     }
     return Litestar(
         route_handlers=[*PLAIN_ROUTES, Router(PREFIX, route_handlers=ROUTES)],

@@ -63,6 +63,16 @@ class Gate:
             )
         connection.scope["user"] = bearer  # `actors.actor_of` tells the name from it
 
+    async def still_admits(self, connection: _Connection) -> bool:
+        """Whether the token of who was let in is still worth something; for answers that go on."""
+        if connection.scope.get("user") is None:
+            return True
+        try:
+            await self._bearer(connection.headers.getall("authorization", []))
+        except NotAuthorizedException:
+            return False
+        return True
+
     async def _bearer(self, given: list[str]) -> Bearer:
         if not given:
             raise _unauthorized("This server takes requests with a token only.", _REALM)

@@ -38,7 +38,7 @@ async def openapi_json(request: Request[Any, Any, Any]) -> Response[bytes]:
 async def docs(request: Request[Any, Any, Any]) -> Response[bytes]:
     """This page."""
     headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-    return Response(_page(request.app), media_type="text/html; charset=utf-8", headers=headers)
+    return Response(_page(request.app), media_type="text/html", headers=headers)
 
 
 @lru_cache(maxsize=8)

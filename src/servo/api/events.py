@@ -14,6 +14,7 @@ from litestar.params import SkipValidation
 from litestar.response import Stream
 from msgspec import Meta
 
+from servo.api.auth import Gate
 from servo.api.desk import AtDesk, Desk
 from servo.api.inputs import Text
 from servo.api.operations import operation
@@ -81,14 +82,19 @@ class EventRoutes(Controller):
             refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
         )
     )
-    async def follow(self, desk: AtDesk, streams: NamedDependency[SkipValidation[Streams]]) -> Response[Any]:
+    async def follow(
+        self,
+        desk: AtDesk,
+        streams: NamedDependency[SkipValidation[Streams]],
+        gate: NamedDependency[SkipValidation[Gate]],
+    ) -> Response[Any]:
         """Stream events as they are appended (server-sent events). Each has its event id as `id`: to go on after a
         break, give the last one as `Last-Event-ID`, and nothing is missed or repeated."""
         asked = desk.query(EventsAsked)
         if streams.closed.is_set():
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "The server is about to end.")
         begin, head = await desk.threads.answer(partial(_begin, desk, asked))
-        told = _told(desk, streams, asked, begin, head if asked.until_now else None)
+        told = _told(desk, streams, gate, asked, position=begin, until=head if asked.until_now else None)
         first = await anext(told)  # what is refused is refused before the stream begins
         return Stream(
             _whole(first, told),
@@ -117,12 +123,14 @@ async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 async def _told(
-    desk: Desk, streams: Streams, asked: EventsAsked, position: int, until: int | None
+    desk: Desk, streams: Streams, gate: Gate, asked: EventsAsked, *, position: int, until: int | None
 ) -> AsyncIterator[bytes]:
     async with streams.joined():
         yield b"retry: 1000\n\n"
         while not streams.closed.is_set():
             events = await desk.threads.answer(partial(desk.project.history.read, position, _AT_ONCE))
+            if not await gate.still_admits(desk.request):
+                return  # it was revoked, or has expired
             if until is not None:
                 events = [event for event in events if event.position <= until]
             shown = b"".join(_shown(event) for event in events if _is_wanted(event, asked))

@@ -78,6 +78,9 @@ def _from_servo(request: Request[Any, Any, Any], error: ServoError) -> Response[
     status = status_of(type(error))
     summary = (type(error).__doc__ or "It failed.").partition("\n")[0]
     facts = {name: getattr(error, name, None) for name in _FACTS}
+    # What this says is about what was asked for, and gives nothing away.
+    if isinstance(error, errors.ProjectionLagging):
+        return _problem(status, error.code, summary.rstrip("."), error.message, hint=error.hint, **facts)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         log.error("%s %s: %s", request.method, request.url.path, error, extra={"action": "api.failed"})
         return _problem(status, error.code, summary.rstrip("."), summary, **facts)

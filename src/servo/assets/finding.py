@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ __all__ = ["Target", "file_of", "targets"]
 
 _NAMES = ("definitions", "assets")
 _FOLDERS = (".", "src")
+_DECLARES = re.compile(r"@(\w+\.)?(asset|schedule|sensor)\b|\b(asset|Schedule|sensor|on)\(")
 _BY_FILE = "servo_project_"  # how modules are called whose own name is no name, or somebody else's
 
 
@@ -26,7 +28,10 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def targets(root: Path, definitions: str | None) -> list[Target]:
-    """The modules that the setting names, or else those that are usually called so, or else all that speak of Servo."""
+    """The modules that the setting names, or else those that are usually called so, or else all that declare something.
+
+    A script that only asks a server speaks of Servo, too, and is not to be run by whoever looks for assets.
+    """
     if definitions is not None:
         named = [one.strip() for one in definitions.split(",") if one.strip()]
         return [target for one in named for target in _named(root, one)]
@@ -38,7 +43,7 @@ def targets(root: Path, definitions: str | None) -> list[Target]:
         if path.is_file() or _holds_code(path)
         for target in _below(path, root / folder)
     ]
-    return usual or [_target(path, root) for path in sorted(root.glob("*.py")) if _speaks_of_servo(path)]
+    return usual or [_target(path, root) for path in sorted(root.glob("*.py")) if _declares(path)]
 
 
 def _named(root: Path, one: str) -> list[Target]:
@@ -94,8 +99,9 @@ def _holds_code(path: Path) -> bool:
     return path.is_dir() and any(path.rglob("*.py"))
 
 
-def _speaks_of_servo(path: Path) -> bool:
+def _declares(path: Path) -> bool:
     try:
-        return "servo" in path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return False
+    return "servo" in text and _DECLARES.search(text) is not None

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Remote"]
 
-_RETRY_SECONDS = 10.0  # a person waits
+_RETRY_SECONDS = 4.0  # a person waits
 
 
 class Remote(RemoteDoing, Services):

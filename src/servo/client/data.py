@@ -45,14 +45,15 @@ class Data(Noun):
     def read(
         self,
         asset: str,
-        partitions: Sequence[str] = (),
+        partitions: str | Sequence[str] = (),
         *,
         as_of: datetime | str | None = None,
         limit: int | None = None,
         **reading: Any,
     ) -> Rows:
         """Exactly what is current, or was as of then; of all partitions that are there, if none are given."""
-        return self._all(given(asset=asset, partition=list(partitions), as_of=as_of) | reading, limit)
+        named = [partitions] if isinstance(partitions, str) else list(partitions)
+        return self._all(given(asset=asset, partition=named, as_of=as_of) | reading, limit)
 
     def staged(self, checkpoint_id: str, *, limit: int | None = None, **reading: Any) -> Rows:
         """What waits to be approved, or did."""

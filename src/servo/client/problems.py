@@ -37,7 +37,7 @@ def error_of(status: int, body: bytes) -> ServoError:
     message = str(said.get("detail") or f"the server answered {status}: {body[:_MOST_SHOWN].decode(errors='replace')}")
     hint = said.get("hint")
     if hint is None and status == 401:
-        hint = "give the token as SERVO_TOKEN"
+        hint = "SERVO_TOKEN is to have one that `servo token create` gave, and that is neither revoked nor expired"
     # Some errors take more than a message; what they take is what the problem says.
     error = kind.__new__(kind, message)
     ServoError.__init__(error, message, hint=None if hint is None else str(hint))

@@ -7,7 +7,7 @@ from itertools import chain, count
 
 import msgspec
 
-from servo.errors import BackfillNotFound, IdempotencyMismatch, InvalidInput, InvalidName
+from servo.errors import BackfillNotFound, Conflict, IdempotencyMismatch, InvalidName
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.wiring import Project
 
@@ -131,8 +131,8 @@ def require_free(project: Project, names: Iterable[str]) -> None:
         raise taken(min(found))
 
 
-def taken(name: str) -> InvalidInput:
-    return InvalidInput(f"there is a backfill {name} already", hint="choose another name, or none")
+def taken(name: str) -> Conflict:
+    return Conflict(f"there is a backfill {name} already", hint="choose another name, or none")
 
 
 def free_name(project: Project, name: str) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from servo import canonical
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill, BackfillState
-from servo.errors import BackfillConflict, IdempotencyMismatch, InvalidInput
+from servo.errors import BackfillConflict, Conflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.automation import BackfillCreated, BackfillStateChanged
 from servo.ledger.protocol import Receipt
@@ -90,7 +90,7 @@ class Backfills:
 
         try:
             known = deployed_catalog(self._project, actor=actor, sound=sound)
-        except InvalidInput:
+        except (InvalidInput, Conflict):
             # The name may be taken by what was asked for under this very id in the meantime.
             first = self._first(asked, request_id)
             if first is None:
