@@ -10,7 +10,7 @@ import http.client
 import json
 import socket
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
@@ -91,6 +91,7 @@ class Traffic:
         self.heard = Heard()
         self._lock, self._stop = Lock(), Event()
         self._known: list[str] = []  # runs that were accepted
+        self._open: deque[str] = deque()  # and nobody has cancelled: nobody works here, so none would ever end
         self._newest: str | None = None  # what was accepted last, by anybody
         self._backfill = ""
         self._begin = 0.0
@@ -149,9 +150,11 @@ class Traffic:
                 heard.seconds.setdefault(ask.name, []).append(took)
                 if ask.writes:
                     heard.accepted.append((ask, said))
-                    self._newest = said["accepted_event_id"] or self._newest
-                    if ask.name == "POST run":
-                        self._known.append(said["run_id"])
+                    # Answers come in any order.
+                    self._newest = max(said["accepted_event_id"] or "", self._newest or "") or None
+                    runs = [] if ask.name == "POST cancel" else said.get("run_ids", [said.get("run_id")])
+                    self._known += [run for run in runs if run is not None]
+                    self._open += [run for run in runs if run is not None]
         return True
 
     # ── what it asks ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -162,15 +165,22 @@ class Traffic:
             known = Known(
                 key=f"{self._name}-{number}",
                 page=self._chance.randrange(1, 100),
-                run=self._chance.choice(self._known) if self._known else None,
+                run=self._chance.choice(self._known[-100:]) if self._known else None,
+                oldest=self._open[0] if self._open else None,
                 newest=self._newest,
                 backfill=self._backfill,
             )
         for share, make in _MIX:
             chance -= share
             if chance < 0:
-                return make(known)
-        return _post_run(known)
+                ask = make(known)
+                break
+        else:
+            ask = _post_run(known)
+        if ask.name == "POST cancel":
+            with self._lock, suppress(ValueError):
+                self._open.remove(str(known.oldest))
+        return ask
 
 
 class _Connection:
@@ -233,6 +243,7 @@ class Known(NamedTuple):
     key: str
     page: int
     run: str | None
+    oldest: str | None  # that is open
     newest: str | None
     backfill: str
 
@@ -243,9 +254,9 @@ def _post_run(known: Known) -> Ask:
 
 
 def _cancel(known: Known) -> Ask:
-    if known.run is None:
+    if known.oldest is None:
         return _post_run(known)
-    return Ask(name="POST cancel", method="POST", path=f"/runs/{known.run}/cancel", body={}, key=known.key)
+    return Ask(name="POST cancel", method="POST", path=f"/runs/{known.oldest}/cancel", body={}, key=known.key)
 
 
 def _trigger(known: Known) -> Ask:
@@ -281,9 +292,9 @@ _MIX: tuple[tuple[float, Callable[[Known], Ask]], ...] = (
     (0.10, lambda _: _get("GET summary", "/assets/shop/orders/partitions/summary")),
     (0.05, lambda _: _get("GET schedules", "/schedules")),
     (0.05, lambda _: _get("GET ticks", "/schedules/nightly/ticks")),
-    (0.03, _trigger),
-    (0.03, _switch),
-    (0.08, _send),
-    (0.04, _cancel),
-    (0.12, _post_run),
+    (0.02, _trigger),
+    (0.02, _switch),
+    (0.05, _send),
+    (0.13, _cancel),
+    (0.08, _post_run),
 )
