@@ -362,7 +362,7 @@ def test_a_name_that_somebody_else_was_given_meanwhile_is_taken(shop: Plant, mea
 def test_two_requests_for_one_name_at_once_give_one_backfill(shop: Plant) -> None:
     asked = BackfillRequest(assets=("raw",), **TEN_DAYS, name="mine")
     told = at_once(shop, *[lambda all_of: all_of.create(asked, actor=ME)] * 2)
-    assert sorted(type(one).__name__ for one in told) == ["Backfilled", "InvalidInput"]
+    assert sorted(type(one).__name__ for one in told) == ["Backfilled", "Conflict"]
     same = at_once(shop, *[lambda all_of: all_of.create(renamed(asked), request_id="r", actor=ME)] * 2)
     assert len({one.backfill_id for one in same if isinstance(one, Backfilled)}) == 1
     assert not [one for one in same if isinstance(one, ServoError)]
