@@ -50,7 +50,7 @@ summed = servo.on(servo.NewPartitions("raw_orders"), name="summed", select="reve
 nightly = servo.Schedule("nightly", cron="0 6 * * *", select="takings")
 """
 DAY = "2025-01-07"
-AT_ONCE = 20  # seconds, on any machine: a sensor that nothing wakes looks every 30; `make bench` has the figure
+AT_ONCE = 20  # seconds, on any machine: a watch of the ledger is asked when woken, or never; the figure is in the bench
 
 
 class Shop:
