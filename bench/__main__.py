@@ -10,12 +10,14 @@ from bench.measure_api import of_a_million, one_backfill, post_runs, remote_comm
 from bench.measure_append import append_postgres, append_sqlite
 from bench.measure_automation import ask_built_in, pass_of_a_thousand, pass_of_none
 from bench.measure_backfills import idle_chunks, idle_sizes, on_spark, preview_many, steer_many
+from bench.measure_batches import sampled_batch
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
 from bench.measure_lineage import walk_a_million
 from bench.measure_load import highest_rate_postgres, highest_rate_sqlite
 from bench.measure_read import count_million, count_ten_million, find_one
 from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
+from bench.measure_sessions import session_of_its_own, slices_and_one_batch
 from bench.measure_staleness import stale_after_few, stale_deep, stale_long, stale_wide
 from bench.measure_up import due_to_requested, push_to_acknowledged
 from bench.measure_why import count_million as count_statuses
@@ -35,6 +37,8 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "cli.query": cold_query,
     "cli.import": import_time,
     "cli.asset_list": asset_list,
+    "sessions.call": session_of_its_own,
+    "sessions.slices": slices_and_one_batch,
     "staleness.long": stale_long,
     "staleness.wide": stale_wide,
     "staleness.after": stale_after_few,
@@ -59,6 +63,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "api.load.postgres": highest_rate_postgres,
     "up.idle": standing_by,
     "cli.remote": remote_command,
+    "batches.sample": sampled_batch,
     "runs.on_spark": runs_on_spark,
     "runs.first_job": first_job,
 }

@@ -102,23 +102,23 @@ class Workshop:
 
 
 @contextmanager
-def workshop() -> Iterator[Workshop]:
+def workshop(definitions: str = DEFINITIONS) -> Iterator[Workshop]:
     with ExitStack() as stack:
         folder = Path(
             stack.enter_context(tempfile.TemporaryDirectory(prefix="servo-bench-", ignore_cleanup_errors=True))
         )
         (folder / "servo.toml").write_text('namespace = "bench"\n')
-        (folder / "definitions.py").write_text(DEFINITIONS)
+        (folder / "definitions.py").write_text(definitions)
         settings = load_settings(folder, {})
         project = stack.enter_context(open_workspace(settings, create=True))
-        definitions = load(settings)
-        deploy(project, definitions, actor=ME)
+        loaded = load(settings)
+        deploy(project, loaded, actor=ME)
         spark = stack.enter_context(session(SparkSettings()))
         executor = TimedExecutor(project.storage, lambda: spark)
         stop = Event()
         threads = [
             Thread(target=Control(project).run, args=(stop,), daemon=True),
-            Thread(target=Worker(project, lambda: definitions, executor).run, args=(stop,), daemon=True),
+            Thread(target=Worker(project, lambda: loaded, executor).run, args=(stop,), daemon=True),
         ]
         for thread in threads:
             thread.start()

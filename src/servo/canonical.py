@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from servo import decoders
 from servo.errors import InvalidCanonicalValue
 
 __all__ = ["MAX_DEPTH", "dumps", "loads", "sha256_hex"]
@@ -23,7 +24,7 @@ _KEYS = frozenset({str})
 
 # A property test proves this encoder equal to the standard library's on everything that `_fits` lets through.
 _encoder = msgspec.json.Encoder(order="sorted")
-_decoder: msgspec.json.Decoder[Any] = msgspec.json.Decoder()
+_decoder = decoders.decoder(Any)
 
 
 def dumps(value: Any) -> bytes:

@@ -7,6 +7,7 @@
     │   ├── InvalidPartitionKey
     │   ├── InvalidCanonicalValue
     │   ├── InvalidSettings
+    │   │   └── ForeignSecret
     │   ├── InvalidQuery
     │   ├── InvalidDefinition      with the file and line of the definition
     │   ├── InvalidPartition
@@ -45,11 +46,13 @@
     │   ├── UserCodeFailed
     │   ├── OutputRefused
     │   ├── WorkCancelled
+    │   ├── SessionsLost
     │   └── WorkerLost
     └── EnvironmentProblem
         ├── EvaluationUnavailable
         ├── JavaMissing
         ├── SparkUnavailable
+        │   └── SessionLost
         ├── ServerUnreachable
         └── MissingExtra
 
@@ -86,10 +89,14 @@ def _revive(kind: type[ServoError], args: tuple[Any, ...]) -> ServoError:
 
 
 class InvalidInput(ServoError):
-    """What was asked for cannot be meant."""
+    """What was asked for cannot be meant. `field` is the part of the request that is wrong, where it has a name."""
 
     code = "invalid-input"
     exit_code = 2
+
+    def __init__(self, message: str, *, hint: str | None = None, field: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.field = field
 
 
 class InvalidName(InvalidInput):
@@ -120,6 +127,12 @@ class InvalidSettings(InvalidInput):
     """A setting is missing, unknown or out of bounds."""
 
     code = "invalid-settings"
+
+
+class ForeignSecret(InvalidSettings):
+    """The tenant's secret here is not the one that the ledger was begun with."""
+
+    code = "foreign-secret"
 
 
 class InvalidQuery(InvalidInput):
@@ -386,6 +399,13 @@ class WorkCancelled(TaskError):
     retryable = False
 
 
+class SessionsLost(TaskError):
+    """A task lost its Spark session so often that it is the likely reason."""
+
+    code = "sessions-lost"
+    retryable = False
+
+
 class WorkerLost(TaskError):
     """A worker was not heard of for longer than its lease."""
 
@@ -414,6 +434,17 @@ class SparkUnavailable(EnvironmentProblem):
     """Spark did not start, or the cluster cannot be reached."""
 
     code = "spark-unavailable"
+
+
+class SessionLost(SparkUnavailable):
+    """The Spark session ended while a task was at work, as when its JVM dies. It is never the asset's failure."""
+
+    code = "session-lost"
+
+    def __init__(self, message: str, *, hint: str, out_of_memory: bool = False) -> None:
+        super().__init__(message, hint=hint)
+        self.out_of_memory = out_of_memory
+        self.session: object | None = None  # the session, to tell one that several tasks lost from several sessions
 
 
 class ServerUnreachable(EnvironmentProblem):

@@ -79,7 +79,9 @@ def test_the_readme_shows_what_it_says(told: tuple[Folder, str]) -> None:
     said = {plain(line) for line in told[1].splitlines()}
     lines = [plain(line) for line in shown.splitlines() if line]
     assert len(lines) > 20
-    assert [line for line in lines if line not in said] == []
+    # A line that ends with … is shown to there.
+    begun = [line for line in lines if any(one.startswith(line.removesuffix("…")) for one in said)]
+    assert [line for line in lines if line not in (begun if line.endswith("…") else said)] == []
 
 
 def test_the_questions_of_the_readme_are_answered(told: tuple[Folder, str]) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.acceptance.support import Folder
 
 ASSET = "import servo\nfrom servo import asset\n\n@asset\ndef orders(context): ...\n"
+RENAMED = ASSET.replace("@asset\ndef orders", '@asset(renamed_from="orders")\ndef orders_clean')
 NIGHTLY = 'nightly = servo.Schedule("nightly", cron="0 6 * * *", select="orders")\n'
 
 
@@ -34,6 +35,23 @@ def test_definitions_take_effect_once(tmp_path: Path) -> None:
     assert (again["changed"], again["schedules"], again["number"]) == (True, 1, 2)
     write(tmp_path, "oops")
     assert "oops" in shop.fails(2, "deploy")
+    # What it does to history is said by check and plan beforehand, and by deploy.
+    write(tmp_path, RENAMED)
+    said = "renamed shop/orders → shop/orders_clean, nothing was made of it yet"
+    assert f"deploying it: {said}" in shop.ok("check")
+    assert shop.json("check")["changes"][0]["sentence"] == said
+    assert f"deploys first: {said}" in shop.ok("plan", "orders_clean")
+    assert shop.json("plan", "orders_clean")["history"] == [said]
+    assert shop.ok("deploy").splitlines()[0].strip() == said
+    assert "deploying it" not in shop.ok("check")
+    assert "changes" not in shop.json("check")
+    # A command that deploys on its way says it as well.
+    write(tmp_path, ASSET)
+    asked = shop.servo("materialize", "orders", "--no-wait")
+    assert asked.returncode == 0, asked
+    assert asked.stderr.splitlines()[0] == (
+        "servo: warning: deploying: renamed shop/orders_clean → shop/orders, nothing was made of it yet"
+    )
 
 
 def test_a_running_server_deploys_what_changes_and_says_what_it_cannot(tmp_path: Path) -> None:
@@ -67,6 +85,14 @@ def test_a_running_server_deploys_what_changes_and_says_what_it_cannot(tmp_path:
         assert schedules() == ["nightly"]
         write(tmp_path, ASSET)
         until(lambda: schedules() == [], "what is gone from the code is gone")
+        # Another branch, and back: the same asset again.
+        assets = "SELECT asset_id, asset_key FROM asset_definitions WHERE removed_at IS NULL"
+        [[first, _]] = shop.rows(assets)
+        for name, text in (("orders_clean", RENAMED), ("orders", ASSET)) * 2:
+            write(tmp_path, text)
+            until(lambda name=name: shop.rows(assets) == [[first, f"shop/{name}"]], f"it is called {name}")
+            until(lambda name=name: f"→ shop/{name}" in said.read_text(), "it is said")
+        assert shop.rows("SELECT count(*) FROM asset_definitions") == [[1]]
     finally:
         up.send_signal(signal.SIGTERM)
         assert up.wait(60) in (0, 143, -15), said.read_text()

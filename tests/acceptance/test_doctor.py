@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from servo.cli import doctor_server
-from servo.cli.doctor_server import forget_server, server_checks, tell_server
+from servo.cli.doctor_server import server_checks
 from servo.clock import system_clock
+from servo.local_server import announce, withdraw
 from servo.runtime import load_settings
 from servo.runtime.machine import disks, spark
 from servo.runtime.tokens import Tokens
@@ -49,7 +50,9 @@ def named(checks: Any) -> dict[str, Any]:
 
 def test_it_looks_at_everything(shop: House) -> None:
     folder = Folder(shop.project.settings.root, variables={"SERVO_URL": shop.served.url})
-    found = folder.json("doctor")
+    done = folder.servo("doctor", "--json")
+    assert (done.returncode, "is about this folder" in done.stderr) == (0, True), done
+    found = json.loads(done.stdout)
     assert found["ok"] is True
     assert WHOLE | {"server", "server clock", "token", "readiness"} <= set(levels(found))
     assert set(levels(found).values()) == {"ok"}
@@ -121,12 +124,12 @@ def test_without_a_server_there_is_nothing_wrong(tmp_path: Path, monkeypatch: py
 def test_the_server_of_this_folder_is_found(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = shop.project.settings
     monkeypatch.delenv("SERVO_URL", raising=False)
-    tell_server(settings, shop.served.url)
+    announce(settings.home, shop.served.url)
     assert named(server_checks(settings.home))["server"].detail.startswith(shop.served.url)
     (settings.home / "server.json").write_text(json.dumps({"url": shop.served.url, "pid": 2**22 + 1}))
     assert [one.name for one in server_checks(settings.home)] == ["server"]  # its process is gone
-    tell_server(settings, shop.served.url)
-    forget_server(settings)
+    announce(settings.home, shop.served.url)
+    withdraw(settings.home)
     assert not (settings.home / "server.json").exists()
 
 

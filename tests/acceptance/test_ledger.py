@@ -6,9 +6,11 @@ import hashlib
 import json
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from servo.canonical import sha256_hex
 from servo.fold import TABLES
 from tests.acceptance.support import Folder
 
@@ -45,6 +47,40 @@ def test_verify_names_each_problem(folder: Folder) -> None:
     found = json.loads(done.stdout)
     assert found["ok"] is False
     assert [(one["position"], one["kind"]) for one in found["problems"]] == [(4, "changed"), (9, "changed")]
+
+
+def test_one_flipped_bit_in_the_pointer_is_one_sentence_and_replay_mends_it(compacted: Folder) -> None:
+    pointer = compacted.projections / "CURRENT"
+    before = compacted.rows(SAMPLE[0])
+    data = bytearray(pointer.read_bytes())
+    data[20] ^= 0x80  # in the name of the manifest: no longer UTF-8
+    pointer.write_bytes(data)
+    damaged = f"the pointer {pointer} is damaged: not UTF-8"
+
+    for command in (["query", SAMPLE[0]], ["run", "list"], ["ledger", "compact"]):
+        done = compacted.servo(*command)
+        [line] = done.stderr.splitlines()
+        assert (done.returncode, line.startswith(f"servo: {damaged}")) == (1, True), (command, done)
+        assert "`servo ledger replay`" in line
+    said = compacted.ok("ledger", "status")
+    assert f"projections: damaged: {damaged}" in said
+    assert "run `servo ledger replay`" in said
+    verified = compacted.ok("ledger", "verify")
+    assert "events are as they were recorded" in verified
+    assert f"not compared with the projections: {damaged}" in verified
+    assert "`servo ledger replay`" in verified
+    assert damaged in compacted.json("ledger", "verify")["not_compared"]
+    doctor = compacted.servo("doctor")
+    assert doctor.returncode == 1
+    assert damaged in doctor.stdout
+    assert "Traceback" not in doctor.stdout + doctor.stderr
+
+    replayed = compacted.json("ledger", "replay")
+    assert replayed["equal"] is None
+    assert damaged in replayed["not_compared"]
+    assert compacted.rows(SAMPLE[0]) == before
+    assert compacted.json("ledger", "verify")["not_compared"] is None
+    assert compacted.json("ledger", "replay")["equal"] is True
 
 
 def test_compact(folder: Folder) -> None:
@@ -107,6 +143,12 @@ def test_replay_mends_a_changed_file(compacted: Folder) -> None:
     assert compacted.json("ledger", "replay")["equal"] is True
 
 
+def _write_sealed(path: Path, fields: dict[str, Any]) -> None:
+    """Write a manifest with the checksum that fits it."""
+    fields.pop("checksum")
+    path.write_text(json.dumps(fields | {"checksum": sha256_hex(fields)}))
+
+
 def _vouch_for(projections: Path, file: Path) -> None:
     """Make the manifest and the pointer say that a changed file is what was published."""
     [path] = projections.glob("manifests/*.json")
@@ -114,7 +156,7 @@ def _vouch_for(projections: Path, file: Path) -> None:
     for entry in manifest["tables"]["runs"]:
         entry["sha256"] = hashlib.sha256(file.read_bytes()).hexdigest()
         entry["bytes"] = file.stat().st_size
-    path.write_text(json.dumps(manifest))
+    _write_sealed(path, manifest)
     pointer = {"manifest": path.name, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
     (projections / "CURRENT").write_text(json.dumps(pointer))
 
@@ -204,7 +246,7 @@ def test_a_damaged_manifest_is_mended_by_a_replay(compacted: Folder, damage: str
 
 def test_a_newer_manifest_is_not_touched_by_reads(compacted: Folder) -> None:
     [manifest] = compacted.projections.glob("manifests/*.json")
-    manifest.write_bytes(manifest.read_bytes().replace(b'"format": 1', b'"format": 2'))
+    _write_sealed(manifest, json.loads(manifest.read_text()) | {"format": 2})
     said = compacted.fails(1, "query", SAMPLE[0])
     assert "has format 2, this Servo knows 1" in said
     assert "upgrade Servo" in said

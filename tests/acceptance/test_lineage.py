@@ -106,12 +106,12 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 def test_a_tree_reads_at_a_glance(shop: Folder) -> None:
     lines = [line.rstrip() for line in shop.ok("lineage", "upstream", "month_report", "2025-01").splitlines()]
     assert lines[0].startswith("◐ shop/month_report 2025-01  stale  2025-02-03 ")
-    assert lines[1].startswith("├── ● shop/customers  newer than what was read")
+    assert lines[1].startswith("├── ● shop/customers  not the version that was read")
     assert lines[2].startswith("└── ● shop/revenue 2025-01-01..2025-01-31 × eu, ")
     assert lines[2].endswith("(62)")
     assert lines[3:] == [
         "    └── ◐ shop/orders 2025-01-01..2025-01-31 (31)  3 stale",
-        "        └── ● shop/raw_orders 2025-01-01..2025-01-31 (31)  3 newer than what was read",
+        "        └── ● shop/raw_orders 2025-01-01..2025-01-31 (31)  3 not the version that was read",
     ]
     near = shop.json("lineage", "upstream", "month_report", "2025-01", "--depth", "1")
     assert {(node["asset_key"], node["depth"]) for node in near["nodes"]} == {
@@ -137,6 +137,22 @@ def test_impact_and_both_ways(shop: Folder) -> None:
     [[before]] = shop.rows("SELECT min(made_version) FROM materializations WHERE run_id = 'run_month_report'")
     assert "stale" not in shop.ok("lineage", "at", before, "orders", "2025-01-30", "--direction", "both")
     assert "nothing had happened yet" in shop.fails(3, "lineage", "at", "2020-01-01", "orders", "2025-01-30")
+
+
+def test_without_an_asset_it_is_the_whole_project(shop: Folder) -> None:
+    whole = shop.json("lineage", "graph")
+    places = {(node["asset_key"], node["partition_key"]) for node in whole["nodes"]}
+    current = shop.rows("SELECT asset_key, partition_key FROM partition_status WHERE materialization_id IS NOT NULL")
+    assert places == {tuple(row) for row in current}
+    assert len(whole["nodes"]) == len(places), "each once"
+    assert whole["asset_key"] is None
+    # It ends in what nothing was made from, and has every read of what is current.
+    assert {node["asset_key"] for node in whole["nodes"] if node["depth"] == 0} >= {"shop/month_report"}
+    reads = "SELECT count(*) FROM lineage JOIN partition_status USING (materialization_id)"
+    assert [[len(whole["edges"])]] == shop.rows(reads)
+    assert shop.ok("lineage", "graph").splitlines()[0].startswith("◐ shop/month_report")
+    assert "the whole project" in shop.ok("lineage", "graph", "--format", "mermaid")
+    assert "name the asset" in shop.fails(2, "lineage", "graph", "--run", "run_again")
 
 
 def test_names_never_become_markup(shop: Folder) -> None:

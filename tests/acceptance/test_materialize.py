@@ -87,7 +87,7 @@ def test_a_run_from_nothing_to_data(shop: Folder) -> None:
     again = shop.json(*asked)
     assert again["duplicate"] is True
     assert (again["status"], again["run_id"]) == ("SUCCEEDED", re.findall(r"run_\w{26}", done.stdout)[0])
-    assert again["partitions"] == {"total": 6, "succeeded": 6, "failed": 0, "skipped": 0}
+    assert again["partitions"] == {"total": 6, "succeeded": 6, "failed": 0, "skipped": 0, "unchanged": 0}
     assert {task["asset_key"]: task["state"] for task in again["tasks"]} == {
         "shop/numbers": "SUCCEEDED",
         "shop/doubled": "SUCCEEDED",
@@ -95,6 +95,26 @@ def test_a_run_from_nothing_to_data(shop: Folder) -> None:
     assert shop.rows("SELECT count(*) FROM materializations") == events
     # And the same id for something else is refused.
     assert "first" in shop.fails(4, "materialize", "numbers@2025-01-07", "--request-id", "first")
+
+
+def test_what_plus_adds_is_held_back_until_it_is_complete(shop: Folder) -> None:
+    reason = "needs 30 days of shop/doubled that are missing: 2025-01-02..2025-01-31"
+    assert f"held back: shop/total 2025-01: {reason}" in shop.ok("plan", "numbers@2025-01-01+")
+    [held] = shop.json("plan", "numbers@2025-01-01+")["held_back"]
+    assert (held["asset_key"], held["described"], held["count"], held["reason"]) == ("shop/total", "2025-01", 1, reason)
+    assert "reads shop/doubled" in shop.fails(2, "materialize", "numbers@2025-01-01+", "total@2025-01")
+    done = shop.servo("materialize", "numbers@2025-01-01+")
+    assert done.returncode == 0, done
+    assert f"held back: shop/total 2025-01: {reason}" in done.stdout
+    assert shop.rows("SELECT count(*) FROM partition_status WHERE materialization_id IS NOT NULL") == [[2]]
+    [run_id] = re.findall(r"SUCCEEDED (run_\w{26})", done.stdout)
+    assert f"held back: shop/total 2025-01: {reason}" in shop.ok("run", "show", run_id)
+    shown = shop.json("run", "show", run_id)["held_back"]
+    assert shown == [held]
+    assert shown[0]["missing"][0]["examples"] == ["2025-01-02", "2025-01-03", "2025-01-04"]
+    assert "HELD_BACK" in shop.ok("partition", "why", "total", "2025-01")
+    told = {one["code"]: one["sentence"] for one in shop.json("partition", "why", "total", "2025-01")["not_run"]}
+    assert told["HELD_BACK"] == f"was held back in {run_id}: {reason}"
 
 
 def test_a_failed_partition_is_told_with_its_error(shop: Folder) -> None:

@@ -98,6 +98,9 @@ def test_what_was_planned_is_what_ran(shop: Folder) -> None:
 def test_lists_marks_and_pictures(shop: Folder) -> None:
     missing = shop.json("partition", "list", "numbers", "--status", "missing", "--limit", "2")
     assert (missing["total"], [one["partition"] for one in missing["partitions"]]) == (27, ["2025-01-05", "2025-01-06"])
+    # A pipe has no footer, and two rows must not pass for all there are.
+    bounded = shop.servo("partition", "list", "numbers", "--status", "missing", "--limit", "2")
+    assert f"2 of 27 partitions; go on with --cursor {missing['cursor']}" in bounded.stderr
     following = shop.json("partition", "list", "numbers", "--status", "missing", "--cursor", missing["cursor"])
     assert following["partitions"][0]["partition"] == "2025-01-07"
     done = shop.json("partition", "mark", "numbers", "2025-01-05", "--as", "materialized", "--reason", "made by hand")
@@ -124,6 +127,7 @@ def test_lists_marks_and_pictures(shop: Folder) -> None:
         (2, ("why", "numbers"), "date"),
         (2, ("list", "numbers", "--status", "rotten"), "there is no status 'rotten'"),
         (2, ("list", "numbers", "--cursor", "x"), "no cursor"),
+        (2, ("list", "numbers", "--limit", "1001"), "1001 is not a number from 1 to 1,000; --cursor goes on"),
         (3, ("status", "--as-of", "1999-01-01"), "nothing was recorded by"),
         (2, ("status", "--as-of", "yesterday"), "neither a time nor an event id"),
         (2, ("stale", "status:rotten"), "there is no status 'rotten'"),

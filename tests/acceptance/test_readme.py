@@ -133,7 +133,7 @@ def test_the_reference_has_everything(examples: dict[str, Any]) -> None:
     assert [one for one in names if not re.search(rf"[`.]{one}[`(]", said)] == []
     options = {*inspect.signature(servo.asset).parameters, *inspect.get_annotations(type(examples["orders"].spec))}
     context = ("spark", "partition", "partitions", "keys", "window", "run_id", "log", "metadata", "read(name)")
-    hidden = {"function", "declared", "source", "dependencies"}
+    hidden = {"function", "declared", "source", "dependencies", "first_version"}
     assert [one for one in (*options - hidden, "deps", *context) if f"`{one}`" not in said] == []
     called: list[Callable[..., Any]] = [servo.Daily, servo.Weekly, servo.Monthly, servo.Hourly, servo.Cron]
     called += [servo.Static, servo.Dep, servo.Approval, servo.read, servo.spark_views, servo.testing.materialize]

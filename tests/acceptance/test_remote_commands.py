@@ -243,6 +243,7 @@ def test_no_read_is_forgotten() -> None:
     about_a_folder = {"init", "demo", "check", "up", "worker", "deploy", "vacuum", "doctor", "tick", "query"}
     about_a_folder |= {"reproduce", "partition sweep", "audit verify"}
     changing = {"materialize", "run cancel", "run retry", "partition mark", "partition rollback", "partition add"}
+    changing |= {"asset accept-code"}
     changing |= {"partition remove", "checkpoint approve", "checkpoint reject", "lineage invalidate"}
     changing |= {"lineage rematerialize"}
     changing |= {f"backfill {verb}" for verb in ("create", "pause", "resume", "cancel", "retry-failed")}

@@ -84,12 +84,9 @@ def test_what_was_acknowledged_before_the_server_was_told_to_end_is_there_after_
 def test_who_goes_from_one_server_to_another_finds_what_was_accepted(
     tmp_path: Path, new_database: Callable[[], str]
 ) -> None:
-    address = new_database()
+    shared = {"SERVO_LEDGER": new_database(), "SERVO_SECRET": "one for both machines"}
     with ExitStack() as stack:
-        sites = [
-            stack.enter_context(site(tmp_path / name, DEFINITIONS, variables={"SERVO_LEDGER": address}))
-            for name in ("one", "two")
-        ]
+        sites = [stack.enter_context(site(tmp_path / name, DEFINITIONS, variables=shared)) for name in ("one", "two")]
         servers = [Server(place) for place in sites]
         # Each request goes to the other server than the one before; reads wait for what either has accepted last.
         heard = Traffic([server.port for server in servers], rate=RATE, seconds=SECONDS).start().join()

@@ -134,8 +134,8 @@ class Site:
             try:
                 if found := condition():
                     return found
-            except (Conflict, LedgerUnavailable):
-                pass  # somebody else is at it
+            except (Conflict, LedgerUnavailable, IndexError):
+                pass  # somebody else is at it, or nothing is planned yet
             time.sleep(0.05)
         raise AssertionError(f"never: {what}\n{self.said()}")
 

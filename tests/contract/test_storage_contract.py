@@ -16,6 +16,7 @@ import pytest
 from servo.errors import DataNotFound, StorageFailed
 from servo.execution.files import ArrowFiles
 from servo.execution.protocol import Place, Staged, Staging
+from servo.execution.remote_stores import RemoteStore
 from servo.execution.storage import ParquetStorage
 from servo.execution.vacuum import vacuum
 from servo.ids import UlidFactory
@@ -36,7 +37,7 @@ class Home:
         files: Any = None
         if kind == "arrow":
             folder.mkdir()
-            files = ArrowFiles(pafs.LocalFileSystem(), str(folder), f"file://{folder}")
+            files = ArrowFiles(RemoteStore.of(pafs.LocalFileSystem(), str(folder), f"file://{folder}"))
         self.storage = ParquetStorage(str(folder), WORKSPACE, mint=self._next, files=files)
         self.mint = NEW
 

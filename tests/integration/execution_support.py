@@ -49,10 +49,12 @@ class Kitchen:
         *,
         inputs: Sequence[Input] = (),
         edges: Mapping[str, list[list[int]] | None] | None = None,
+        has: Partitions | None = None,
         **options: Any,
     ) -> dict[str, PartitionResult]:
-        """Results by the partitions as they were asked for; what succeeded is published."""
-        definition = asset.spec.partitions
+        """Results by the partitions as they were asked for; what succeeded is published. `has`: the asset's partitions,
+        with the values of dynamic dimensions."""
+        definition = has or asset.spec.partitions
         keys = {text: str(definition.parse_key(text) if text else PartitionKey()) for text in partitions}
         order = Order(
             **{
@@ -65,6 +67,7 @@ class Kitchen:
                 "inputs": tuple(inputs),
                 "edges": dict(edges or {}),
                 "previous": self.newest(asset),
+                "partitions": has,
                 **options,
             }
         )

@@ -57,6 +57,7 @@ from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
     CheckpointRequested,
+    CodeDeclaredEqual,
     DefinitionsDeployed,
     DynamicPartitionsChanged,
     MaterializationPublished,
@@ -294,14 +295,14 @@ class _Mixed:
         self.made: list[tuple[str, str, str]] = []  # (asset id, key, materialization id)
         self.ids = UlidFactory(lambda: NOW, random.randbytes).next
         self.facts: list[Callable[[], Fact]] = [
-            self.deployed, self.dynamic, self.schedule_created, self.schedule_updated, self.schedule_paused,
-            self.schedule_resumed, self.schedule_deleted, self.ticked, self.sensor_created, self.sensor_updated,
-            self.sensor_paused, self.sensor_resumed, self.sensor_deleted, self.cursor_reset, self.evaluated,
-            self.requested, self.requested, self.planned, self.started, self.run_finished, self.cancelled,
-            self.task_started, self.task_retry, self.task_finished, self.task_finished, self.task_finished,
-            self.backfill, self.chunk, self.backfill_state, self.checkpoint, self.decided, self.expired,
-            self.published, self.published, self.invalidated, self.rolled_back, self.marked, self.marked,
-            self.token, self.token_revoked, self.accepted,
+            self.deployed, self.code_equal, self.dynamic, self.schedule_created, self.schedule_updated,
+            self.schedule_paused, self.schedule_resumed, self.schedule_deleted, self.ticked, self.sensor_created,
+            self.sensor_updated, self.sensor_paused, self.sensor_resumed, self.sensor_deleted, self.cursor_reset,
+            self.evaluated, self.requested, self.requested, self.planned, self.started, self.run_finished,
+            self.cancelled, self.task_started, self.task_retry, self.task_finished, self.task_finished,
+            self.task_finished, self.backfill, self.chunk, self.backfill_state, self.checkpoint, self.decided,
+            self.expired, self.published, self.published, self.invalidated, self.rolled_back, self.marked,
+            self.marked, self.token, self.token_revoked, self.accepted,
         ]  # fmt: skip
 
     def proposals(self, count: int) -> list[Proposal]:
@@ -391,6 +392,8 @@ class _Mixed:
                 description=self.maybe("What was ordered"),
                 freshness_seconds=self.maybe(3600),
                 settings={"cores": 2},
+                reached={"helpers.py:clean": f"{self.number:08d}"},
+                same_code_as=self.maybe(f"v{self.number - 1}"),
             )
             for asset_id, asset_key in self.random.sample(_ASSETS, 2)
         ]  # fmt: skip
@@ -403,6 +406,18 @@ class _Mixed:
             schedules=[self.schedule("sched_deployed")],
             sensors=[self.sensor("sens_deployed")],
             removed_asset_ids=sorted({asset_id for asset_id, _ in _ASSETS} - {asset.asset_id for asset in assets})[:1],
+            git_commit=self.maybe("9fceb02d"),
+            git_clean=self.maybe(True),
+        )
+
+    def code_equal(self) -> Fact:
+        return CodeDeclaredEqual(
+            declaration_id=f"equal_{self.number}",
+            asset_id=_ASSETS[0][0],
+            asset_key=_ASSETS[0][1],
+            code_version=f"v{self.number}",
+            equal_to=["v1", "v2"][: self.random.randint(0, 2)],
+            reason="refactored",
         )
 
     def dynamic(self) -> Fact:

@@ -21,11 +21,14 @@ import msgspec
 import pytest
 
 from servo.api.actors import local_actor
-from servo.events import RecordedEvent
+from servo.events import Proposal, RecordedEvent
+from servo.events.columns import PartitionOutcomes
+from servo.events.model import MaterializationPublished
 from servo.events.requests import RequestAccepted
 from servo.execution.protocol import Order
 from servo.runtime import checkpoints as deciding
 from servo.runtime import runs as asking
+from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.data import Data
 from servo.runtime.requesting import Asking
 from servo.runtime.service import Service
@@ -299,6 +302,23 @@ def _(shop: House) -> Asked:
 def _(shop: House) -> Asked:
     body = {"asset": "orders", "partitions": [day()], "mark": "frozen", "reason": "audited"}
     return Asked("/partitions/mark", body, body | {"mark": "materialized"}, ("PartitionsMarked",))
+
+
+@case("POST /assets/accept-code")
+def _(shop: House) -> Asked:
+    some = day()
+    shop.made("orders", partitions=some)
+    known = recorded_catalog(shop.project)
+    earlier = MaterializationPublished(
+        publication_id=shop.project.mint(),
+        asset_id=known.asset_id("shop/orders"),
+        asset_key="shop/orders",
+        partitions=PartitionOutcomes(keys=[f"date=d:{some}"], first_materialization_id=shop.project.mint()),
+        code_version="earlier",
+    )
+    shop.project.ledger.append([Proposal(fact=earlier, occurred_at=shop.project.clock(), actor="person:ann")])
+    body = {"asset": "orders", "reason": "refactored", "versions": ["earlier"]}
+    return Asked("/assets/accept-code", body, body | {"reason": "x"}, ("CodeDeclaredEqual",))
 
 
 @case("POST /dimensions/{dimension}/values")

@@ -92,6 +92,7 @@ READS: list[tuple[list[str], str, dict[str, Any], Callable[[Any], Any]]] = [
         {"asset": "orders", "partition": "2025-01-08"},
         lambda told: told,
     ),
+    (["lineage", "graph"], "/lineage/graph", {}, lambda told: told),
     (["checkpoint", "list"], "/checkpoints", {}, lambda told: told["checkpoints"]),
 ]
 

@@ -241,12 +241,13 @@ def test_checkpoints_of_an_asset_are_found_by_what_it_is_called_now(shop: Site) 
     deploy(shop.project, load(shop.project.settings))
     assert [row["checkpoint_id"] for row in found.list(asset="merry")] == [name]
     assert [row["checkpoint_id"] for row in found.list(asset="urgent")] == [other]
+    assert [row["checkpoint_id"] for row in found.list(asset="solemn")] == [name]  # by every name that it had
     with pytest.raises(AssetNotFound):
-        found.list(asset="solemn")
+        found.list(asset="nobody")
     _, newer = stage(shop, "merry")
     assert {row["checkpoint_id"]: row["asset_key"] for row in found.list(asset="merry")} == {
         newer: "shop/merry",
-        name: "shop/solemn",
+        name: "shop/merry",
     }
 
 

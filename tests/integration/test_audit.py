@@ -20,7 +20,7 @@ import pytest
 from servo.assets.loading import load
 from servo.cli.main import run as servo
 from servo.errors import DataNotFound, InvalidInput, StorageFailed
-from servo.execution import comparing
+from servo.execution import row_differences
 from servo.execution.executor import Executor
 from servo.execution.hashing import named
 from servo.execution.settings import SparkSettings
@@ -259,7 +259,7 @@ def test_computes_it_again(shop: Shop, now: Report, then: Report, capsys: pytest
 
 def test_what_spark_refuses_to_compare_is_said_in_a_line(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     """That it is not the same is the answer all the same."""
-    monkeypatch.setattr(comparing, "comparable", lambda name, _: named(name))
+    monkeypatch.setattr(row_differences, "comparable", lambda name, _: named(name))
     found = reproduce(shop.project, "shaky")
     assert (found.reproducible, found.only_then, found.only_now) == (False, None, None)
     assert found.reproduced_content_hash not in (None, found.content_hash)

@@ -25,6 +25,6 @@ def test_the_examples_of_the_page_run(tmp_path: Path, monkeypatch: pytest.Monkey
         for code, printed in examples:
             said = io.StringIO()
             with redirect_stdout(said):
-                exec(code.replace("http://localhost:8765", shop.served.url), place)
+                exec(code.replace("http://127.0.0.1:8765", shop.served.url), place)
             assert said.getvalue(), code
             assert not printed or said.getvalue() == printed, code

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import inf, nan
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from servo.execution.comparing import _apart, _first_line
+from servo.execution.comparing import _first_line
+from servo.execution.row_differences import are_close, rows_apart
 from servo.execution.settings import SparkSettings
 from servo.execution.spark import session
 
@@ -33,7 +35,7 @@ def entry(at: str, n: str = "1") -> str:
 
 def apart(one: DataFrame, other: DataFrame) -> tuple[int, int]:
     kinds = {field.name: field.dataType for field in one.schema}
-    return tuple(_apart(a, b, list(kinds), kinds).count for a, b in ((one, other), (other, one)))  # type: ignore[return-value]
+    return tuple(rows_apart(a, b, list(kinds), kinds).count for a, b in ((one, other), (other, one)))  # type: ignore[return-value]
 
 
 def test_maps_and_variants_at_any_depth_are_compared(spark: SparkSession) -> None:
@@ -52,6 +54,21 @@ def test_maps_and_variants_at_any_depth_are_compared(spark: SparkSession) -> Non
     ):
         assert apart(base, other) == (1, 1)
     assert apart(base.union(base), base) == (1, 0), "as often as they are there"
+
+
+def test_only_finite_numbers_are_close(spark: SparkSession) -> None:
+    def close(kind: str, one: list[float | None], other: list[float | None]) -> bool:
+        schema = f"id int, n {kind}"
+        left, right = (spark.createDataFrame(list(enumerate(some)), schema) for some in (one, other))
+        return are_close(left, right)
+
+    finite: list[float | None] = [1.0, -2.0]
+    others: list[float | None] = [inf, -inf, nan, None]
+    for kind, digits in (("double", 1e-13), ("float", 1e-7)):
+        assert close(kind, [*others, 3.0, *finite], [*others, 3.0 + 3 * digits, *finite])
+        for one, other in ((nan, 5.0), (5.0, nan), (inf, 5.0), (5.0, -inf), (inf, -inf), (None, nan)):
+            assert not close(kind, [*finite, one], [*finite, other]), (kind, one, other)
+        assert not close(kind, [*others, 1.0], [*others, 2.0])
 
 
 def test_a_column_that_cannot_be_compared_is_said_in_one_line(spark: SparkSession) -> None:

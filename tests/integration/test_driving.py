@@ -23,6 +23,8 @@ from servo.events.model import RunFinished, TaskStarted
 from servo.ledger.protocol import Condition
 from servo.runtime import open_workspace
 from servo.runtime.automation.driving import Driver, one_pass
+from servo.runtime.automation.schedule_editing import ScheduleRequest
+from servo.runtime.automation.schedules import Schedules
 from servo.runtime.automation.ticking import Ticking
 from servo.runtime.deploying import deploy
 from servo.runtime.runs import Runs
@@ -325,3 +327,68 @@ def test_who_materializes_drives_nothing(shop: Automatic) -> None:
     with at_work(shop):
         time.sleep(1.5)
     assert shop.facts(ScheduleTicked) == []
+
+
+YOUNG = """
+import servo
+from servo import Daily, Monthly, asset
+
+months = Monthly("month", start="2025-01")
+
+@asset(partitions=Daily("date", start="2025-01-01"), group="all")
+def orders(context): ...
+
+@asset(partitions=months, group="all")
+def report(context): ...
+
+@asset(group="all")
+def lookup(context): ...
+
+both = servo.Schedule("both", cron="0 * * * *", select="group:all")
+alone = servo.Schedule("alone", cron="0 * * * *", select="report@latest")
+"""
+
+
+def test_an_asset_of_which_no_window_has_ended_is_left_out_and_the_others_go_on(tmp_path: Path) -> None:
+    why = "shop/report is left out: month has no latest partition: no window has ended yet"
+    with automatic(tmp_path, YOUNG) as shop, shop.driver() as driver:
+        schedules = Schedules(shop.project)
+        [first] = schedules.next(name="both", days=1 / 24).ticks
+        assert ([fill.asset_key for fill in first.fills], first.remark, first.problem) == (
+            ["shop/lookup", "shop/orders"],
+            why,
+            None,
+        )
+        [skipped] = schedules.next(name="alone", days=1 / 24).ticks
+        assert (skipped.fills, skipped.skip, skipped.problem) == ([], why, None)
+        asked = ScheduleRequest(name="mine", cron="0 0 * * *", select=("report", "orders"))
+        schedules.create(asked, actor=ME)  # on the first day, too
+        shop.later(hours=1)
+        drive(shop, driver)
+        assert ticked(shop) == {"both": ["13:00 TRIGGERED"], "alone": ["13:00 SKIPPED"]}
+        assert {tick.reason for tick in shop.ticks} == {why}
+        [both] = shop.requests
+        assert both.asset_selection == ["shop/lookup", "shop/orders"]
+        shop.later(days=31)
+        drive(shop, driver)
+        assert [tick.reason for tick in shop.ticks[-2:]] == [None, None]
+        assert "shop/report" in shop.requests[-1].asset_selection
+
+
+@pytest.mark.parametrize("jump", [timedelta(days=-3), timedelta(days=3)])
+def test_after_a_clock_jump_the_list_the_forecast_and_the_driver_agree(tmp_path: Path, jump: timedelta) -> None:
+    """A clock that was ahead has ticked for moments to come: they are not ticked for again, and nobody says so."""
+    asset = "import servo\n\n@servo.asset\ndef lookup(context): ...\n\n"
+    text = asset + 'daily = servo.Schedule("daily", cron="0 6 * * *", select="lookup")\n'
+    with automatic(tmp_path, text) as shop:
+        shop.later(days=5)
+        one_pass(shop.project, shop.evaluators)
+        shop.later(seconds=jump.total_seconds())
+        due = one_pass(shop.project, shop.evaluators).next_due
+        schedules = Schedules(shop.project)
+        assert schedules.show("daily").next_at == due
+        ahead = schedules.next(days=10)
+        assert ahead.ticks[0].scheduled_for == due
+        assert ahead.total == ahead.schedules[0].ticks == len(ahead.ticks)
+        assert due is not None
+        assert due > max(shop.project.clock(), *(tick.scheduled_for for tick in shop.ticks))

@@ -8,11 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from servo.errors import InvalidPartition
+from servo.errors import DataNotFound, InvalidPartition
 from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.data import Data
 from servo.runtime.deploying import catalog
 from servo.runtime.dynamics import change_partitions
+from servo.runtime.partitions import PartitionBook
 from servo.runtime.runs import Runs
+from tests.support.telling import Telling
 
 ME = "person:tester"
 DEFINITIONS = """
@@ -55,3 +58,41 @@ def test_what_cannot_be_meant_is_refused(project: Project) -> None:
         with pytest.raises(InvalidPartition, match="customer has no value 'initech'"):
             change_partitions(project, "customer", removed=["initech"], actor=ME)
         assert project.ledger.head().position == head
+
+
+def test_of_a_removed_value_it_is_said_when_and_by_whom_and_how_to_read_it(tmp_path: Path) -> None:
+    definitions = """
+from servo import Dynamic, Static, asset
+
+@asset(partitions=Dynamic("customer"))
+def bills(context): ...
+
+@asset(partitions=Static("region", ["eu", "us"]))
+def orders(context): ...
+"""
+    told = Telling(tmp_path)
+    told.deploy(definitions)
+    change_partitions(told.project, "customer", added=["acme", "bolt"], actor=ME)
+    told._known = catalog(told.project)
+    told.materialized("first", bills="acme", orders="eu")
+    data = Data(told.project)
+    change_partitions(told.project, "customer", removed=["acme"], actor=ME)
+    told.deploy(definitions.replace('"eu", ', ""))
+    for asset, partition, who in (("bills", "acme", ME), ("orders", "eu", "a deployment of ")):
+        with pytest.raises(
+            InvalidPartition, match=f"shop/{asset} {partition} was removed at .* by {who}.*kept"
+        ) as said:
+            data.read(asset, [partition])
+        assert said.value.hint is not None
+        before = said.value.hint.rpartition("--as-of ")[2]
+        places, _ = data.places(asset, [partition], as_of=datetime.fromisoformat(before))
+        assert len(places) == 1, "the remedy works"
+        (version,) = data.materializations(asset, partition)
+        assert (version["current"], version["removed_at"] is not None) == (True, True)
+        assert PartitionBook(told.project).one(asset, partition).undefined
+    with pytest.raises(InvalidPartition, match="initech") as unknown:
+        data.read("bills", ["initech"])
+    assert "removed" not in unknown.value.message
+    with pytest.raises(DataNotFound):
+        data.materializations("bills", "bolt")
+    told.close()

@@ -321,7 +321,7 @@ def test_a_warm_question_takes_no_time(evaluators: Evaluators) -> None:
         ("spawns", "it took longer than 1.5 s and was stopped"),
         ("exits", "its process ended with exit code 0 before it answered"),
         ("says_exit", "SystemExit: 3 (definitions.py:LINE)"),
-        ("crashes", "its process was ended by SIGSEGV before it answered"),
+        ("crashes", "its process was ended by SIGSEGV (a crash in native code) before it answered"),
         ("closes", "its process .* before it answered"),
         ("eats", "it took more than 128 MB of memory"),
         ("raises", "LookupError: no such bucket (definitions.py:LINE)"),
@@ -545,7 +545,9 @@ def test_while_definitions_are_loading_it_can_be_closed(tmp_path: Path) -> None:
     assert gone(str(tmp_path))
 
 
-def test_when_the_process_that_forks_is_killed_another_takes_its_place(tmp_path: Path) -> None:
+def test_when_the_process_that_forks_is_killed_another_takes_its_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Evaluators(settings_of(tmp_path)) as evaluators:
         first = evaluators.evaluate(ask("counts")).cursor or ""
         pid = int(first.partition(":")[0])
@@ -556,6 +558,23 @@ def test_when_the_process_that_forks_is_killed_another_takes_its_place(tmp_path:
         assert not Path(f"/proc/{pid}").exists()
         assert [evaluators.evaluate(ask("counts")).error for _ in range(3)] == [None] * 3
     assert gone(str(tmp_path))
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert told.startswith("the process that evaluates sensors and schedules was ended by SIGKILL"), told
+    assert "another one is started" in told
+
+
+def test_a_process_that_crashes_between_two_questions_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Evaluators(settings_of(tmp_path)) as evaluators:
+        pid = int((evaluators.evaluate(ask("counts")).cursor or "").partition(":")[0])
+        os.kill(pid, signal.SIGSEGV)
+        until = time.monotonic() + 60
+        while Path(f"/proc/{pid}/stat").read_text().split()[2] != "Z" and time.monotonic() < until:
+            time.sleep(0.01)  # its parent waits for it when it is asked to
+        assert [evaluators.evaluate(ask("counts")).error for _ in range(2)] == [None] * 2
+    [told] = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert "was ended by SIGSEGV (a crash in native code) while nothing was asked of it" in told
 
 
 PARENT = """

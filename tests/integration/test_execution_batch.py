@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import IntegerType
 
 from servo.assets import asset
 from servo.assets import checks as check
 from servo.errors import StorageFailed, WorkCancelled
-from servo.execution.protocol import Outcome, PartitionResult
-from servo.partitions import Daily, Hourly, Static
+from servo.execution.protocol import Outcome, PartitionResult, Sample, Verdict
+from servo.partitions import Daily, Dynamic, Hourly, Static
 from tests.integration.execution_support import Kitchen, kitchen, spark
 
 __all__ = ["kitchen", "spark"]
@@ -102,7 +103,18 @@ def undated(context) -> DataFrame:
     return context.spark.range(5)
 
 
-def test_what_nobody_asked_for_is_left_out(kitchen: Kitchen) -> None:
+@asset(partitions=days, batch=True, strict=True, key="other/too_much")
+def too_much_strictly(context) -> DataFrame:
+    return context.spark.sql("SELECT id, date_add(DATE'2025-01-01', int(id)) AS date FROM range(5)")
+
+
+@asset(partitions=days * Dynamic("shop"), batch=True)
+def all_shops(context) -> DataFrame:
+    day = context.partitions[0]["date"]
+    return context.spark.createDataFrame([(day, "a"), (day, "b"), (day, "c")], "date date, shop string")
+
+
+def test_rows_of_other_partitions_are_left_out_and_counted_wherever_the_cut_is(kitchen: Kitchen) -> None:
     """A function that computes a whole day is asked for one region of it; or for some of the days that it reads."""
     results = kitchen.run(too_much, MONTH[:3])
     assert [result.outcome for result in results.values()] == [Outcome.SUCCEEDED] * 3
@@ -110,6 +122,26 @@ def test_what_nobody_asked_for_is_left_out(kitchen: Kitchen) -> None:
     alone = kitchen.run(too_much, MONTH[1:2])["2025-01-02"]
     assert alone.staged is not None
     assert alone.staged.content_hash == _hash(results["2025-01-02"])
+    # Also where some or all that was asked for comes out empty.
+    for asked, rows, left_out in ((MONTH[3:7], [1, 1, 0, 0], 3), (MONTH[5:7], [0, 0], 5)):
+        results = kitchen.run(too_much, asked)
+        assert [result.outcome for result in results.values()] == [Outcome.SUCCEEDED] * len(asked)
+        assert [result.staged.rows for result in results.values() if result.staged] == rows
+        assert {(one.call.rows_left_out, one.call.left_out_example) for one in results.values() if one.call} == {
+            (left_out, "date=2025-01-01")
+        }
+    assert kitchen.rows(too_much, "2025-01-06") == []
+    assert not kitchen.leftovers()
+
+
+def test_values_of_a_dynamic_dimension_that_were_not_asked_for_are_other_partitions(kitchen: Kitchen) -> None:
+    has = all_shops.spec.partitions.resolved({"shop": ["a", "b", "c"]})
+    (result,) = kitchen.run(all_shops, ["2025-01-01,b"], has=has).values()
+    assert result.call is not None
+    assert (result.outcome, result.call.rows_left_out) == (Outcome.SUCCEEDED, 2)
+    fewer = all_shops.spec.partitions.resolved({"shop": ["a", "b"]})
+    (refused,) = kitchen.run(all_shops, ["2025-01-01,b"], has=fewer).values()
+    assert "1 row of no partition that it has, such as date=2025-01-01, shop=c" in str(refused.error)
 
 
 def _hash(result: PartitionResult) -> str | None:
@@ -117,14 +149,16 @@ def _hash(result: PartitionResult) -> str | None:
 
 
 def test_rows_outside_and_a_missing_dimension_are_refused_for_all(kitchen: Kitchen) -> None:
-    # In place of what was asked for, or of a day that there is none of.
-    for outside, asked, said in (
-        (kitchen.run(too_much, MONTH[3:7]), 4, "3 of its 5 rows are outside of them, such as date=2025-01-01"),
-        (kitchen.run(of_no_day, MONTH[:3]), 3, "2 of its 5 rows are outside of them, such as date=2024-12-31"),
+    # Of other partitions, which a strict asset does not return; or of a day that there is none of.
+    strictly = "was asked for 4 partitions, and returned 3 rows of other partitions, such as date=2025-01-01"
+    nowhere = "returned 1 row of no partition that it has, such as date=2024-12-31"
+    for outside, said in (
+        (kitchen.run(too_much_strictly, MONTH[3:7]), strictly),
+        (kitchen.run(of_no_day, MONTH[:3]), nowhere),
     ):
         for result in outside.values():
             assert result.outcome is Outcome.FAILED
-            assert f"asked for {asked} partitions, and {said}" in (result.error or "")
+            assert said in (result.error or "")
             assert not result.retryable
     missing = kitchen.run(undated, MONTH[:2])["2025-01-01"]
     assert "its output has no column 'date' to split it by; it has id" in (missing.error or "")
@@ -301,8 +335,11 @@ def test_every_kind_of_check_gives_its_result_for_each_partition(kitchen: Kitche
     assert first["row_count"] == (True, "1 row")
     assert empty["row_count"] == (False, "0 rows")
     assert first["not_null(order_id, shop)"] == (True, "0 of 1 row")
-    assert (first["one per shop"], second["one per shop"]) == ((True, "0 of 1 row"), (False, "1 of 2 rows"))
-    assert (first["range(amount)"], second["range(amount)"]) == ((False, "1 of 1 row"), (True, "0 of 2 rows"))
+    assert first["one per shop"] == (True, "0 of 1 row")
+    alike = "shop=eu, order_id=0, amount=2; shop=eu, order_id=1, amount=2"
+    assert second["one per shop"] == (False, f"1 of 2 rows, such as {alike}")
+    assert first["range(amount)"] == (False, "1 of 1 row, such as amount=1, order_id=0, shop=eu")
+    assert second["range(amount)"] == (True, "0 of 2 rows")
     assert second["accepted_values(shop)"] == (True, "0 of 2 rows")
     assert second["expression"] == (True, "0 of 2 rows")
     assert second["statement"] == (True, "0 of 2 rows")
@@ -325,6 +362,40 @@ def test_every_kind_of_check_gives_its_result_for_each_partition(kitchen: Kitche
     assert not kitchen.leftovers()
 
 
+@asset(
+    partitions=days,
+    batch=True,
+    checks=[check.not_null("mail"), check.sql("length(story) < 10 AND n > 5", name="short"), check.unique("n", "mail")],
+)
+def untidy(context) -> DataFrame:
+    return context.spark.sql(
+        "SELECT id AS n, CAST(NULL AS STRING) AS mail, 'hunter2' AS api_token, repeat('long ', 20) AS story,"
+        " concat('a', chr(10), 'b') AS two_lines, date_add(DATE'2025-01-01', int(id % 3)) AS date FROM range(60)"
+    )
+
+
+def test_a_failed_check_shows_a_few_of_its_rows_and_no_secret(kitchen: Kitchen) -> None:
+    asked = [f"2025-01-0{day}" for day in (1, 2, 3)]
+    results = kitchen.run(untidy, asked)
+    for day, result in results.items():
+        nulls, short, unique = (str(one.observed) for one in result.checks)
+        assert nulls.startswith("20 of 20 rows, such as mail=NULL, n="), day
+        rows = nulls.partition("such as ")[2].split("; ")
+        assert len(rows) == 3
+        # The column of the check, and then the first that there are; never what is called a secret.
+        assert "hunter2" not in nulls + short + unique
+        assert "api_token" not in nulls
+        assert all(row.endswith("story=long long long long long long long long …, two_lines=a\\nb") for row in rows), (
+            rows
+        )
+        assert {int(row.partition("n=")[2].partition(",")[0]) % 3 for row in rows} == {asked.index(day)}, "its own rows"
+        assert short.startswith("20 of 20 rows, such as n=")
+        assert len(short) < 450
+        assert unique == "0 of 20 rows"
+    quiet = kitchen.run(untidy, asked[:1], check_rows=0)
+    assert [one.observed for one in quiet[asked[0]].checks] == ["20 of 20 rows", "20 of 20 rows", "0 of 20 rows"]
+
+
 @asset(partitions=days, batch=True)
 def many(context) -> DataFrame:
     context.log.info("%d partitions", len(context.partitions))
@@ -342,3 +413,114 @@ def test_many_partitions_do_not_give_a_small_file_for_each_task(kitchen: Kitchen
     assert {result.staged.rows for result in results.values() if result.staged} == {4}
     assert {result.staged.files for result in results.values() if result.staged} == {1}
     assert len(kitchen.groups) == 1
+
+
+# ── samples ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@asset(partitions=days, batch=True)
+def last_three_days(raw: DataFrame) -> DataFrame:
+    """Sums over the days before, of which the mapping names two: whatever else is there is summed as well."""
+    by_day = raw.groupBy("date").agg(F.sum("amount").alias("amount"))
+    return by_day.withColumn("so_far", F.sum("amount").over(Window.orderBy("date")))
+
+
+@asset(partitions=days, batch=True)
+def pivoted(raw: DataFrame) -> DataFrame:
+    return raw.groupBy("date").pivot("amount").count()
+
+
+def test_a_batch_that_reads_what_belongs_to_others_is_refused_with_the_rows_that_differ(
+    kitchen: Kitchen, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked = ["2025-01-01", "2025-01-02", "2025-01-03", "2025-01-05", "2025-01-06", "2025-01-07"]
+    kitchen.run(raw, asked)
+    source = kitchen.input(raw, asked)
+    three = {source.asset_key: [list(range(max(0, day - 2), day + 1)) for day in range(6)]}
+    results = kitchen.run(last_three_days, asked, inputs=[source], edges=three, samples=6)
+    assert {result.outcome for result in results.values()} == {Outcome.FAILED}
+    assert {result.retryable for result in results.values()} == {False}
+    error = str(results["2025-01-01"].error)
+    assert "comes out differently for 2025-01-0" in error
+    assert re.search(
+        r"in a batch and alone: 1 row is only in the batch \(date=(2025-01-0\d), amount=(\d+), so_far=\d+\);"
+        r" 1 row is only alone \(date=\1, amount=\2, so_far=\d+\)",
+        error,
+    )
+    assert "leave out batch=True" in error
+    (call,) = {id(result.call): result.call for result in results.values()}.values()
+    assert call is not None
+    assert len(call.keys) == 6
+    assert call.samples[-1].verdict is Verdict.DIFFERENT
+    assert {sample.verdict for sample in call.samples[:-1]} <= {Verdict.EQUAL}, "the first days read no others"
+    assert "id-last_three_days" not in kitchen.current
+    assert not kitchen.leftovers()
+    # With inputs that are all that it reads, the same function is right.
+    everything = {source.asset_key: [list(range(day + 1)) for day in range(6)]}
+    results = kitchen.run(last_three_days, asked, inputs=[source], edges=everything, samples=2)
+    assert {result.outcome for result in results.values()} == {Outcome.SUCCEEDED}
+    assert [sample.verdict for sample in _samples(results)] == [Verdict.EQUAL] * 2
+    results = kitchen.run(pivoted, asked, inputs=[source], samples=1)
+    assert re.search(r"the columns differ: . bigint in the batch, . bigint in", str(results["2025-01-01"].error))
+    assert not kitchen.leftovers()
+
+
+def _samples(results: dict[str, PartitionResult]) -> list[Sample]:
+    (call,) = {id(result.call): result.call for result in results.values()}.values()
+    return [] if call is None else list(call.samples)
+
+
+@asset(partitions=days, batch=True)
+def rounded(context, raw: DataFrame) -> DataFrame:
+    """As sums of floats in another order are: other digits at the end, and other orders in an array."""
+    alone = len(context.partitions) == 1
+    third = F.lit(0.3 if alone else 0.1 + 0.2) * F.col("amount")
+    words = F.array(F.lit(1.5), F.lit(0.3)) if alone else F.array(F.lit(0.1 + 0.2), F.lit(1.5))
+    return raw.withColumn("third", third).withColumn("words", words).withColumn("none", F.lit(None).cast("double"))
+
+
+@asset(partitions=days, batch=True)
+def a_little_more(context, raw: DataFrame) -> DataFrame:
+    return raw.withColumn("third", F.lit(0.3 if len(context.partitions) == 1 else 0.300000001))
+
+
+@asset(partitions=days, batch=True)
+def by_chance(raw: DataFrame) -> DataFrame:
+    return raw.withColumn("id", F.expr("uuid()"))
+
+
+@asset(partitions=days, batch=True)
+def by_order(context, raw: DataFrame) -> DataFrame:
+    return raw.withColumn("number", F.monotonically_increasing_id() + len(context.partitions))
+
+
+@asset(partitions=days, batch=True)
+def only_together(context, raw: DataFrame) -> DataFrame:
+    assert len(context.partitions) > 1, "one is not enough"
+    return raw
+
+
+@asset(partitions=days, batch=True, sample=False, key="other/by_chance")
+def by_chance_unsampled(raw: DataFrame) -> DataFrame:
+    return raw.withColumn("id", F.expr("uuid()"))
+
+
+def test_what_differs_by_rounding_or_by_chance_is_recorded_and_published(kitchen: Kitchen) -> None:
+    asked = ["2025-01-02", "2025-01-03", "2025-01-07"]
+    kitchen.run(raw, asked)
+    source = kitchen.input(raw, asked)
+    for sampled, verdict, remark in (
+        (rounded, Verdict.CLOSE, "last digits of floating-point numbers"),
+        (by_chance, Verdict.NOT_DETERMINISTIC, "computed alone twice"),
+        (by_order, Verdict.NOT_DETERMINISTIC, "the order of rows"),
+        (only_together, Verdict.FAILED_ALONE, "AssertionError: one is not enough"),
+    ):
+        results = kitchen.run(sampled, asked, inputs=[source], samples=1)
+        assert {result.outcome for result in results.values()} == {Outcome.SUCCEEDED}, sampled
+        (sample,) = _samples(results)
+        assert (sample.verdict, remark in (sample.remark or "")) == (verdict, True)
+    results = kitchen.run(by_chance_unsampled, asked, inputs=[source], samples=1)
+    assert _samples(results) == []
+    results = kitchen.run(a_little_more, asked, inputs=[source], samples=1)
+    assert {result.outcome for result in results.values()} == {Outcome.FAILED}
+    assert not kitchen.leftovers()

@@ -145,15 +145,42 @@ def brings_its_date(context) -> DataFrame:
     return context.spark.createDataFrame([(found, 1), (str(day), 2)], "Date string, value int")
 
 
-def test_dimension_columns_that_a_function_returns_are_typed_and_must_be_those_of_the_partition(
+@asset(partitions=days, strict=True, key="other/brings_its_date")
+def brings_its_date_strictly(context) -> DataFrame:
+    return context.spark.createDataFrame([("2025-01-02", 1), ("2025-01-03", 2)], "date string, value int")
+
+
+@asset(partitions=days * Static("region", ["eu", "us"]))
+def brings_no_day(context) -> DataFrame:
+    return context.spark.createDataFrame([("eu", 1), ("mars", 2), (None, 3)], "region string, value int")
+
+
+def test_dimension_columns_that_a_function_returns_are_typed_and_rows_of_other_partitions_left_out(
     kitchen: Kitchen,
 ) -> None:
-    results = kitchen.run(brings_its_date, ["2025-01-02", "2025-01-03"])
+    results = kitchen.run(brings_its_date, ["2025-01-02", "2025-01-03", "2025-01-04"])
     assert kitchen.rows(brings_its_date, "2025-01-02")[0] == {"date": date(2025, 1, 2), "value": 1}
-    refused = results["2025-01-03"]
-    assert refused.outcome is Outcome.FAILED
-    assert not refused.retryable
-    assert "1 of its 2 rows are of other partitions, such as date=2025-01-02" in (refused.error or "")
+    assert kitchen.rows(brings_its_date, "2025-01-03") == [{"date": date(2025, 1, 3), "value": 2}]
+    assert [result.staged.rows for result in results.values() if result.staged] == [2, 1, 2]
+    call = results["2025-01-03"].call
+    assert call is not None
+    assert (call.rows_left_out, call.left_out_example) == (1, "date=2025-01-02")
+    assert {result.outcome for result in results.values()} == {Outcome.SUCCEEDED}
+    alone = kitchen.run(brings_its_date, ["2025-01-04"])["2025-01-04"]
+    again = results["2025-01-04"]
+    assert alone.staged is not None
+    assert again.staged is not None
+    assert alone.staged.content_hash == again.staged.content_hash
+    assert not kitchen.leftovers()
+
+
+def test_rows_of_other_partitions_of_a_strict_asset_and_rows_of_no_partition_are_errors(kitchen: Kitchen) -> None:
+    refused = kitchen.run(brings_its_date_strictly, ["2025-01-03"])["2025-01-03"]
+    assert (refused.outcome, refused.retryable) == (Outcome.FAILED, False)
+    assert "asked for 2025-01-03, and returned 1 row of other partitions, such as date=2025-01-02" in str(refused.error)
+    nowhere = kitchen.run(brings_no_day, ["2025-01-03,eu"])["2025-01-03,eu"]
+    assert (nowhere.outcome, nowhere.retryable) == (Outcome.FAILED, False)
+    assert "returned 2 rows of no partition that it has, such as date=2025-01-03, region=NULL" in str(nowhere.error)
     assert not kitchen.leftovers()
 
 
@@ -202,6 +229,31 @@ def test_one_partition_fails_with_the_users_error_and_line_and_the_others_go_on(
     assert "SystemExit" in (results["2025-01-04"].error or "")
     assert "Traceback (most recent call last)" in "\n".join(caplog.messages)
     assert 'raise ValueError("there is no' in "\n".join(caplog.messages)
+
+
+@asset(partitions=days)
+def misspells(context) -> DataFrame:
+    if context.partition["date"].day == 1:
+        return context.spark.range(1).select("amnt")  # a column that is not there
+    return context.spark.sql("SELECT 1 AS a WHERE amnt > 0")
+
+
+def test_a_query_that_spark_refuses_is_told_in_one_line_with_the_users_own(
+    kitchen: Kitchen, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    results = kitchen.run(misspells, ["2025-01-01", "2025-01-02"])
+    assert all("AnalysisException: [UNRESOLVED_COLUMN" in str(result.error) for result in results.values())
+    # PySpark itself writes each of them to stderr, as JSON with the stack of the JVM.
+    assert "QueryContextLogger" not in capfd.readouterr().err
+    told = sorted(message for message in caplog.messages if "AnalysisException" in message)
+    assert len(told) == 2
+    first, second = (message.splitlines() for message in told)
+    assert first[0].startswith("2025-01-01: ")
+    assert HERE in first[0]
+    assert 'return context.spark.range(1).select("amnt")  # a column that is not there' in first[2]
+    assert second[0].startswith("2025-01-02: ")
+    assert "pyspark" not in "".join(told)
+    assert "Project" not in "".join(told)
 
 
 @asset(partitions=days)

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from servo.errors import Conflict, ServoError
+from servo.runtime.automation.sensing import FoundNothing
 from servo.runtime.automation.sensors import SensorRequest, Sensors
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import ME
@@ -53,7 +54,7 @@ def test_a_watch_that_somebody_made_is_polled(shop: Automatic) -> None:
     # A day that has not begun keeps nothing else waiting, and is told of.
     assert "2031-01-01" in done.reason
     shop.later(seconds=40)
-    assert shop.poll("made").status == "NO_DATA"
+    assert isinstance(shop.poll("made"), FoundNothing)
 
 
 def test_messages_say_which_partitions(shop: Automatic) -> None:

@@ -48,7 +48,7 @@ PROMISED = {
     "servo_backfill_upstream_wait_duration_seconds_count": set(),
     "servo_runs_active": {"REQUESTED", "PLANNED", "RUNNING", "CANCELLING"},
     "servo_runs_total": {"SUCCEEDED", "FAILED", "CANCELLED"},
-    "servo_tasks_active": {"PLANNED", "RUNNING", "RETRY_WAIT", "STAGED"},
+    "servo_tasks_active": {"PLANNED", "RUNNING", "RETRY_WAIT", "WAITING_APPROVAL"},
     "servo_tasks_total": {"SUCCEEDED", "FAILED", "SKIPPED", "CANCELLED"},
     "servo_schedule_ticks_total": {"TRIGGERED", "SKIPPED", "FAILED"},
     "servo_schedule_tick_lag_seconds_count": set(),

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from servo.assets.selection import Selection
 from servo.errors import Conflict, InvalidInput, InvalidPartition, NotFound
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import CheckpointRequested, PartitionsMarked
@@ -355,7 +356,7 @@ def test_what_should_run_now(told: Telling) -> None:
     (told.path / "definitions.py").write_text(before)
 
     requested = runs.request_chosen(
-        lambda known: what_is_due(told.project, known, ["orders"]).wanted, actor="person:alice"
+        lambda known: Selection(wanted=what_is_due(told.project, known, ["orders"]).wanted), actor="person:alice"
     )
     assert requested.assets == {"shop/orders": 61}
 

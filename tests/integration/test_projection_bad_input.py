@@ -13,14 +13,23 @@ from hashlib import sha256
 from pathlib import Path
 from typing import ClassVar
 
+import msgspec
 import pytest
 
-from servo.errors import ProjectionDamaged, ProjectionError, SchemaTooNew, ServoError, StorageFailed
+from servo.errors import (
+    ProjectionDamaged,
+    ProjectionError,
+    ProjectionMissing,
+    SchemaTooNew,
+    ServoError,
+    StorageFailed,
+)
 from servo.events import Proposal, UnknownEvent, decode
 from servo.events.fact import Fact
 from servo.fold import TABLES
 from servo.ledger.verify import verify
 from servo.projections import Manifest
+from servo.projections.manifest import encode
 from tests.integration.projection_support import (
     NOW,
     WORKSPACE,
@@ -169,7 +178,7 @@ def test_a_changed_manifest(place: Place) -> None:
 
 def test_a_manifest_of_a_newer_servo(place: Place) -> None:
     path = manifest_path(place)
-    path.write_bytes(path.read_bytes().replace(b'"format": 1', b'"format": 9'))
+    path.write_bytes(encode(msgspec.structs.replace(place.store.current(), format=9)))
     problems = refused(place, read_all(place), place.compact, names=path)
     assert all(isinstance(problem, SchemaTooNew) for problem in problems)
     rebuildable(problems)
@@ -186,7 +195,95 @@ def test_a_damaged_pointer(place: Place, content: bytes) -> None:
     mended(place)
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff\xfe", b"-", b"1\n2"])
+# All bits of every byte where the variable is set, which takes minutes; else some of them, never the same for all.
+EVERY_BIT = bool(os.environ.get("SERVO_EVERY_BIT"))
+
+
+def damages(data: bytes) -> Iterator[tuple[str, bytes]]:
+    """Each byte with bits flipped, with the highest bit (no longer UTF-8) always; cut off at each; emptied; doubled."""
+    for index, byte in enumerate(data):
+        for bit in range(8) if EVERY_BIT else {7, index % 7}:
+            yield f"bit {bit} of byte {index}", data[:index] + bytes([byte ^ 1 << bit]) + data[index + 1 :]
+        yield f"cut at byte {index}", data[:index]
+    yield "zeroed", bytes(len(data))
+    yield "doubled", data * 2
+
+
+def test_every_byte_of_pointer_and_manifests(place: Place) -> None:
+    """Whatever is changed, a read gives what was published or one line about a replay; and so do reads of the past.
+
+    The rows of a version follow from its manifest, and its files have checksums of their own: manifests are compared.
+    """
+    root = place.store.root
+    current, versions = place.store.current(), place.store.versions()
+    assert [version.version for version in versions] == [1, 2]
+    told = passed_over = 0
+    found: tuple[Manifest, list[Manifest]] | ServoError
+    for path in (root / "CURRENT", *sorted((root / "manifests").iterdir())):
+        data = path.read_bytes()
+        for what, content in damages(data):
+            path.write_bytes(content)
+            try:
+                found = (place.store.current(), place.store.versions())
+            except ServoError as problem:
+                found = problem
+            if isinstance(found, ServoError):
+                told += 1
+                assert isinstance(found, ProjectionDamaged | ProjectionMissing), (path, what, found)
+                assert "\n" not in str(found), (path, what)
+                assert str(root) in str(found), (path, what)
+                assert "servo ledger replay" in str(found), (path, what)
+            else:
+                assert found[0] == current, (path, what)
+                assert current in found[1], (path, what)
+                assert [one for one in found[1] if one not in versions] == [], (path, what)
+                passed_over += len(versions) - len(found[1])
+        path.write_bytes(data)
+    assert told > 1_000, "of what every read needs"
+    assert passed_over > 1_000, "of what only reads of the past would have used"
+
+
+def test_a_replay_mends_any_byte_of_pointer_and_manifests(place: Place, tmp_path: Path) -> None:
+    root = place.store.root
+    backup = tmp_path / "backup"
+    shutil.copytree(root, backup)
+    for name in ("CURRENT", *(f"manifests/{path.name}" for path in sorted((backup / "manifests").iterdir()))):
+        found = list(damages((backup / name).read_bytes()))
+        for what, content in found if EVERY_BIT else found[:: max(len(found) // 6, 1)]:
+            shutil.rmtree(root)
+            shutil.copytree(backup, root)
+            (root / name).write_bytes(content)
+            manifest = place.replay()
+            assert manifest.version == 3, (name, what)
+            assert place.store.current() == manifest, (name, what)
+            for number, version in enumerate(place.store.versions(), start=3):
+                assert version.version == number, "those from before the replay are not asked any more"
+            assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
+    mended(place)
+
+
+def test_manifests_without_a_checksum_are_read_as_before(place: Place) -> None:
+    """As an older Servo wrote them. The pointer proves the current one; reads of the past do without the others."""
+    current = place.store.current()
+    for path in sorted((place.store.root / "manifests").iterdir()):
+        fields = json.loads(path.read_bytes())
+        del fields["checksum"]
+        path.write_text(json.dumps(fields))
+    pointer = {"manifest": path.name, "sha256": sha256(path.read_bytes()).hexdigest()}
+    (place.store.root / "CURRENT").write_text(json.dumps(pointer))
+    assert place.store.current() == current
+    assert place.store.versions() == [current]
+    for position in (1, 61, 62, 63):
+        past = place.reader().snapshot(as_of=place.events()[position - 1].event_id)
+        assert_same(rows_of(past), rows_of_fold(place.fold(position)))
+    place.ledger.append(cancels(3, "later"))
+    assert place.compact().version == 3
+    assert [version.version for version in place.store.versions()] == [3]
+    assert len(list((place.store.root / "manifests").iterdir())) == 3, "and they are kept as long as any other"
+    mended(place)
+
+
+@pytest.mark.parametrize("content", [b"", b"garbage", b"\xff\xfe", b"-", b"1\n2", b"0", b"1"])
 def test_a_damaged_epoch(place: Place, content: bytes) -> None:
     """Only the order of epochs matters, and the manifests know it: nobody needs to be told."""
     before = place.store.current()

@@ -29,6 +29,7 @@ from servo.assets.messages import Message
 from servo.errors import EnvironmentProblem, InvalidSettings, SensorNotFound
 from servo.events import Proposal, decode
 from servo.events.automation import SensorEvaluated
+from servo.ledger import fingerprints
 from servo.ledger import sqlite as sqlite_ledger
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.automation.sensing import Accepted
@@ -352,7 +353,8 @@ def test_all_names_of_this_machine_are_taken(house: House, host: str) -> None:
 def test_while_the_ledger_is_locked_the_sender_is_told_to_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite_ledger, "_BUSY_SECONDS", 0.2)
+    for module in (sqlite_ledger, fingerprints):
+        monkeypatch.setattr(module, "_BUSY_SECONDS", 0.2)
     with open_workspace(load_settings(tmp_path, {}), create=True) as project:
         project.ledger.head()
         with serving(project, sensing=Recorder(project), driver=Passes(), port=0) as served:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -23,6 +24,7 @@ from servo.runtime.deploying import deploy
 from servo.runtime.labels import Labels
 from servo.runtime.runs import Runs
 from servo.runtime.task_log import TaskLog
+from tests.support.terminal import on_terminal
 
 SHOP = """
     from servo import Monthly, Static, asset
@@ -121,6 +123,52 @@ def test_a_run_shows_what_was_skipped(project: Project) -> None:
     assert names.split()[4:7] == ["succeeded", "failed", "skipped"]
     sums = next(line for line in shown if line.startswith("shop/sums"))
     assert sums.split()[3:7] == ["6", "4", "0", "2"]
+
+
+def _all_fail(known: Catalog) -> Iterator[Fact]:
+    """A second run: every month of the orders fails of the same, at a column that is not there."""
+    key = "shop/orders"
+    wanted = {key: known.spec(key).partitions.set_of(MONTHS)}
+    yield request(known, wanted, run_key="manual:2", run_id="run_2", source=SOURCE)
+    task = PlannedTask(
+        task_key=key,
+        asset_id=known.asset_id(key),
+        asset_key=key,
+        partition_count=3,
+        partitions=wanted[key].to_json(),
+    )
+    yield RunPlanned(run_id="run_2", tasks=[task])
+    said = {"run_id": "run_2", "task_key": key, "attempt": 1, "asset_id": known.asset_id(key), "asset_key": key}
+    yield TaskStarted(partition_count=3, worker="w", **said)
+    error = "definitions.py:7: AnalysisException: a column with the name `amnt` cannot be resolved, and so on"
+    outcomes = PartitionOutcomes(keys=MONTHS, outcome=[Outcome.FAILED] * 3, error=[error] * 3)
+    yield TaskFinished(outcome=Outcome.FAILED, partitions=outcomes, **said)
+    yield RunFinished(
+        run_id="run_2",
+        outcome=Outcome.FAILED,
+        source=SOURCE,
+        tasks_succeeded=0,
+        tasks_failed=1,
+        reason=f"{key}: {error}",
+    )
+
+
+def test_equal_failures_are_one_line_and_runs_fit_a_terminal(project: Project) -> None:
+    for fact in _all_fail(deploy(project, load(project.settings)).catalog):
+        project.ledger.append([Proposal(fact=fact, occurred_at=project.clock(), actor="worker:w")])
+    shown = _said("run", "show", "run_2")
+    [line] = [line for line in shown.splitlines() if line.startswith("✗ shop")]
+    assert line.startswith("✗ shop/orders: 3 partitions (2025-01..2025-03): definitions.py:7: AnalysisException: a col")
+    for columns in (80, 100, 140):
+        runs = on_terminal(columns, "run", "list")
+        assert max(map(len, runs)) <= columns
+        assert len([line for line in runs if re.search(r"run_[12]\b.* \d{4}-\d\d-\d\d \d\d:\d\dZ  ", line)]) == 2, runs
+        lines = on_terminal(columns, "run", "show", "run_2")
+        assert max(map(len, lines)) <= columns
+        [place] = [number for number, line in enumerate(lines) if line.startswith("✗ shop/orders: 3 partitions")]
+        said = lines[place].removeprefix("✗ ") + "".join(f" {line.strip()}" for line in lines[place + 1 :])
+        assert "a column with the name `amnt` cannot be resolved, and so on" in said, "broken between words"
+    assert "not shown: by;" in "".join(on_terminal(60, "run", "list"))
 
 
 def test_months_are_shown_as_people_type_them(project: Project) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -13,20 +15,24 @@ import pytest
 from pyspark.sql import SparkSession
 
 from servo.assets.loading import load
+from servo.assets.selection import Selection
 from servo.assets.spec import Retry
 from servo.controllers import retries
 from servo.controllers.requests import requested
-from servo.errors import LedgerUnavailable, SparkUnavailable
+from servo.errors import LedgerUnavailable, SessionLost, SparkUnavailable
 from servo.events import Proposal
 from servo.events.columns import Outcome
 from servo.events.model import TaskFinished, TaskRetryScheduled, TaskStarted
 from servo.execution.executor import Executor
 from servo.planning import plan_fact
-from servo.runtime import load_settings, open_workspace, performing
+from servo.runtime import load_settings, open_workspace, spark_health
 from servo.runtime import worker as workers
 from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.child_processes import tasks_of_worker, write_last_words
 from servo.runtime.control import Control
 from servo.runtime.planned import plan_for
+from servo.runtime.readiness import checks_of
+from servo.runtime.task_log import logs_folder
 from servo.runtime.watching import Watch
 from servo.runtime.worker import Worker
 from tests.chaos.workplace import Site, site
@@ -46,7 +52,7 @@ def letters(context): ...
 
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    monkeypatch.setattr(performing, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(spark_health, "_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(retries, "_TROUBLE", Retry(delay=timedelta(0)))
     with site(tmp_path / "shop", DEFINITIONS, "[limits]\ntasks = 1") as shop:
         shop.project.ledger.head()
@@ -110,7 +116,7 @@ def test_a_task_that_its_worker_knows_nothing_of_is_not_held_for_ever(shop: Site
         watch = Watch(project)
         watch.refresh()
         run, known = watch.board.runs[run_id], recorded_catalog(project)
-        plan = plan_fact(plan_for(project, known, requested(run, known)), run_id)
+        plan = plan_fact(plan_for(project, known, Selection(wanted=requested(run, known))), run_id)
         [task] = plan.tasks
         claim = TaskStarted(
             run_id=run_id,
@@ -327,3 +333,66 @@ def test_a_worker_deploys_only_where_nothing_is_deployed(shop: Site, tmp_path: P
     (shop.path / "definitions.py").write_text("from servo import asset\n\n\n@asset\ndef other(context): ...\n")
     assert shop.servo("worker", "--until-idle").returncode == 0
     assert recorded_catalog(shop.project).deployment_id == first.deployment_id
+
+
+def test_a_worker_that_loses_every_session_stops_and_says_so(shop: Site) -> None:
+    def lost() -> SparkSession:
+        raise SessionLost("its JVM is gone", hint="see why")
+
+    run_ids = [shop.request(asset, request_id=f"{asset}{n}") for n in range(5) for asset in ("numbers", "letters")]
+    control = Control(shop.project)
+    control.step()
+    with at_work(shop, lost, Event()) as worker:
+
+        def detail() -> str:
+            control.step()
+            return next((one.detail for one in shop.project.leases.live() if one.id == worker), "")
+
+        said = shop.until(detail, "it says that it cannot work")
+        assert said == "it lost its Spark session 5 times in a row"
+        begun = [start for run_id in run_ids for start in starts(shop, run_id)]
+        assert len(begun) == 5
+        [check] = [check for check in checks_of(shop.project) if check.name == "worker"]
+        assert (check.ok, check.problem) == (False, "no-worker-works")
+        assert said in (check.detail or "")
+        # The first was at fault, for all that anybody could tell; the others wait.
+        assert [shop.runs.progress(run_id).ended for run_id in run_ids] == [True] + [False] * 9
+        assert [start for run_id in run_ids for start in starts(shop, run_id)] == begun
+    again = [fact for run_id in run_ids for fact in shop.facts(run_id) if isinstance(fact, TaskRetryScheduled)]
+    assert [fact.session_lost for fact in again] == [True] * 4
+
+
+def test_a_task_that_loses_every_session_fails_in_the_end_and_others_do_not(shop: Site) -> None:
+    def lost() -> SparkSession:
+        raise SessionLost("its JVM is gone", hint="see why")
+
+    run_id = shop.request("numbers")
+    control = Control(shop.project)
+    control.step()
+    with at_work(shop, lost, Event()):
+        shop.until(lambda: control.step() or shop.runs.progress(run_id).ended, "it is given up")
+    assert [attempt for attempt, _ in starts(shop, run_id)] == [1, 2, 3, 4]
+    assert "its JVM is gone; so were the sessions of 3 attempts before" in (shop.runs.progress(run_id).reason or "")
+
+
+def test_the_log_of_a_task_says_what_its_worker_died_of(shop: Site) -> None:
+    """A killed worker cannot write that itself: whoever started it does, here about a process that is this one."""
+    begun, go_on = Event(), Event()
+
+    def slow() -> SparkSession:
+        begun.set()
+        go_on.wait(120)
+        return never()
+
+    run_id = shop.request("numbers")
+    Control(shop.project).step()
+    with at_work(shop, slow, Event()):
+        assert begun.wait(120)
+        tasks = tasks_of_worker(shop.project, os.getpid())
+        write_last_words(shop.project, tasks, os.getpid(), -signal.SIGKILL)
+        go_on.set()
+    assert [(task.run_id, task.asset_key, task.attempt) for task in tasks] == [(run_id, "shop/numbers", 1)]
+    [log] = logs_folder(shop.project.settings, run_id).rglob("1.jsonl")
+    said = log.read_text()
+    assert "was ended by SIGKILL (killed from outside, often because memory ran out): this attempt is over" in said
+    assert tasks_of_worker(shop.project, 1) == []

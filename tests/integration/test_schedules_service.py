@@ -469,7 +469,7 @@ def test_the_days_to_come_with_their_partitions_and_the_change_of_the_clocks(sho
     assert (ahead.total, ahead.paused, shop.head()) == (3, [], before)
     shop.now = datetime(2026, 10, 24, 12, tzinfo=UTC)
     [twice, after] = shop.schedules.next(days=2, name="nightly").ticks
-    assert (twice.remark, twice.local_time) == ("02:30 comes twice, fires once", "2026-10-25T02:30:00+02:00")
+    assert (twice.remark, twice.local_time) == ("02:30 comes twice, fires the first time", "2026-10-25T02:30:00+02:00")
     assert (after.remark, after.local_time) == (None, "2026-10-26T02:30:00+01:00")
 
 
@@ -485,6 +485,18 @@ def test_all_schedules_are_told_in_order_but_not_those_that_are_paused(shop: Sho
     }
     named = shop.schedules.next(days=2, name="off")
     assert (named.paused, len(named.ticks)) == (["off"], 2)
+
+
+def test_a_day_and_a_weekday_that_must_both_match_are_told(shop: Shop) -> None:
+    shop.create("both", cron="0 16 */2 * sat", timezone="UTC")
+    shop.create("either", cron="0 16 2 * sat", timezone="UTC")
+    ahead = shop.schedules.next(days=60)
+    assert {one.name: one.remark for one in ahead.schedules if one.remark} == {
+        "both": "fires where day and weekday both match, since its day */2 begins with *"
+    }
+    days = [tick.scheduled_for for tick in ahead.ticks if tick.name == "both"]
+    assert days
+    assert all(day.day % 2 == 1 and day.weekday() == 5 for day in days)
 
 
 def test_only_so_many_ticks_are_listed_and_all_are_counted(shop: Shop) -> None:
@@ -514,9 +526,9 @@ DAY = 86_400
     ("cron", "zone", "day", "said"),
     [
         ("30 2 * * *", "Europe/Berlin", "2025-03-30", ["02:30 does not exist, fires at 03:00"]),
-        ("30 2 * * *", "Europe/Berlin", "2025-10-26", ["02:30 comes twice, fires once"]),
+        ("30 2 * * *", "Europe/Berlin", "2025-10-26", ["02:30 comes twice, fires the first time"]),
         ("30 2 * * *", "America/New_York", "2025-03-09", ["02:30 does not exist, fires at 03:00"]),
-        ("30 1 * * *", "America/New_York", "2025-11-02", ["01:30 comes twice, fires once"]),
+        ("30 1 * * *", "America/New_York", "2025-11-02", ["01:30 comes twice, fires the first time"]),
         ("15 2 * * *", "Australia/Lord_Howe", "2025-10-05", ["02:15 does not exist, fires at 02:30"]),
         ("0 0 * * *", "America/Santiago", "2025-09-07", ["00:00 does not exist, fires at 01:00"]),
         ("0 * * * *", "Europe/Berlin", "2025-10-26", ["02:00 comes twice, fires each time"] * 2),

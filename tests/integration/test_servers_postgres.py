@@ -36,8 +36,9 @@ class Pair:
 
 
 @pytest.fixture
-def pair(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[Pair]:
+def pair(tmp_path: Path, new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
     address = new_database()
+    monkeypatch.setenv("SERVO_SECRET", "one for both machines")
     with ExitStack() as stack:
         projects, urls = [], []
         for name in ("one", "two"):

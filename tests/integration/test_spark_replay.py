@@ -125,6 +125,11 @@ def test_servo_spark_views_reads_the_project_in_a_folder(
     then = sum(spark.table(table.table).count() for table in TABLES)
     assert then == sum(len(rows) for rows in place.fold(until=1).values())
     assert now == sum(len(place.fold().get(name, {})) for name in ("runs", "tasks", "partition_status"))
+    # What these definitions mean nobody knows, so whether anything is stale cannot be told, and is not.
+    servo.spark_views(spark, project=place.ledger_path.parent)
+    assert "status" in spark.table("partition_status").columns
+    with pytest.raises(Exception, match="status cannot be computed"):
+        spark.sql("SELECT status FROM partition_status").collect()
 
 
 def _by_spark(spark: SparkSession, name: str) -> int:

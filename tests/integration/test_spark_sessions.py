@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark import SparkContext
@@ -18,6 +19,7 @@ from pyspark.sql import SparkSession
 
 from servo.errors import InvalidSettings, JavaMissing, ServoError, SparkUnavailable
 from servo.execution.failures import is_cancelled, is_session_lost
+from servo.execution.keeping import KeptSession
 from servo.execution.spark import SparkSettings, application_id, is_connect, session
 from tests.integration.spark_clusters import connect_server
 
@@ -215,3 +217,22 @@ def test_a_connect_session_ends_alone_and_its_server_may_be_lost(
             assert is_session_lost(caught.value)
             assert not is_cancelled(caught.value)
         assert time.monotonic() - began < 30
+
+
+def test_a_kept_session_whose_jvm_is_killed_is_replaced_once_and_stays() -> None:
+    with KeptSession(SparkSettings(master="local[1]")) as kept:
+        machines = []
+        for _ in range(3):
+            # Every later task asks again, and must find the session that the first one found.
+            assert [kept().range(3).count() for _ in range(3)] == [3, 3, 3]
+            process = _gateway_process()
+            machines.append(process.pid)
+            process.kill()
+            process.wait()
+        assert len(set(machines)) == 3
+        assert kept().range(3).count() == 3
+    assert SparkContext._active_spark_context is None
+
+
+def _gateway_process() -> Any:
+    return getattr(SparkContext._gateway, "proc", None)

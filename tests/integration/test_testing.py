@@ -6,14 +6,15 @@ from datetime import date
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from servo.assets import asset
 from servo.assets import checks as check
 from servo.errors import InvalidInput, InvalidPartition, OutputRefused
-from servo.partitions import Daily, Dynamic, Static
-from servo.testing import materialize
+from servo.partitions import Daily, Dynamic, Monthly, Static
+from servo.partitions.mappings import Lookback
+from servo.testing import compare_batch, materialize
 from tests.integration.execution_support import spark
 
 __all__ = ["spark"]
@@ -88,6 +89,42 @@ def test_what_is_wrong_is_said_before_spark_is_asked(spark: SparkSession) -> Non
 
 
 def test_what_a_run_would_refuse_is_raised(spark: SparkSession) -> None:
-    rows = [{"order_id": 1, "amount": 1, "date": "2025-01-16"}]
-    with pytest.raises(OutputRefused, match="such as date=2025-01-16"):
+    rows = [{"order_id": 1, "amount": 1, "date": "2024-12-31"}]
+    with pytest.raises(OutputRefused, match="such as date=2024-12-31"):
         materialize(orders, inputs={"raw_orders": rows}, partition="2025-01-15", spark=spark)
+    other = [{"order_id": 1, "amount": 1, "date": "2025-01-16"}]
+    made = materialize(orders, inputs={"raw_orders": other}, partition="2025-01-15", spark=spark)
+    assert (made.rows(), made.rows_left_out) == ([], 1)
+
+
+@asset(partitions=days, batch=True, deps={"orders": Lookback(2)})
+def so_far(orders: DataFrame) -> DataFrame:
+    return orders.withColumn("amount", F.sum("amount").over(Window.orderBy("date")))
+
+
+@asset(partitions=days, batch=True)
+def share_of_month(orders: DataFrame, months: DataFrame) -> DataFrame:
+    return orders.join(months, F.expr("trunc(date, 'month') = month")).select(
+        "date", (F.col("amount") / F.col("total")).alias("share")
+    )
+
+
+def test_a_batch_is_compared_with_its_partitions_computed_alone(spark: SparkSession) -> None:
+    sold = [{"date": date(2025, month, day), "amount": month + day} for month in (1, 2) for day in (1, 2, 3)]
+    asked = [str(row["date"]) for row in sold]
+    found = compare_batch(so_far, inputs={"orders": sold}, partitions=asked, spark=spark)
+    assert not found.equal
+    assert "1 row is only in the batch (" in str(found.difference)
+    assert found.samples[-1].verdict == "DIFFERENT"
+    months = [{"month": date(2025, month, 1), "total": 10 * month} for month in (1, 2)]
+    inputs = {"orders": sold, "months": months}
+    monthly = {"months": Monthly("month", start="2025-01")}
+    found = compare_batch(share_of_month, inputs=inputs, partitions=asked, upstreams=monthly, spark=spark)
+    assert found.equal, found.difference
+    assert len(found.samples) == 6
+    with pytest.raises(InvalidInput, match=r"'months' has no column 'date'.*upstreams="):
+        compare_batch(share_of_month, inputs=inputs, partitions=asked, spark=spark)
+    with pytest.raises(InvalidInput, match="is no batch"):
+        compare_batch(revenue, partitions=["2025-01-01,eu", "2025-01-02,eu"])
+    with pytest.raises(InvalidInput, match="one partition alone"):
+        compare_batch(so_far, inputs={"orders": sold}, partitions=asked[:1])

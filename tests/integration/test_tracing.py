@@ -323,6 +323,23 @@ def test_a_request_again_is_the_same_in_whatever_trace(
             ask(PARENT, known, team="b")
 
 
+@pytest.mark.parametrize("looked", [True, False])
+def test_a_request_for_what_is_stale_is_the_one_that_an_earlier_version_recorded(tmp_path: Path, looked: bool) -> None:
+    with open_workspace(load_settings(tmp_path, {}), create=True) as project:
+
+        def ask(*, only_stale: bool, known: int | None = None, run: str = "1") -> Any:
+            fact = msgspec.structs.replace(asked(), only_stale=only_stale, run_id=f"run_{run}", run_key=f"manual:{run}")
+            return append_request(project, Proposal(fact=fact, occurred_at=project.clock(), actor="alice"), known=known)
+
+        first = ask(only_stale=False)  # earlier versions have no such field, and compute all of it
+        again = ask(only_stale=True, known=first.position if looked else None)
+        assert (again.event_id, again.duplicate) == (first.event_id, True)
+        # Who wants all of it is not given a run that leaves some of it as it is.
+        stale = ask(only_stale=True, run="2")
+        with pytest.raises(IdempotencyMismatch):
+            ask(only_stale=False, run="2", known=stale.position if looked else None)
+
+
 def test_a_retry_is_in_its_own_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tracing, "traceparent", lambda: "new")
     assert traced({TRACEPARENT: "old", "team": "a"}) == {TRACEPARENT: "new", "team": "a"}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from servo.assets.selection import select
+from servo.assets.selection import selection_of
 from servo.controllers import sensing
 from servo.controllers.schedule_board import ScheduleBoard
 from servo.controllers.scheduling import decide
@@ -101,9 +101,9 @@ class Evaluation:
     def record(self) -> None:
         sensor, seen = self._sensor, self._world.seen
         occasion = Occasion(trigger="poll", poll_epoch=round(self._at.timestamp() * 1000))
-        wanted = select(SHOP.graph, "lookup", now=self._at)
+        wanted = selection_of(SHOP.graph, "lookup", now=self._at)
         keys = [sensing.run_key_of(sensor, occasion, key, alone=False) for key in self._found]
-        wishes = [Wish(run_key=key, wanted=wanted) for key in keys]
+        wishes = [Wish(run_key=key, selection=wanted) for key in keys]
         facts = sensing.answered(sensor, occasion, wishes, SHOP, run_id_of, cursor=self._cursor)
         position = self._position
         while True:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from servo.assets.selection import select
 from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
-from servo.controllers.scheduling import Fill, decide, tick_of
+from servo.controllers.scheduling import Fill, Filling, decide, tick_of
 from servo.errors import AppendConflict
 from servo.events import Proposal, decode
 from servo.events.automation import ScheduleCreated, ScheduleTicked
@@ -18,7 +17,7 @@ from servo.events.model import RunFinished, RunRequested
 from servo.ids import UlidFactory, run_id
 from servo.ledger import MemoryLedger
 from servo.ledger.protocol import Condition
-from servo.partitions import Daily, PartitionSet
+from servo.partitions import Daily
 from servo.planning.catalog import Catalog
 from tests.support.catalogs import catalog, spec
 from tests.support.recording import WORKSPACE
@@ -41,9 +40,10 @@ def run_id_of(run_key: str) -> str:
     return run_id(WORKSPACE.tenant, WORKSPACE.name, run_key, b"s" * 32)
 
 
-def latest(state: ScheduleState, moment: datetime) -> Mapping[str, PartitionSet]:
+def latest(state: ScheduleState, moment: datetime) -> Filling:
     partitions = str(state.definition.settings.get("partitions") or "latest")
-    return select(SHOP.graph, " or ".join(state.definition.asset_selection), now=moment, partitions=partitions)
+    text = " or ".join(state.definition.asset_selection)
+    return Filling(select(SHOP.graph, text, now=moment, partitions=partitions))
 
 
 class Clockwork:

@@ -30,16 +30,23 @@ from servo.events.automation import (
     SensorUpdated,
 )
 from servo.events.columns import (
+    Calls,
+    CallTotals,
     CheckOutcomes,
     EarlierMaterializations,
+    GivenPartitions,
     InputPartitions,
     Outcome,
     PartitionOutcomes,
     PartitionSet,
+    Samples,
+    Verdict,
 )
 from servo.events.definitions import (
     AssetDefinition,
     Dependency,
+    HeldBack,
+    MissingPartitions,
     PlannedTask,
     ScheduleDefinition,
     SensorDefinition,
@@ -51,6 +58,7 @@ from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
     CheckpointRequested,
+    CodeDeclaredEqual,
     DefinitionsDeployed,
     DynamicPartitionsChanged,
     MaterializationPublished,
@@ -171,6 +179,31 @@ EXAMPLES: dict[str, Fact] = {
         previous_deployment_id="01JHMN00000000000000000D01",
         schedules=[_EDITED],
     ),
+    "DefinitionsDeployed.v1.reached": DefinitionsDeployed(
+        deployment_id="01JHMN00000000000000000D02",
+        number=14,
+        definitions_hash=FINGERPRINT,
+        previous_deployment_id="01JHMN00000000000000000D01",
+        assets=[
+            AssetDefinition(
+                asset_id=ORDERS_ID,
+                asset_key=ORDERS,
+                code_version="3f2a19c04b7d",
+                reached={"@asset": "0a1b2c3d", "definitions.py:@function": "11223344", "helpers.py:clean": "55667788"},
+                same_code_as="9e107d9d372b",
+            )
+        ],
+        git_commit="9fceb02d0ae598e95dc970b74767f19372d61af8",
+        git_clean=True,
+    ),
+    "CodeDeclaredEqual.v1": CodeDeclaredEqual(
+        declaration_id="01JHMN00000000000000000E01",
+        asset_id=ORDERS_ID,
+        asset_key=ORDERS,
+        code_version="3f2a19c04b7d",
+        equal_to=["9e107d9d372b", "7"],
+        reason="moved helpers, „nothing“ else",
+    ),
     "ScheduleCreated.v1.clock_since": ScheduleCreated(definition=_EDITED),
     "ScheduleUpdated.v1.clock_since": ScheduleUpdated(definition=_EDITED),
     "SchedulePaused.v1": SchedulePaused(schedule_id=SCHEDULE, version=4, reason="holiday"),
@@ -242,6 +275,15 @@ EXAMPLES: dict[str, Fact] = {
         poll_epoch=1,
         log="looked at 3 files\n",
     ),
+    "SensorEvaluated.v1.quiet_polls": SensorEvaluated(
+        eval_id=f"{SENSOR}:poll:2:none",
+        sensor_id=SENSOR,
+        trigger="poll",
+        status="NO_DATA",
+        poll_epoch=2,
+        quiet_polls=3_512,
+        quiet_since=datetime(2025, 1, 15, 1, 30, 0, 250_000, tzinfo=UTC),
+    ),
     "RunRequested.v1": RunRequested(
         run_id=RUN,
         run_key=f"backfill:{BACKFILL}:chunk:7",
@@ -260,6 +302,34 @@ EXAMPLES: dict[str, Fact] = {
         source=_SOURCE,
         on_behalf_of="person:ann",
     ),
+    "RunRequested.v1.only_stale": RunRequested(
+        run_id=RUN,
+        run_key="manual:req-2",
+        request_fingerprint=FINGERPRINT,
+        asset_selection=[ORDERS],
+        source=_SOURCE,
+        only_stale=True,
+    ),
+    "TaskFinished.v1.unchanged": TaskFinished(
+        run_id=RUN,
+        task_key="shop/orders#0",
+        attempt=1,
+        asset_id=ORDERS_ID,
+        asset_key=ORDERS,
+        outcome=Outcome.SKIPPED,
+        partitions=PartitionOutcomes(keys=DAYS, outcome=Outcome.SKIPPED),
+        unchanged=DAYS,
+        error="unchanged: its inputs came out as they were",
+    ),
+    "BackfillCreated.v1.only_stale": BackfillCreated(
+        backfill_id=BACKFILL,
+        name="stale",
+        asset_selection=[ORDERS],
+        selector={"range": {"from": DAYS[0], "to": DAYS[1]}},
+        total_partitions=2,
+        client_request_id="req-3",
+        only_stale=True,
+    ),
     "RunPlanned.v1": RunPlanned(
         run_id=RUN,
         tasks=[
@@ -274,6 +344,60 @@ EXAMPLES: dict[str, Fact] = {
             )
         ],
         deployment_id="01JHMN00000000000000000D02",
+    ),
+    "RunRequested.v1.added": RunRequested(
+        run_id=RUN,
+        run_key="manual:req-1",
+        request_fingerprint=FINGERPRINT,
+        asset_selection=[ORDERS],
+        source=_SOURCE,
+        added={ORDERS: {"dimensions": ["date"], "parts": [[["2025-01-14", "2025-01-15"]]]}},
+    ),
+    "RunRequested.v1.asset_ids": RunRequested(
+        run_id=RUN,
+        run_key="manual:req-1",
+        request_fingerprint=FINGERPRINT,
+        asset_selection=[ORDERS],
+        source=_SOURCE,
+        asset_ids={ORDERS: ORDERS_ID},
+    ),
+    "RunPlanned.v1.frozen": RunPlanned(
+        run_id=RUN,
+        tasks=[],
+        held_back=[
+            HeldBack(
+                asset_id=ORDERS_ID,
+                asset_key=ORDERS,
+                partition_count=1,
+                partitions={"dimensions": ["month"], "parts": [[["2025-01", "2025-01"]]]},
+                described="2025-01",
+                reason="is frozen",
+                frozen=True,
+            )
+        ],
+    ),
+    "RunPlanned.v1.held_back": RunPlanned(
+        run_id=RUN,
+        tasks=[],
+        held_back=[
+            HeldBack(
+                asset_id=ORDERS_ID,
+                asset_key=ORDERS,
+                partition_count=1,
+                partitions={"dimensions": ["month"], "parts": [[["2025-01", "2025-01"]]]},
+                described="2025-01",
+                reason="needs 30 days of shop/raw_orders that are missing: 2025-01-02..2025-01-31",
+                missing=[
+                    MissingPartitions(
+                        asset_key="shop/raw_orders",
+                        partition_count=30,
+                        partitions={"dimensions": ["date"], "parts": [[["2025-01-02", "2025-01-31"]]]},
+                        examples=["2025-01-02"],
+                        held_back=True,
+                    )
+                ],
+            )
+        ],
     ),
     "RunStarted.v1": RunStarted(run_id=RUN, source=_SOURCE),
     "RunFinished.v1": RunFinished(
@@ -312,6 +436,14 @@ EXAMPLES: dict[str, Fact] = {
         reason="a blocking check failed",
         settled=DAYS,
     ),
+    "TaskRetryScheduled.v1.session_lost": TaskRetryScheduled(
+        run_id=RUN,
+        task_key="shop/orders#0",
+        attempt=2,
+        retry_at=datetime(2025, 1, 15, 12, 0, 30, 500_000, tzinfo=UTC),
+        reason="the Spark session was lost",
+        session_lost=True,
+    ),
     "TaskFinished.v1": TaskFinished(
         run_id=RUN,
         task_key="shop/orders#0",
@@ -334,6 +466,25 @@ EXAMPLES: dict[str, Fact] = {
         worker="worker-1",
         spark_application_id="local-1736942400000",
         error="disk full",
+    ),
+    "TaskFinished.v1.calls": TaskFinished(
+        run_id=RUN,
+        task_key="shop/orders#1",
+        attempt=1,
+        asset_id=ORDERS_ID,
+        asset_key=ORDERS,
+        outcome=Outcome.SUCCEEDED,
+        partitions=_OUTCOMES,
+        inputs=_INPUTS,
+        calls=Calls(
+            call=[0, 1],
+            partition_count=[2, 3],
+            rows_left_out=[7, 0],
+            left_out_example=["date=2025-01-17", None],
+            given=[GivenPartitions(asset_key=RAW, ranges=[[0, 1, 2, 3], [0, 3]])],
+        ),
+        samples=Samples(keys=DAYS[:1], verdict=Verdict.CLOSE, content_hash="ab" * 32, remark="but for rounding"),
+        call_totals=CallTotals(rows_left_out=7, partitions_sampled=1, verdict=Verdict.CLOSE),
     ),
     "BackfillCreated.v1": BackfillCreated(
         backfill_id=BACKFILL,

@@ -42,6 +42,8 @@ from servo.events.columns import (
 from servo.events.definitions import (
     AssetDefinition,
     Dependency,
+    HeldBack,
+    MissingPartitions,
     PlannedTask,
     ScheduleDefinition,
     SensorDefinition,
@@ -53,6 +55,7 @@ from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
     CheckpointRequested,
+    CodeDeclaredEqual,
     DefinitionsDeployed,
     DynamicPartitionsChanged,
     MaterializationPublished,
@@ -239,6 +242,8 @@ asset_definitions = st.builds(
     freshness_seconds=st.none() | small,
     settings=json_objects,
     renamed_from=maybe_texts,
+    reached=tag_maps,
+    same_code_as=maybe_texts,
 )
 schedule_definitions = st.builds(
     ScheduleDefinition,
@@ -285,6 +290,17 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         schedules=st.lists(schedule_definitions, max_size=2, unique_by=lambda schedule: schedule.schedule_id),
         sensors=st.lists(sensor_definitions, max_size=2, unique_by=lambda sensor: sensor.sensor_id),
         removed_asset_ids=st.lists(asset_ids, max_size=1),
+        git_commit=maybe_texts,
+        git_clean=st.none() | st.booleans(),
+    ),
+    CodeDeclaredEqual: st.builds(
+        CodeDeclaredEqual,
+        declaration_id=own_ids,
+        asset_id=asset_ids,
+        asset_key=st.just("shop/orders"),
+        code_version=st.sampled_from("123"),
+        equal_to=st.lists(st.sampled_from("1234"), max_size=2),
+        reason=texts,
     ),
     DynamicPartitionsChanged: st.builds(
         DynamicPartitionsChanged,
@@ -354,6 +370,9 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
             priority=st.integers(-1, 1),
             tags=tag_maps,
             on_behalf_of=st.none() | st.just("person:ann"),
+            added=maybe_objects,
+            asset_ids=tag_maps,
+            only_stale=st.booleans(),
         )
     ),
     RunPlanned: st.builds(
@@ -372,6 +391,20 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
             unique_by=lambda task: task.task_key,
         ),
         deployment_id=st.none() | own_ids,
+        held_back=st.lists(
+            of_an_asset(
+                HeldBack,
+                partition_count=small,
+                partitions=json_objects,
+                described=texts,
+                reason=texts,
+                missing=st.lists(
+                    st.builds(MissingPartitions, asset_key=texts, partition_count=small, examples=text_lists),
+                    max_size=2,
+                ),
+            ),
+            max_size=2,
+        ),
     ),
     RunStarted: st.builds(RunStarted, run_id=run_ids, source=sources),
     RunFinished: st.builds(
@@ -421,9 +454,11 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
         worker=maybe_texts,
         spark_application_id=maybe_texts,
         error=maybe_texts,
+        unchanged=key_lists,
     ),
     BackfillCreated: st.builds(
         BackfillCreated,
+        only_stale=st.booleans(),
         backfill_id=backfill_ids,
         name=texts,
         asset_selection=text_lists,

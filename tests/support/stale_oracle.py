@@ -9,7 +9,9 @@ from servo.assets.spec import AssetSpec
 from servo.events import RecordedEvent, decode
 from servo.events.columns import Outcome, PartitionOutcomes, spread
 from servo.events.model import (
+    CodeDeclaredEqual,
     DefinitionsDeployed,
+    DynamicPartitionsChanged,
     MaterializationPublished,
     PartitionsInvalidated,
     PartitionsMarked,
@@ -62,7 +64,13 @@ class Oracle:
         self.invalidated: dict[Place, tuple[int, datetime]] = {}
         self.frozen: set[Place] = set()
         self.codes: dict[str, list[tuple[datetime, str | None]]] = {}
+        self.equal: dict[tuple[str, str | None], set[str | None]] = {}  # by asset id and version
         self.catalog = Catalog.of([], {})
+        self.specs: list[AssetSpec] = []
+        self.ids: dict[str, str] = {}
+        self.dynamic: dict[str, list[str]] = {}
+        # What was defined from when on: after each deployment and each change of a dynamic dimension.
+        self.defined: list[tuple[datetime, Catalog]] = []
         for number, event in enumerate(events):
             self._take(number, event)
 
@@ -72,12 +80,22 @@ class Oracle:
         fact, at = decode(event), event.occurred_at
         match fact:
             case DefinitionsDeployed():
-                ids = {one.asset_key: one.asset_id for one in fact.assets}
-                self.catalog = Catalog.of([spec_of(one) for one in fact.assets], ids)
+                self.ids = {one.asset_key: one.asset_id for one in fact.assets}
+                self.specs = [spec_of(one) for one in fact.assets]
+                self._define(at)
                 for one in fact.assets:
                     self.codes.setdefault(one.asset_id, []).append((at, one.code_version))
+                    if one.same_code_as is not None:
+                        self._equal(one.asset_id, one.code_version, one.same_code_as)
                 for gone in fact.removed_asset_ids:
                     self.codes.setdefault(gone, []).append((at, None))
+            case CodeDeclaredEqual():
+                for version in fact.equal_to:
+                    self._equal(fact.asset_id, fact.code_version, version)
+            case DynamicPartitionsChanged():
+                there = [one for one in self.dynamic.get(fact.dimension, []) if one not in fact.removed]
+                self.dynamic[fact.dimension] = [*there, *(one for one in fact.added if one not in there)]
+                self._define(at)
             case TaskFinished() | MaterializationPublished():
                 self._made(number, at, fact.asset_id, fact.partitions, fact.run_id, fact.code_version)
                 for source in fact.inputs:
@@ -110,6 +128,14 @@ class Oracle:
                     self.versions[fact.asset_id, key].append(version)
             case _:
                 raise AssertionError(fact)
+
+    def _equal(self, asset_id: str, one: str, other: str) -> None:
+        same = self.equal.get((asset_id, one), {one}) | self.equal.get((asset_id, other), {other})
+        self.equal |= {(asset_id, version): same for version in same}
+
+    def _define(self, at: datetime) -> None:
+        self.catalog = Catalog.of(self.specs, self.ids, dynamic=self.dynamic)
+        self.defined.append((at, self.catalog))
 
     def _made(  # noqa: PLR0917 (one event, and what it says)
         self, number: int, at: datetime, asset: str, what: PartitionOutcomes, run: str | None, code: str | None
@@ -190,11 +216,13 @@ class Oracle:
         number, at = self.invalidated.get((asset_id, key), (0, None))
         if at is not None and (number > current.number or at > current.made_at):
             found["INVALIDATED"] = at
-        if current.code is not None and current.code != asset.code_version:
+        same = self.equal.get((asset_id, current.code), {current.code})
+        if current.code is not None and asset.code_version not in same:
             deployed = self.codes[asset_id]
-            last = max((n for n, (_, code) in enumerate(deployed) if code == current.code), default=None)
+            last = max((n for n, (_, code) in enumerate(deployed) if code in same), default=None)
             found["CODE_CHANGED"] = current.since if last is None else deployed[last + 1][0]
         changes = [at for at in (self._changed(asset, key, current, *one) for one in self._given(asset, key)) if at]
+        changes += [at for at in (self._removed(asset_id, key, *read) for read in self._read(current)) if at]
         if changes:
             found["UPSTREAM_CHANGED"] = min(max(at, current.since) for at in changes)
         if asset.freshness is not None and current.made_at + asset.freshness <= self.now:
@@ -213,6 +241,32 @@ class Oracle:
                 if place in self.versions:
                     found.append(((upstream.key, str(one)), place))
         return found
+
+    def _read(self, current: Version) -> list[Place]:
+        return [place for place, _ in self.reads.get(current.made or "", [])]
+
+    def _removed(self, asset_id: str, key: str, upstream_id: str, upstream_key: str) -> datetime | None:
+        """Since when an input that was read is not given any more; None if it is."""
+        since = None
+        for at, catalog in reversed(self.defined):
+            keys = {one: name for name, one in catalog.asset_ids.items()}
+            if asset_id not in keys or upstream_id not in keys:
+                continue  # what is not there says nothing
+            if self._gives(catalog, keys[asset_id], key, keys[upstream_id], upstream_key):
+                break
+            since = at
+        return since
+
+    def _gives(self, catalog: Catalog, reader: str, key: str, upstream: str, upstream_key: str) -> bool:
+        asset, other = catalog.spec(reader), catalog.spec(upstream)
+        mapping = next((one.mapping for one in asset.dependencies if one.upstream == upstream), None)
+        output, source = PartitionKey.parse(key), PartitionKey.parse(upstream_key)
+        if mapping is None or output not in asset.partitions or source not in other.partitions:
+            return False
+        asked, window = asset.partitions.set_of([output]), other.partitions.window(source)
+        # What is given by the clock is given for good, also when another window has become the last one.
+        moments = [self.now] if window is None else [self.now, window.end]
+        return any(source in mapping.upstream(asked, other.partitions, moment) for moment in moments)
 
     def _changed(
         self, asset: AssetSpec, key: str, current: Version, name: tuple[str, str], place: Place

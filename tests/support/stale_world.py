@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from random import Random
@@ -11,19 +12,21 @@ import msgspec
 
 from servo.assets.graph import Graph
 from servo.assets.spec import AssetSpec
-from servo.errors import InvalidInput
+from servo.errors import InvalidDefinition, InvalidInput
 from servo.events import Proposal, RecordedEvent
 from servo.events.columns import EarlierMaterializations, InputPartitions, Outcome, PartitionOutcomes, PartitionSet
 from servo.events.fact import Fact
 from servo.events.model import (
+    CodeDeclaredEqual,
     DefinitionsDeployed,
+    DynamicPartitionsChanged,
     MaterializationPublished,
     PartitionsInvalidated,
     PartitionsMarked,
     RolledBack,
     TaskFinished,
 )
-from servo.partitions import Daily, Monthly, Partitions, Static
+from servo.partitions import Daily, Dynamic, Monthly, Partitions, Static
 from servo.partitions.mappings import All, Explicit, Identity, Last, Lookback, Mapping, Offset, default_mapping
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import definition_of
@@ -41,6 +44,8 @@ class Hands:
         settings = load_settings(folder, {"SERVO_LEDGER": "memory:"})
         self.project: Project = open_workspace(settings, create=True, clock=lambda: self.now)
         self.deployments = 0
+        self.deployed: tuple[AssetSpec, ...] = ()
+        self.dynamic: dict[str, list[str]] = {}
         self.catalog = Catalog(graph=Graph({}))
         self.facts = 0
         # By asset and partition key all that was ever current: (id, content hash, made at, run, code version).
@@ -59,6 +64,7 @@ class Hands:
         return self.project.ledger.read(0, 1_000_000)
 
     def deploy(self, *specs: AssetSpec) -> None:
+        self.deployed = specs
         graph = Graph.of(specs)
         ids = {key: asset_id(key) for key in graph.specs}
         self.deployments += 1
@@ -73,7 +79,23 @@ class Hands:
                 removed_asset_ids=gone,
             )
         )
-        self.catalog = Catalog(graph=graph, asset_ids=ids, deployment_id=f"dep_{self.deployments}")
+        self._define()
+
+    def _define(self) -> None:
+        ids = {spec.key: asset_id(spec.key) for spec in self.deployed}
+        specs = list(Graph.of(self.deployed).specs.values())
+        self.catalog = Catalog.of(specs, ids, deployment_id=f"dep_{self.deployments}", dynamic=self.dynamic)
+
+    def change(self, dimension: str, *, added: Sequence[str] = (), removed: Sequence[str] = ()) -> None:
+        """Values of a dynamic dimension come and go."""
+        there = [one for one in self.dynamic.get(dimension, []) if one not in removed]
+        self.dynamic[dimension] = [*there, *(one for one in added if one not in there)]
+        self.record(
+            DynamicPartitionsChanged(
+                change_id=f"change_{self.facts}", dimension=dimension, added=list(added), removed=list(removed)
+            )
+        )
+        self._define()
 
     def current(self, asset_key: str, key: str) -> str | None:
         made = self.made.get((asset_key, key))
@@ -209,12 +231,14 @@ class World(Hands):
         self.moments = [START]
         self.specs = self._graph()
         self.deploy(*self.specs)
+        self.change("customer", added=["acme", "bolt"])
 
     def live(self, steps: int) -> None:
         """So many things happen; at one point what has happened so far is put into files."""
         acts = [
             self._run, self._run, self._run_all, self._run_again, self._run_again, self._run_again, self._pass_time,
-            self._redefine, self._mark, self._invalidate, self._roll_back, self._roll_back,
+            self._redefine, self._mark, self._invalidate, self._roll_back, self._roll_back, self._come_and_go,
+            self._accept_code,
         ]  # fmt: skip
         compacted = self.random.randrange(steps)
         self._run_all()
@@ -236,6 +260,7 @@ class World(Hands):
                     Daily("date", start="2025-01-28"),
                     Monthly("month", start="2025-01-01", end="2025-04-01"),
                     Daily("date", start="2025-01-29", end="2025-02-02") * Static("region", ["eu", "us"]),
+                    Dynamic("customer"),
                 ]
             )
         )
@@ -268,13 +293,26 @@ class World(Hands):
     def _redefine(self) -> None:
         place = self.random.randrange(len(self.specs))
         one = self.specs[place]
-        match self.random.choice(["code", "code", "code", "policy", "partitions", "reads"]):
+        match self.random.choice(["code", "code", "code", "policy", "partitions", "partitions", "reads", "mapping"]):
             case "code":
                 changed = msgspec.structs.replace(one, code_version=self.random.choice(["v1", "v2", "v3"]))
             case "policy":
                 changed = msgspec.structs.replace(one, freshness=self.random.choice([None, timedelta(hours=5)]))
             case "reads":
                 changed = msgspec.structs.replace(one, dependencies=one.dependencies[:-1])
+            case "mapping":
+                changed = msgspec.structs.replace(
+                    one,
+                    dependencies=tuple(
+                        msgspec.structs.replace(read, mapping=self._mapping(upstream.partitions, one.partitions))
+                        for read in one.dependencies
+                        for upstream in self.specs
+                        if upstream.key == read.upstream
+                    ),
+                )
+            case _ if one.partitions.names == ("region",):
+                regions = self.random.sample(["eu", "us", "ap"], self.random.randint(1, 3))
+                changed = msgspec.structs.replace(one, partitions=Partitions.of(Static("region", regions)))
             case _:
                 later = Partitions.of(Daily("date", start="2025-01-30", end="2025-02-10"))
                 fits = one.partitions.names == ("date",)
@@ -282,11 +320,28 @@ class World(Hands):
         specs = [*self.specs[:place], changed, *self.specs[place + 1 :]]
         try:
             self.deploy(*specs)
-        except InvalidInput:
+        except (InvalidInput, InvalidDefinition):
             return  # an explicit mapping names a partition that would be gone
         self.specs = specs
 
+    def _accept_code(self) -> None:
+        one = self._asset()
+        fact = CodeDeclaredEqual(
+            declaration_id=f"equal_{self.facts}",
+            asset_id=asset_id(one.key),
+            asset_key=one.key,
+            code_version=one.code_version,
+            equal_to=[self.random.choice(["v1", "v2", "v3"])],
+            reason="tried",
+        )
+        self.record(fact)
+
     # ── what happens ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _come_and_go(self) -> None:
+        value = self.random.choice(["acme", "bolt", "coil"])
+        there = value in self.dynamic["customer"]
+        self.change("customer", added=[] if there else [value], removed=[value] if there else [])
 
     def _pass_time(self) -> None:
         self.pass_time(timedelta(hours=self.random.randint(1, 40)))

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import struct
 import time
 import zlib
+from contextlib import suppress
 from importlib import resources
 from typing import Any
 
@@ -151,6 +153,35 @@ def test_the_picture_fits_its_page(report: Report) -> None:
     deep = [msgspec.structs.replace(report.lineage[0], depth=depth) for depth in range(1, 30)]
     boxes = picture(msgspec.structs.replace(report, lineage=deep))["boxes"]
     assert len({box["x"] for box in boxes}) == 5
+
+
+def test_no_name_is_cut_in_the_picture(report: Report) -> None:
+    name = "warehouse_of_the_company/customer_lifetime_value_by_region.daily_snapshot_2025"
+    nodes = [msgspec.structs.replace(node, asset=name) for node in report.lineage]
+    drawn = picture(msgspec.structs.replace(report, asset=name, lineage=nodes))
+    assert {box["title"].replace("\n", "") for box in drawn["boxes"]} == {name}
+    assert all(len(line) <= box["w"] / 1.75 for box in drawn["boxes"] for line in box["title"].split("\n"))
+    assert typeset(msgspec.structs.replace(report, asset=name, lineage=nodes))
+    for a in drawn["boxes"]:
+        for b in drawn["boxes"]:
+            apart = a["x"] != b["x"] or a["y"] + a["h"] <= b["y"] or b["y"] + b["h"] <= a["y"]
+            assert apart or a is b, "boxes lie on each other"
+
+
+def test_what_is_copied_from_the_page_is_what_it_says(report: Report) -> None:
+    """No character stands between those of an id: fonts of the page have none for a zero-width space."""
+    [pdf] = typeset(wide(report, 40))
+    streams = re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL)
+    inflated = []
+    for stream in streams:
+        with suppress(zlib.error):
+            inflated.append(zlib.decompress(stream))
+    maps = [one for one in inflated if b"beginbfchar" in one]
+    assert maps, "what characters the glyphs stand for"
+    # A glyph stands for one character or several, and a stretch of the page may say its text: both in UTF-16.
+    said = [text for one in maps for text in re.findall(rb"<[0-9A-F]{4}> <([0-9A-F]+)>", one)]
+    said += [text for one in inflated for text in re.findall(rb"/ActualText ?<FEFF([0-9A-F]+)>", one, re.IGNORECASE)]
+    assert not [text for text in said if "\u200b" in bytes.fromhex(text.decode()).decode("utf-16-be")]
 
 
 def test_the_lines_are_what_was_read(report: Report) -> None:

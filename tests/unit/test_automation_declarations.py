@@ -88,7 +88,7 @@ async def _asynchronous(tick: Any) -> None: ...
 @pytest.mark.parametrize(
     ("options", "function", "said"),
     [
-        ({"cron": "0 25 * * *"}, lambda tick: None, "is not a cron expression"),
+        ({"cron": "0 25 * * *"}, lambda tick: None, "is not a cron: bad hour"),
         ({"timezone": "Mars/Base"}, lambda tick: None, "there is no timezone 'Mars/Base'"),
         ({"select": ""}, lambda tick: None, "selects nothing"),
         ({"tags": {"a": 1}}, lambda tick: None, "tags cannot be"),
@@ -171,9 +171,9 @@ def test_says_where_what_cannot_be_meant_stands(project: Project) -> None:
         """
     )
     assert [one.split(" (")[0] for one in found] == [
-        "definitions.py:5: asset a: schedule: '0 25 * * *' is not a cron expression: Bad hour",
-        "definitions.py:8: asset b: schedule: 5 is not a cron expression",
-        "definitions.py:11: schedule c: 'no' is not a cron expression",
+        "definitions.py:5: asset a: schedule: '0 25 * * *' is not a cron: bad hour",
+        "definitions.py:8: asset b: schedule: 5 is not a cron",
+        "definitions.py:11: schedule c: 'no' is not a cron of five fields",
         "definitions.py:14: sensor d: timeout cannot be datetime.timedelta(0)",
         "definitions.py:17: sensor e: 'landing' cannot be watched",
     ]

@@ -135,7 +135,7 @@ def test_what_failed_is_first_until_it_is_repaired() -> None:
     ]
 
 
-def failures(backfill_id: str, count: int) -> list[BackfillFailure]:
+def failures(backfill_id: str, count: int, reason: str = "reason {}") -> list[BackfillFailure]:
     return [
         BackfillFailure(
             backfill_id=backfill_id,
@@ -144,7 +144,7 @@ def failures(backfill_id: str, count: int) -> list[BackfillFailure]:
             run_id=f"run_{index}",
             failed=1,
             state="FAILED",
-            reason=None,
+            reason=reason.format(index),
         )
         for index in range(count)
     ]
@@ -165,6 +165,18 @@ def test_failures_that_are_not_shown_are_counted() -> None:
     said = drawn(tree(lost, again, failures=failures("id-a", 20)))
     assert said[1] == "50 chunks failed, and a retry has made the rest since"
     assert not [line for line in said if "more" in line]
+
+
+def test_chunks_that_failed_of_the_same_are_one() -> None:
+    lost = job("a", state="FAILED", failed=30, chunks={"FAILED": 30})
+    said = drawn(tree(lost, failures=[*failures("id-a", 28, "no column"), *failures("id-a", 1, "no space")]))
+    assert said[1:5] == [
+        "✗ shop/a 28 chunks (0..27): 28 partitions failed, first in run_0",
+        "└─ no column",
+        "✗ shop/a chunk 0: 1 partition failed in run_0",
+        "└─ no space",
+    ]
+    assert said[5] == "  and 1 more chunk: servo backfill chunks a"
 
 
 def test_remarks_come_last_and_all_fits() -> None:

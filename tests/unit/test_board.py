@@ -102,6 +102,16 @@ def test_attempts_that_a_worker_gave_back_or_took_with_it_do_not_count() -> None
     assert (task.handed_back, task.lost, task.spared) == (1, 1, 2)
 
 
+def test_an_attempt_that_lost_its_session_does_not_count_whatever_failed_in_it() -> None:
+    story = Story(SHOP)
+    story.planned("a", {"shop/orders": BOTH})
+    task = story.run("a").tasks["shop/orders"]
+    story.started("a", "shop/orders")
+    story.finished("a", "shop/orders", {EU: BAD}, final=False, part=1)
+    story.retried("a", "shop/orders", session_lost=True)
+    assert (task.sessions_lost, task.handed_back, task.spared) == (1, 0, 1)
+
+
 def test_who_holds_an_attempt() -> None:
     story = Story(SHOP)
     story.planned("a", {"shop/orders": BOTH})
@@ -333,9 +343,9 @@ def failed_run() -> Story:
 def test_what_failed_or_was_skipped_is_asked_for_again() -> None:
     run = failed_run().run("a")
     us = SHOP.spec("shop/orders").partitions.set_of([US])
-    assert retry_selection(run, SHOP) == {"shop/orders": us, "shop/revenue": us}
-    assert retry_selection(run, SHOP, everything=True) == CHAIN
-    assert retry_selection(run, SHOP, subset={"shop/revenue": BOTH}) == {"shop/revenue": us}
+    assert retry_selection(run, SHOP).wanted == {"shop/orders": us, "shop/revenue": us}
+    assert retry_selection(run, SHOP, everything=True).wanted == CHAIN
+    assert retry_selection(run, SHOP, subset={"shop/revenue": BOTH}).wanted == {"shop/revenue": us}
     with pytest.raises(InvalidSelection, match="left nothing to try again among these"):
         retry_selection(run, SHOP, subset={"shop/revenue": BOTH - us})
 
@@ -343,4 +353,4 @@ def test_what_failed_or_was_skipped_is_asked_for_again() -> None:
 def test_a_run_that_was_never_planned_is_asked_for_as_it_was() -> None:
     story = Story(SHOP)
     story.asked("a", CHAIN)
-    assert retry_selection(story.run("a"), SHOP) == CHAIN
+    assert retry_selection(story.run("a"), SHOP).wanted == CHAIN

@@ -9,7 +9,7 @@ import pytest
 import servo
 from servo.assets.spec import Source
 from servo.errors import InvalidInput
-from servo.partitions.ticks import in_fields, parsed_cron
+from servo.partitions.cron import in_fields, parsed_cron
 from servo.runtime.automation.schedule_editing import ScheduleEdit, ScheduleRequest, created, edited
 
 NAMED = {

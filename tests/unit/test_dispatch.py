@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import msgspec
 import pytest
 
 from servo.controllers import Limits, State, decide, next_wake, ready, sweep, unplanned
 from servo.controllers.board import LOST
 from servo.controllers.retries import MOST_LOSSES
+from servo.controllers.unchanged import without_unchanged
 from servo.events.columns import Outcome
 from servo.events.model import RunCancelRequested, RunFinished, RunPlanned, TaskFinished
 from servo.partitions import UNPARTITIONED, Daily, Static
@@ -418,3 +420,60 @@ def test_two_controllers_that_see_the_same_decide_the_same() -> None:
     events = len(story.history())
     story.decided(two)
     assert len(story.history()) == events
+
+
+# ── what is unchanged ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def unchanged(story: Story, task: str, keys: list[str], **more) -> None:
+    story.finished(
+        "a",
+        task,
+        dict.fromkeys(keys, SKIPPED) | more.pop("made", {}),
+        unchanged=keys,
+        attempt=more.pop("attempt", 1),
+        **more,
+    )
+
+
+def test_what_is_unchanged_is_there_for_those_who_read_it() -> None:
+    story = Story(SHOP)
+    story.planned("a", CHAIN, only_stale=True)
+    story.done("a", "shop/orders")
+    story.started("a", "shop/revenue")
+    unchanged(story, "shop/revenue", [EU, US, ASIA], outcome=SKIPPED)
+    assert story.run("a").tasks["shop/revenue"].state is State.SKIPPED
+    (claim,) = ready(story.board, SHOP, story.now, MANY)
+    assert (claim.task_key, claim.only_stale, claim.skipped) == ("shop/total", True, ())
+    # A part of it may have failed: only what reads that is blocked.
+    story = Story(SHOP)
+    story.planned("a", {"shop/orders": ALL, "shop/revenue": ALL}, only_stale=True)
+    story.started("a", "shop/orders")
+    unchanged(story, "shop/orders", [EU], made={US: GOOD, ASIA: BAD}, outcome=BAD)
+    (claim,) = ready(story.board, SHOP, story.now, MANY)
+    assert (keys(claim.partitions), claim.skipped) == ({EU, US}, (ASIA,))
+
+
+def test_a_run_whose_tasks_are_all_unchanged_has_succeeded() -> None:
+    story = Story(SHOP)
+    story.planned("a", {"shop/orders": ALL}, only_stale=True)
+    story.started("a", "shop/orders")
+    unchanged(story, "shop/orders", [EU, US, ASIA], outcome=SKIPPED)
+    (finished,) = [fact for one in decide(story.board, SHOP, story.now) for fact in one.facts]
+    assert isinstance(finished, RunFinished)
+    assert (finished.outcome, finished.tasks_skipped) == (GOOD, 1)
+
+
+def test_what_a_lost_worker_found_unchanged_is_looked_at_again() -> None:
+    story = Story(SHOP)
+    story.planned("a", {"shop/orders": ALL}, only_stale=True)
+    story.started("a", "shop/orders")
+    story.finished("a", "shop/orders", {US: GOOD}, part=1, final=False)
+    story.retried("a", "shop/orders", minutes=0, actor=LOST)
+    (claim,) = ready(story.board, SHOP, story.now + timedelta(minutes=5), MANY)
+    assert (keys(claim.partitions), claim.only_stale, claim.succeeded_before) == ({EU, ASIA}, True, 1)
+    left, found = without_unchanged(claim, there={EU, US, ASIA}, stale={ASIA})
+    assert (keys(left.partitions), found) == ({ASIA}, [EU])
+    named = msgspec.structs.replace(claim, only_stale=False)
+    assert without_unchanged(named, there={EU, US, ASIA}, stale=set()) == (named, [])
+    assert without_unchanged(claim, there=set(), stale=set()) == (claim, [])

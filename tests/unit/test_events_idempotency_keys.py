@@ -81,6 +81,7 @@ TABLE: list[tuple[str, Fact, str]] = [
     ("CheckpointExpired", example("CheckpointExpired"), f"checkpoint:{C}:expired"),
     ("MaterializationPublished", example("MaterializationPublished"), "publish:01JHMN00000000000000000Q01"),
     ("PartitionsInvalidated", example("PartitionsInvalidated"), "invalidate:01JHMN00000000000000000V01"),
+    ("CodeDeclaredEqual", example("CodeDeclaredEqual"), "equal_code:01JHMN00000000000000000E01"),
     ("RolledBack", example("RolledBack"), "rollback:01JHMN00000000000000000R01"),
     ("PartitionsMarked", example("PartitionsMarked"), "mark:01JHMN00000000000000000K01"),
     (

@@ -204,6 +204,23 @@ def test_values_of_enums_are_what_they_hold():
     assert type(Static("shard", Shard).values[0]) is int
 
 
+@pytest.mark.parametrize(
+    ("dimension", "expected"),
+    [
+        (Monthly("month", start="2025-01-15", end="2025-03-15"), "2025-02..2025-03"),
+        (Monthly("month", start="2025-01", end="2025-03"), "2025-01..2025-02"),
+        (Weekly("week", start="2025-01-08", end="2025-01-22"), "2025-01-13..2025-01-20"),
+        (Daily("date", start="2025-01-01", end="2025-01-03"), "2025-01-01..2025-01-02"),
+        (Hourly("h", start="2025-01-01T00:30", end="2025-01-01T03:30"), "2025-01-01T01:00Z..2025-01-01T03:00Z"),
+        (Hourly("h", start="2025-01-01", end="2025-01-01T02:00"), "2025-01-01T00:00Z..2025-01-01T01:00Z"),
+        (Cron("c", "0 6 * * *", start="2025-01-01", end="2025-01-03T07:00"), "2025-01-01T06:00Z..2025-01-03T06:00Z"),
+        (Cron("c", "0 6 * * *", start="2025-01-01", end="2025-01-03T06:00"), "2025-01-01T06:00Z..2025-01-02T06:00Z"),
+    ],
+)
+def test_windows_begin_between_start_and_end_and_are_whole(dimension, expected):
+    assert Partitions.of(dimension).everything(datetime(2026, 1, 1, tzinfo=UTC)).describe() == expected
+
+
 def test_membership_does_not_depend_on_the_time():
     assert PartitionKey.parse("date=d:2031-01-01,region=s:ZXU") in BOTH
     assert PartitionKey.parse("date=d:2024-01-01,region=s:ZXU") not in BOTH

@@ -11,8 +11,9 @@ from servo.errors import AssetNotFound, InputsMissing, InvalidSelection
 from servo.events.definitions import Source
 from servo.ids import request_fingerprint
 from servo.partitions import UNPARTITIONED, Daily, Monthly, Static
-from servo.partitions.mappings import All, Last, Lookback, Offset
+from servo.partitions.mappings import All, ByDimension, Explicit, Last, Lookback, Offset
 from servo.planning import PlanLimits, boundary, explain, make_plan, plan_fact, plan_of, require_inputs
+from servo.planning.due import Present, due
 from servo.planning.planner import with_inputs
 from tests.support.catalogs import asset_id, catalog, spec
 
@@ -84,6 +85,42 @@ def test_large_sets_are_cut_and_only_related_tasks_wait_for_each_other() -> None
     assert whole == wanted["shop/orders"]
 
 
+def test_a_batch_is_cut_where_its_partitions_read_nothing_in_common() -> None:
+    every_day, months = Daily("date", start="2025-01-01"), Monthly("month", start="2025-01")
+    shelves = Static("shelf", ["a", "b"])
+    known = catalog(
+        spec("bills", months),
+        spec("prices"),
+        spec("raw", every_day),
+        spec("shares", every_day, ["bills", "prices", "raw"], batch=True),
+        spec("recent", every_day, {"raw": Lookback(5)}, batch=True),
+        spec("per_shelf", every_day * shelves, ["bills"], batch=True),
+        spec("by_shelf", shelves * every_day, ["bills"], batch=True),
+        spec("one_by_one", every_day, ["bills"]),
+    )
+
+    def sizes(asset: str, text: str, batch: int) -> list[int]:
+        wanted = {f"shop/{asset}": known.spec(f"shop/{asset}").partitions.parse_set(text, NOW)}
+        plan = make_plan(known, wanted, {}, NOW, PlanLimits(batch=batch, single=50))
+        pieces = [task.partitions for task in plan.tasks]
+        together = pieces[0]
+        for piece in pieces[1:]:
+            assert not together & piece
+            together = together | piece
+        assert together == wanted[f"shop/{asset}"]
+        return [piece.count for piece in pieces]
+
+    # Whole months, whatever else is read that has no boundaries (a price list) or has one everywhere (the same day).
+    assert sizes("shares", "2025-01-01..2025-05-31", 50) == [31, 28, 31, 30, 31]
+    assert sizes("shares", "2025-01-10..2025-05-31", 100) == [22 + 28 + 31, 30 + 31]
+    assert sizes("shares", "2025-01-01..2025-02-28", 59) == [59]
+    assert sizes("shares", "2025-01-01..2025-02-28", 20) == [20, 11, 20, 8], "a month alone is more than a task takes"
+    assert sizes("recent", "2025-01-01..2025-04-10", 30) == [30, 30, 30, 10], "every day shares some with the next"
+    assert sizes("per_shelf", "2025-01-01..2025-03-31", 100) == [62, 56, 62]
+    assert sizes("by_shelf", "2025-01-01..2025-03-31", 50) == [31, 28, 31] * 2
+    assert sizes("one_by_one", "2025-01-01..2025-03-01", 10) == [50, 10]
+
+
 def test_ten_thousand_partitions_are_planned_at_once() -> None:
     long = catalog(spec("a", Daily("date", start="1990-01-01")), spec("b", Daily("date", start="1990-01-01"), ["a"]))
     every = long.spec("shop/a").partitions.everything(NOW)
@@ -137,6 +174,38 @@ def test_mappings_that_may_read_nothing_miss_nothing(mapping) -> None:
     wanted = {"shop/b": first.spec("shop/b").partitions.parse_set("2025-01-01", NOW)}
     have = {"shop/a": first.spec("shop/a").partitions.everything(NOW)}
     assert not make_plan(first, wanted, have, NOW).missing
+
+
+def test_an_explicit_mapping_leaves_partitions_without_input() -> None:
+    table = {"p": ["eu"], "q": ["eu", "us"]}  # r is not in it
+    known = catalog(spec("a", REGIONS), spec("b", Static("area", ["p", "q", "r"]), {"a": Explicit(table)}))
+    wanted = {"shop/b": known.spec("shop/b").partitions.everything(NOW)}
+    have = {"shop/a": known.spec("shop/a").partitions.everything(NOW)}
+    assert not make_plan(known, wanted, have, NOW).missing
+    plan = make_plan(known, {**wanted, **have}, {}, NOW, PlanLimits(single=1))
+    # Who reads no row still gets the columns, which are known once something upstream is there.
+    assert [task.upstream for task in plan.tasks if task.asset_key == "shop/b"] == [
+        ("shop/a#1",),
+        ("shop/a#1", "shop/a#2"),
+        ("shop/a#1",),
+    ]
+    states = {
+        "shop/a": Present(there=have["shop/a"], missing=have["shop/a"].partitions.empty()),
+        "shop/b": Present(there=wanted["shop/b"].partitions.empty(), missing=wanted["shop/b"]),
+    }
+    assert due(known, wanted, states, NOW).wanted == wanted
+
+
+def test_a_table_of_one_dimension_excuses_no_other() -> None:
+    late = Daily("date", start="2025-03-01")
+    table = Explicit({"p": ["eu"]}, dimension="area")
+    known = catalog(
+        spec("a", late * REGIONS), spec("b", DAYS * Static("area", ["p", "r"]), {"a": ByDimension({"region": table})})
+    )
+    wanted = {"shop/b": known.spec("shop/b").partitions.parse_set("2025-02-28..2025-03-01", NOW)}
+    have = {"shop/a": known.spec("shop/a").partitions.everything(NOW)}
+    (missing,) = make_plan(known, wanted, have, NOW).missing
+    assert missing.needed_for == known.spec("shop/b").partitions.parse_set("2025-02-28", NOW)
 
 
 def test_all_waits_for_every_task() -> None:

@@ -7,7 +7,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from servo.assets.spec import Retry
-from servo.controllers.retries import MOST_LOSSES, after_loss, delay, next_attempt
+from servo.controllers.retries import (
+    MOST_LOSSES,
+    MOST_SESSIONS_LOST,
+    after_loss,
+    after_session_loss,
+    delay,
+    next_attempt,
+)
 
 NOW = datetime(2025, 1, 15, 12, tzinfo=UTC)
 THREE = Retry(attempts=3, jitter=0)
@@ -62,3 +69,8 @@ def test_attempts_whose_worker_was_lost_do_not_count() -> None:
 def test_a_task_survives_only_so_many_workers() -> None:
     waits = [after_loss(lost, NOW) for lost in range(MOST_LOSSES + 1)]
     assert waits == [NOW, NOW + timedelta(seconds=30), NOW + timedelta(seconds=60), None]
+
+
+def test_a_task_survives_only_so_many_sessions_and_the_first_loss_costs_no_time() -> None:
+    waits = [after_session_loss(lost, NOW) for lost in range(MOST_SESSIONS_LOST + 1)]
+    assert waits == [NOW, NOW + timedelta(seconds=10), NOW + timedelta(seconds=20), None]

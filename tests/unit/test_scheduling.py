@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from servo.controllers.schedule_board import ScheduleBoard
-from servo.controllers.scheduling import NotYet, Skipped, decide, upcoming
+from servo.controllers.scheduling import Filling, NotYet, Skipped, decide, upcoming
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidPartition
 from servo.events import Proposal
 from servo.events.automation import (
@@ -366,7 +366,8 @@ def test_invariant_ticks_use_their_snapshot() -> None:
         ["shop/orders"],
         ["shop/orders"],
     )
-    world.fill = lambda state, _: {"shop/lookup": world.known.spec("shop/lookup").partitions.everything(world.now)}
+    lookup = world.known.spec("shop/lookup").partitions
+    world.fill = lambda state, _: Filling({"shop/lookup": lookup.everything(world.now)})
     world.at("2025-01-01T02:00").tick()
     assert (world.ticks[1].definition_version, world.ticks[1].asset_selection) == (2, ["shop/lookup"])
 

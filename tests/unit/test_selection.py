@@ -6,9 +6,11 @@ from datetime import UTC, datetime
 
 import pytest
 
-from servo import Daily, Dynamic, Monthly, Static
+from servo import Daily, Dynamic, Hourly, Monthly, Static
 from servo.assets.graph import Graph
+from servo.assets.selected import assets_of
 from servo.assets.selection import require_sound, select
+from servo.assets.syntax import parse, quoted, terms
 from servo.errors import AssetNotFound, InvalidPartition, InvalidSelection
 from servo.partitions import PartitionSet
 from tests.unit.test_graph import spec
@@ -50,6 +52,10 @@ def same(*texts: str) -> bool:
 def counts(text: str, partitions: str | None = None) -> dict[str, int]:
     found = select(GRAPH, text, now=NOW, partitions=partitions, statuses=missing)
     return {key.removeprefix("shop/"): wanted.count for key, wanted in found.items()}
+
+
+def terms_of(text: str) -> list[str]:
+    return [term.what for term in terms(parse(text))]
 
 
 def test_partitions_of_one_asset() -> None:
@@ -148,6 +154,38 @@ def test_quotes_hold_what_would_be_read_otherwise() -> None:
     spaced = Graph.of([spec("a", partitions=Static("city", ["new york", "or (so)"]))])
     assert select(spaced, 'a@"new york"', now=NOW)["shop/a"].count == 1
     assert select(spaced, "a@city='or (so)'", now=NOW)["shop/a"].count == 1
+
+
+def test_nothing_within_quotes_is_syntax() -> None:
+    values = ["x@y.z", "a+1", "+49 30 (0)", "it's", 'say "so"', """both ' and \"""", "and", "k=v", "a:b"]
+    tagged = Graph.of([spec(f"a{n}", tags={"mail": value}) for n, value in enumerate(values)])
+    for place, value in enumerate(values):
+        text = f"tag:mail={quoted(value)}"
+        assert list(select(tagged, text, now=NOW)) == [f"shop/a{place}"], text
+        assert assets_of(tagged, text) == {f"shop/a{place}"}
+        assert terms_of(f"not ({text} and *)") == [f"tag:mail={value}", "*"]
+    assert list(select(tagged, """tag:mail='x@'"y.z" or 'a1'""", now=NOW)) == ["shop/a0", "shop/a1"]
+    with pytest.raises(InvalidSelection) as refused:
+        select(tagged, "tag:mail=x@y.z", now=NOW)
+    assert refused.value.hint == 'a value that holds @ is written in quotes: tag:mail="x@y.z"'
+
+
+def test_levels_are_written_before_or_after_the_partitions() -> None:
+    assert same("raw+1@2025-01-03", "raw@2025-01-03+1")
+    assert counts("raw+1@2025-01-03") == {"raw": 1, "orders": 1}
+    assert same("1+orders+1@2025-01-03", "1+orders@2025-01-03+1")
+    assert same("raw+@2025-01-03..2025-01-04", "raw@2025-01-03..2025-01-04+")
+    with pytest.raises(InvalidSelection, match=r"with \+N twice, at character 1"):
+        selected("raw+1@2025-01-03+2")
+
+
+def test_an_offset_from_utc_is_no_number_of_levels() -> None:
+    hourly = Graph.of([spec("a", partitions=Hourly("hour", start="2025-01-01")), spec("b", "a")])
+    for text in ("a@2025-01-01T06:00+0100", "a@2025-01-01T06:00+01:00", "a@2025-01-01T05:00Z"):
+        assert {key: one.describe() for key, one in select(hourly, text, now=NOW).items()} == {
+            "shop/a": "2025-01-01T05:00Z"
+        }, text
+    assert list(select(hourly, "a@2025-01-01T06:00+0100+1", now=NOW)) == ["shop/a", "shop/b"]
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────

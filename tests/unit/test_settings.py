@@ -49,7 +49,7 @@ def test_defaults(tmp_path: Path) -> None:
     )
     assert (settings.tenant, settings.workspace, settings.idempotency_days) == ("default", "default", 7)
     assert settings.tail == TailSettings(events=5000, age_seconds=60, fold_ms=200)
-    assert (settings.namespace, settings.definitions) == ("default", None)
+    assert (settings.namespace, settings.definitions, settings.storage_timeout_seconds) == ("default", None, 60)
     assert settings.spark == SparkSettings(master="local[*]", remote=None, conf={}, timeout_seconds=30)
     assert settings.limits == LimitSettings(tasks=4, runs=10, threads=4, pools={})
     assert settings.worker == WorkerSettings(lease_seconds=15.0, heartbeat_seconds=3.0)

@@ -8,10 +8,11 @@ from litestar import Litestar, Router
 from litestar.datastructures import State
 from litestar.di import Provide
 
+from servo import decoders
 from servo.api.allowed import Allowed
 from servo.api.assets import AssetRoutes
 from servo.api.audit import AuditRoutes
-from servo.api.auth import Gate
+from servo.api.auth import Gate, LocalAccess
 from servo.api.backfills import BackfillRoutes
 from servo.api.checkpoints import CheckpointRoutes
 from servo.api.conflicts import ConflictRoutes
@@ -92,15 +93,15 @@ def create_app(
     ticking: Triggering | None = None,
     streams: Streams | None = None,
     *,
-    demands_tokens: bool = False,
+    local: LocalAccess | None = None,
 ) -> Litestar:
     """The application of one workspace. It owns its threads; what it is given is the caller's to close.
 
-    `demands_tokens`: of every request; else only of who sends one, and is at this machine otherwise.
+    `local`: the server listens on a loopback address, and its owner needs no token; without, everybody does.
     """
     threads = Threads(requests=_REQUEST_THREADS)
     shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, meant=Meant(project, threads).id_of)
-    metrics, gate = Metrics(project), Gate(TokenBook(project), threads, demands_tokens=demands_tokens)
+    metrics, gate = Metrics(project), Gate(TokenBook(project), threads, local=local)
     parts = {
         "metrics": metrics,
         "project": project,
@@ -115,7 +116,7 @@ def create_app(
         "streams": streams or Streams(project),
         "gate": gate,
     }
-    return Litestar(
+    app = Litestar(
         route_handlers=[*PLAIN_ROUTES, Router(PREFIX, route_handlers=ROUTES)],
         dependencies={
             **{name: _provided(part) for name, part in parts.items()},
@@ -126,10 +127,15 @@ def create_app(
         middleware=[Observing(metrics), Allowed()],
         lifespan=[threads.serving],
         request_max_body_size=BODY_BYTES,
-        state=State({"demands_tokens": demands_tokens}),  # the document says it
+        state=State({"demands_tokens": local is None}),  # the document says it
         openapi_config=None,  # it is written by `servo.api.openapi`, from what the routes say of themselves
         logging_config=None,  # logs are set up by who runs the server
     )
+    # Litestar converts the arguments of each route to a Struct of its own; other threads may share types with it.
+    for route in app.routes:
+        for handler in getattr(route, "route_handlers", ()):
+            decoders.prepare(handler.signature_model)
+    return app
 
 
 def _provided(part: Any) -> Provide:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated
+from typing import Annotated, Any
 
-from litestar import Controller, Response, get
+from litestar import Controller, Response, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, Desk, Found
 from servo.api.glimpses import Glimpse
-from servo.api.inputs import Listing, Reading
+from servo.api.inputs import Listing, Reading, Text
+from servo.api.keys import Keyed
 from servo.api.operations import operation
 from servo.api.partitions import PartitionsAsked, partition_page
+from servo.runtime.accepting_code import accept_code
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.documents import asset_listed, asset_shown
 from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView
@@ -42,6 +44,17 @@ class WhyAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
 _WHY = operation("viewer", answers=(PartitionWhy, AssetWhy), query=WhyAsked, refusals=_REFUSALS)
 
 
+class AcceptCode(Keyed, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    asset: Text
+    reason: Text
+    versions: Annotated[
+        tuple[Text, ...],
+        Meta(
+            description="Versions that it is equal to; else the newest that partitions were made with.", max_length=100
+        ),
+    ] = ()
+
+
 class AssetRoutes(Controller):
     path = "/assets"
     tags = ["assets"]
@@ -57,6 +70,28 @@ class AssetRoutes(Controller):
             return Found(items=[asset_listed(graph, graph[key], now) for key in keys])
 
         return await desk.page(asked, work, place=lambda one: one["asset_key"], kind=str)
+
+    @post(
+        "/accept-code",
+        opt=operation(
+            "operator",
+            shape="accepted",
+            body=AcceptCode,
+            keyed="required",
+            example={"asset": "orders", "reason": "moved helpers into a module"},
+            refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY),
+        ),
+    )
+    async def accept_code(self, desk: AtDesk) -> Response[bytes]:
+        """Declare that an asset's code, as deployed, makes what it made before: a refactoring. Nothing is computed."""
+        body = await desk.body(AcceptCode)
+        key = desk.require_key(body)
+
+        def work() -> dict[str, Any]:
+            known = recorded_catalog(desk.project)
+            return accept_code(desk.project, known, body.asset, body.versions, reason=body.reason, actor=desk.actor)
+
+        return await desk.once(key, body, work)
 
     @get("/{asset:str}", opt=_ONE)
     async def show(self, asset: FromPath[str], desk: AtDesk) -> Response[bytes]:

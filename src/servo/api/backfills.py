@@ -18,6 +18,7 @@ from servo.api.inputs import Listing, Reading, Text, Within
 from servo.api.keys import Keyed
 from servo.api.operations import operation
 from servo.api.steering import Steering
+from servo.errors import InvalidInput
 from servo.runtime.backfill_book import BackfillBook
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_planning import BackfillRequest
@@ -29,6 +30,8 @@ __all__ = ["BackfillRoutes"]
 
 _NOT_FOUND, _CONFLICT, _UNFIT = HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT, HTTPStatus.UNPROCESSABLE_ENTITY
 _EXAMPLE = {"assets": ["revenue"], "start": "2025-01-01", "end": "2025-01-31", "chunk_size": 10}
+
+_CONCURRENCY = 2
 
 States = Literal["PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED"]
 
@@ -43,7 +46,10 @@ class NewBackfill(Keyed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     filter: Literal["missing", "failed", "stale"] | None = None
     chunk_size: Annotated[int, Meta(ge=1, le=1_000_000)] = 10
     target_chunk_seconds: Annotated[float, Meta(gt=0, le=31_536_000)] | None = None
-    concurrency: Annotated[int, Meta(ge=1, le=10_000)] = 2
+    max_concurrent_runs: (
+        Annotated[int, Meta(ge=1, le=10_000, description="Runs of it at the same time: 2 unless given.")] | None
+    ) = None
+    concurrency: Annotated[int, Meta(ge=1, le=10_000, description="The same, under its older name.")] | None = None
     include_upstream: bool = False
     max_upstream_depth: Annotated[int, Meta(ge=-1, le=1_000_000)] | None = None
     include_downstream: bool = False
@@ -54,8 +60,14 @@ class NewBackfill(Keyed, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def request(self) -> BackfillRequest:
+        if self.concurrency is not None and self.max_concurrent_runs not in (None, self.concurrency):
+            raise InvalidInput(
+                f"max_concurrent_runs is {self.max_concurrent_runs}, and concurrency, its older name, another number",
+                hint="give max_concurrent_runs alone",
+                field="max_concurrent_runs",
+            )
         said = {name: getattr(self, name) for name in BackfillRequest.__struct_fields__ if name != "cause"}
-        return BackfillRequest(**said)
+        return BackfillRequest(**said | {"concurrency": self.max_concurrent_runs or self.concurrency or _CONCURRENCY})
 
 
 class BackfillsAsked(Within, frozen=True, kw_only=True, forbid_unknown_fields=True):

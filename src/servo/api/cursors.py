@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from servo import decoders
 from servo.api.problems import Refused
 from servo.runtime.secrets import Secret
 
@@ -45,7 +46,7 @@ class Cursors:
             whole = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
             seal, said = whole[:_SEAL_BYTES], whole[_SEAL_BYTES:]
             if hmac.compare_digest(seal, self._seal(said)):
-                return msgspec.json.decode(said, type=kind)
+                return decoders.decode(said, kind)
         except (NotBase64, UnicodeEncodeError, ValueError, msgspec.DecodeError):
             pass
         raise Refused(

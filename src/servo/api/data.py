@@ -73,9 +73,13 @@ class DataRoutes(Controller):
         """The rows of an asset: exactly what is current, or was as of then; or what waits in a checkpoint."""
         asked = desk.query(DataAsked)
         if (asked.asset is None) == (asked.checkpoint is None):
-            raise InvalidInput("asset: give it, or a checkpoint instead")
+            raise InvalidInput("asset: give it, or a checkpoint instead", field="asset")
         if asked.checkpoint is not None and (asked.partition or asked.as_of is not None):
-            raise InvalidInput("checkpoint: what waits in one is all of it, and of no other time", hint="give it alone")
+            raise InvalidInput(
+                "checkpoint: what waits in one is all of it, and of no other time",
+                hint="give it alone",
+                field="checkpoint",
+            )
 
         def work(here: Glimpse) -> DataShown:
             # One more than fit tells whether there are more.

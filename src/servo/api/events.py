@@ -14,6 +14,7 @@ from litestar.params import SkipValidation
 from litestar.response import Stream
 from msgspec import Meta
 
+from servo import decoders
 from servo.api.auth import Gate
 from servo.api.desk import AtDesk, Desk
 from servo.api.inputs import Text
@@ -112,7 +113,7 @@ def _begin(desk: Desk, asked: EventsAsked) -> tuple[int, int]:
     if after == "0":
         return 0, head
     if not is_ulid(after):
-        raise InvalidInput(f"after: {after!r:.80} is not an event id", hint="it has 26 characters")
+        raise InvalidInput(f"after: {after!r:.80} is not an event id", hint="it has 26 characters", field="after")
     return desk.project.history.find(after), head
 
 
@@ -153,7 +154,7 @@ def _is_wanted(event: RecordedEvent, asked: EventsAsked) -> bool:
 
 
 def _shown(event: RecordedEvent) -> bytes:
-    payload = msgspec.json.decode(event.payload)
+    payload = decoders.decode(event.payload)
     if isinstance(payload, dict):
         payload = {name: value for name, value in payload.items() if name not in _HIDDEN}
     view = EventView(

@@ -55,10 +55,14 @@ class Glimpse(msgspec.Struct, frozen=True, kw_only=True):
 def when_of(*, fresh: bool, wait_for_event_id: str | None, timeout_ms: int, as_of: str | None) -> When:
     if wait_for_event_id is not None and not is_ulid(wait_for_event_id):
         raise InvalidInput(
-            f"wait_for_event_id: {wait_for_event_id!r:.80} is not an event id", hint="it has 26 characters"
+            f"wait_for_event_id: {wait_for_event_id!r:.80} is not an event id",
+            hint="it has 26 characters; take `accepted_event_id` of an answer, or `event_id` of a watermark",
+            field="wait_for_event_id",
         )
     if as_of is not None and (fresh or wait_for_event_id is not None):
-        raise InvalidInput("as_of is about the past, fresh and wait_for_event_id about now", hint="give one of them")
+        raise InvalidInput(
+            "as_of is about the past, fresh and wait_for_event_id about now", hint="give one of them", field="as_of"
+        )
     when = None if as_of is None else named_moment(as_of, "as_of")
     return When(fresh=fresh, wait_for_event_id=wait_for_event_id, timeout=timeout_ms / 1000, as_of=when)
 
@@ -68,13 +72,13 @@ def named_moment(text: str, field: str) -> datetime | str:
     try:
         return parse_moment(text)
     except InvalidInput as problem:
-        raise InvalidInput(f"{field}: {problem.message}", hint=problem.hint) from None
+        raise InvalidInput(f"{field}: {problem.message}", hint=problem.hint, field=field) from None
 
 
 def glimpse(project: Project, when: When, *, asked: float | None = None) -> Glimpse:
     """The state that was asked for; ProjectionLagging where it cannot be had in time. `asked`: as for the reader."""
     # What is shared must be there before it is shared: each copy would open its own.
-    _ = project.ledger, project.archive, project.history, project.store
+    _ = project.ledger, project.archive, project.history, project.store, project.polls
     snapshot = project.reader.snapshot(
         fresh=when.fresh,
         wait_for_event_id=when.wait_for_event_id,

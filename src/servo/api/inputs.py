@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime
 from functools import cache
 from http import HTTPStatus
-from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from litestar import Request
 from msgspec import Meta
 
+from servo import decoders
 from servo.api.glimpses import When, named_moment, when_of
 from servo.api.limits import read_body
 from servo.api.problems import Refused
@@ -22,6 +24,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 MOST_ITEMS = 100
 _LONGEST = 4_000  # of one parameter
+_JSON = "application/json"
 _EXACT = 2**53  # whole numbers beyond are not what was written
 
 Text = Annotated[str, Meta(min_length=1, max_length=_LONGEST)]
@@ -98,7 +101,9 @@ def moment_of(text: str | None, field: str) -> datetime | None:
         return None
     found = named_moment(text, field)
     if not isinstance(found, datetime):
-        raise InvalidInput(f"{field}: a time is wanted, not an event id", hint="write 2025-01-15T10:30:00Z")
+        raise InvalidInput(
+            f"{field}: a time is wanted, not an event id", hint="write 2025-01-15T10:30:00Z", field=field
+        )
     return found
 
 
@@ -114,9 +119,9 @@ def query_of(request: Request[Any, Any, Any], kind: type[S]) -> S:
         else:
             said[name] = value
     try:
-        found = msgspec.convert(said, kind, strict=False)
+        found = decoders.convert(said, kind, strict=False)
     except msgspec.ValidationError as problem:
-        raise _unfit(HTTPStatus.BAD_REQUEST, problem, "the query") from None
+        raise _unfit(HTTPStatus.BAD_REQUEST, problem, "the query", kind) from None
     for name in said:
         if getattr(found, name) is None:  # `null` was written, which is a word like any other in a URL
             raise _refused(HTTPStatus.BAD_REQUEST, name, "is left out, where it is not to be said")
@@ -126,17 +131,20 @@ def query_of(request: Request[Any, Any, Any], kind: type[S]) -> S:
 async def body_of(request: Request[Any, Any, Any], kind: type[S], *, required: bool = True) -> S:
     """The body, as JSON of exactly this shape; where it need not be there, nothing is as good as `{}`."""
     sent = await read_body(request)
+    declared = request.headers.get("content-type")
+    media_type = (declared or "").partition(";")[0].strip().lower()
+    # Nothing at all needs no type: many clients send an empty body without one. Whatever is sent needs it, as a page
+    # of another origin can make a browser send anything but JSON without asking this server first.
+    if media_type != _JSON and (sent or declared is not None):
+        hint = f"send the header `Content-Type: {_JSON}`"
+        detail = f"A body of type {media_type!r:.60} is not taken." if media_type else "The body has no type."
+        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail, hint=hint, close=False)
     if not sent.strip() and not required:
         sent = b"{}"
-    media_type = request.headers.get("content-type", "application/json").partition(";")[0].strip().lower()
-    if media_type != "application/json":
-        hint = "send application/json"
-        detail = f"A body of type {media_type!r:.60} is not taken."
-        raise Refused(HTTPStatus.UNSUPPORTED_MEDIA_TYPE, "unsupported-media-type", detail, hint=hint, close=False)
     try:
         return _decoded(sent, kind)
     except msgspec.ValidationError as problem:
-        raise _unfit(HTTPStatus.UNPROCESSABLE_ENTITY, problem, "the body") from None
+        raise _unfit(HTTPStatus.UNPROCESSABLE_ENTITY, problem, "the body", kind) from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
         detail = "It is nested too deep." if isinstance(problem, RecursionError) else f"It is no JSON: {problem}."
         raise _refused(HTTPStatus.BAD_REQUEST, "", detail) from None
@@ -144,12 +152,12 @@ async def body_of(request: Request[Any, Any, Any], kind: type[S], *, required: b
 
 def _decoded(sent: bytes, kind: type[S]) -> S:
     try:
-        return msgspec.json.decode(sent, type=kind)
+        return decoders.decode(sent, kind)
     except msgspec.ValidationError as problem:
         if "got `float`" not in str(problem):
             raise
         # JSON has numbers, and 3.0 is the number 3: some clients write all of theirs so.
-        return msgspec.convert(_whole(msgspec.json.decode(sent)), kind)
+        return decoders.convert(_whole(decoders.decode(sent)), kind)
 
 
 def _whole(value: Any) -> Any:
@@ -162,16 +170,41 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def _unfit(status: HTTPStatus, problem: msgspec.ValidationError, what: str) -> Refused:
-    """msgspec says `Expected `int`, got `str` - at `$.limit``: the field, and what is wrong with it."""
+def _unfit(status: HTTPStatus, problem: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> Refused:
+    """msgspec says `Expected `int`, got `str` - at `$.limit``: the field, what is wrong with it, and what is valid."""
     said, _, place = str(problem).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")
-    return _refused(status, field, f"{field or what}: {said}")
+    hint = None
+    if (named := _NAMED_FIELD.search(said)) is not None:
+        if "unknown" in said and not field:
+            hint = f"it is one of {', '.join(kind.__struct_encode_fields__)}"
+        field = f"{field}.{named[1]}".lstrip(".")
+        said = "is no such field" if "unknown" in said else "is required"
+    elif valid := _choices(kind, field):
+        hint = f"it is one of {', '.join(valid)}"
+    return _refused(status, field, f"{field or what}: {said}", hint)
 
 
-def _refused(status: HTTPStatus, field: str, detail: str) -> Refused:
+_NAMED_FIELD = re.compile(r"(?:unknown|required) field `(\w+)`")
+
+
+@cache
+def _choices(kind: type[msgspec.Struct], field: str) -> tuple[str, ...]:
+    """What a field may be, where that is one of a few words."""
+    found: list[str] = []
+    hints = [get_type_hints(kind).get(field)]
+    while hints:
+        hint = hints.pop()
+        if get_origin(hint) is Literal:
+            found += [str(one) for one in get_args(hint)]
+        else:
+            hints += get_args(hint)
+    return tuple(found)
+
+
+def _refused(status: HTTPStatus, field: str, detail: str, hint: str | None = None) -> Refused:
     detail = f"{field} {detail}" if field and not detail.startswith(field) else detail
-    return Refused(status, "invalid-input", detail, field=field or None, close=False)
+    return Refused(status, "invalid-input", detail, field=field or None, hint=hint, close=False)
 
 
 @cache

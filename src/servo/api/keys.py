@@ -57,10 +57,17 @@ def require_key(request: Request[Any, Any, Any], body: Keyed) -> str:
     return key
 
 
+# Optional fields that earlier versions did not have: left out, a request is the one that it was then.
+_ADDED_LATER = ("unfreeze",)
+
+
 def fingerprint_of(what: str, body: msgspec.Struct) -> str:
     """What is asked for, without the key: the same fields with the same values, however they are written."""
     said = msgspec.to_builtins(body)
     said.pop("client_request_id", None)
+    for name in _ADDED_LATER:
+        if said.get(name) is None:
+            said.pop(name, None)
     return canonical.sha256_hex({"what": what, "body": said})
 
 

@@ -37,8 +37,7 @@ Way = Literal["upstream", "downstream", "both"]
 Some = Annotated[tuple[Text, ...], Meta(description="Partitions, each by itself or as a range.", max_length=1_000)]
 
 
-class LineageAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    asset: Annotated[str, Meta(description="Whose lineage: `namespace/name` or `name`.", max_length=500)]
+class _LineageOptions(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
     partition: Annotated[
         tuple[Text, ...],
         Meta(description="Of these partitions; of all, if left out. May be repeated.", max_length=100),
@@ -46,6 +45,16 @@ class LineageAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     depth: Annotated[int, Meta(ge=1, le=1_000, description="At most so many hops.")] | None = None
     run: Annotated[str, Meta(description="Only what this run made and read.", max_length=200)] | None = None
     exact: Annotated[bool, Meta(description="Follow what was really read, be it current or not.")] = False
+
+
+class LineageAsked(_LineageOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    asset: Annotated[str, Meta(description="Whose lineage: `namespace/name` or `name`.", max_length=500)]
+
+
+class LineageGraphAsked(_LineageOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    asset: (
+        Annotated[str, Meta(description="Whose lineage; of the whole project, if left out.", max_length=500)] | None
+    ) = None
 
 
 class LineageAtAsked(LineageAsked, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,17 +94,17 @@ class LineageRoutes(Controller):
         """What a change of partitions would reach, and how each of it stands now."""
         return await _look(desk, "downstream", desk.query(LineageAsked))
 
-    @get("/graph", opt=operation("viewer", query=LineageAsked, refusals=_REFUSALS))
+    @get("/graph", opt=operation("viewer", query=LineageGraphAsked, refusals=_REFUSALS))
     async def graph(self, desk: AtDesk) -> Response[bytes]:
-        """Both directions in one."""
-        return await _look(desk, "both", desk.query(LineageAsked))
+        """Both directions in one; without an asset, the whole project from its ends upstream."""
+        return await _look(desk, "both", desk.query(LineageGraphAsked))
 
     @get("/at", opt=operation("viewer", query=LineageAtAsked, refusals=_REFUSALS))
     async def at(self, desk: AtDesk) -> Response[bytes]:
         """The lineage as it was at `as_of`: every hop with what was current then, and the definitions of that day."""
         asked = desk.query(LineageAtAsked)
         if asked.as_of is None:
-            raise InvalidInput("as_of: say as of when", hint="a time or an event id")
+            raise InvalidInput("as_of: say as of when", hint="a time or an event id", field="as_of")
         return await _look(desk, asked.direction, asked)
 
     @post(
@@ -162,7 +171,7 @@ class LineageRoutes(Controller):
         return await desk.once(key, body, work, known=True)
 
 
-async def _look(desk: Desk, direction: Way, asked: LineageAsked) -> Response[bytes]:
+async def _look(desk: Desk, direction: Way, asked: LineageAsked | LineageGraphAsked) -> Response[bytes]:
     def work(here: Glimpse) -> dict[str, Any]:
         return lineage_shown(
             Lineages(here.project).look(

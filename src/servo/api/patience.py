@@ -12,6 +12,7 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
+from servo.api.peers import PEER, Peer
 from servo.api.problems import PROBLEM_JSON, problem_bytes
 
 __all__ = ["PatientProtocol"]
@@ -58,6 +59,7 @@ class PatientProtocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
+        self.app_state = {**self.app_state, PEER: Peer(self.client, self.server)}  # every request has a copy
         self._watch()
 
     def data_received(self, data: bytes) -> None:

@@ -16,6 +16,7 @@ from servo.api.inputs import Reading, Text
 from servo.api.keys import Keyed, fingerprint_of
 from servo.api.operations import operation
 from servo.api.schedules import Tags
+from servo.assets.selection import Selection
 from servo.errors import InvalidInput
 from servo.planning.stages import require_inputs
 from servo.runtime.cataloguing import local_catalog
@@ -106,14 +107,16 @@ class RunningRoutes(Controller):
         key, project = desk.require_key(body), desk.project
         for name in body.tags:
             if not name or name.startswith("servo."):
-                raise InvalidInput(f"tags: {name!r:.40} is Servo's own", hint="choose another name")
+                raise InvalidInput(f"tags: {name!r:.40} is Servo's own", hint="choose another name", field="tags")
         asked, select = fingerprint_of("due", body), list(body.select)
 
         def ask() -> Requested:
             if not what_is_due(project, local_catalog(project), select, body.partitions).wanted:
                 raise _NothingDue("nothing is stale or missing that could run")
             return Runs(project).request_chosen(
-                lambda known: what_is_due(project, known, select, body.partitions).wanted,
+                lambda known: Selection(
+                    wanted=what_is_due(project, known, select, body.partitions).wanted, only_stale=True
+                ),
                 priority=body.priority,
                 tags={**body.tags, REQUEST: asked},
                 request_id=key,

@@ -44,7 +44,7 @@ _STATUSES: dict[type[ServoError], HTTPStatus] = {
     errors.StorageFailed: HTTPStatus.SERVICE_UNAVAILABLE,
     errors.ProjectionLagging: HTTPStatus.SERVICE_UNAVAILABLE,
 }
-_FACTS = ("expected", "actual", "behind_events", "behind_seconds")  # what some errors say beside their words
+_FACTS = ("expected", "actual", "behind_events", "behind_seconds", "field")  # what some errors say beside their words
 _RETRIED = (HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.TOO_MANY_REQUESTS)
 
 
@@ -82,7 +82,9 @@ def _from_servo(request: Request[Any, Any, Any], error: ServoError) -> Response[
     if isinstance(error, errors.ProjectionLagging):
         return _problem(status, error.code, summary.rstrip("."), error.message, hint=error.hint, **facts)
     if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        log.error("%s %s: %s", request.method, request.url.path, error, extra={"action": "api.failed"})
+        log.error(
+            "%s %s could not be answered: %s", request.method, request.url.path, error, extra={"action": "api.failed"}
+        )
         return _problem(status, error.code, summary.rstrip("."), summary, **facts)
     return _problem(status, error.code, summary.rstrip("."), error.message, hint=error.hint, **facts)
 

@@ -39,6 +39,9 @@ class NewRun(Keyed, frozen=True, kw_only=True, forbid_unknown_fields=True):
     priority: Annotated[int, Meta(ge=-(2**31), le=2**31)] = 0
     tags: Tags = {}
     accept_schema: Annotated[bool, Meta(description="Take a changed schema as it is.")] = False
+    unfreeze: (
+        Annotated[str, Meta(description="Thaw what is frozen of it, for this reason.", max_length=4_000)] | None
+    ) = None
 
 
 class RetryRun(Keyed, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -85,6 +88,7 @@ class RunRoutes(Controller):
                 tags={**body.tags, REQUEST: asked},
                 request_id=key,
                 accept_schema=body.accept_schema,
+                unfreeze=body.unfreeze,
                 actor=desk.actor,
             )
 
@@ -221,7 +225,7 @@ class RunRoutes(Controller):
 def _require_own(tags: dict[str, str]) -> None:
     for name in tags:
         if not name or name.startswith("servo."):
-            raise InvalidInput(f"tags: {name!r:.40} is Servo's own", hint="choose another name")
+            raise InvalidInput(f"tags: {name!r:.40} is Servo's own", hint="choose another name", field="tags")
 
 
 def _cursor(desk: AtDesk, asked: LogsAsked, found: list[tuple[LogPlace, Record]], after: LogPlace | None) -> str | None:

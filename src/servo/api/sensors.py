@@ -184,7 +184,11 @@ class SensorRoutes(Controller):
         body = await desk.body(Evaluate, required=False)
         key = desk.key(body) if body.dry_run else desk.require_key(body)
         if body.data is not None and body.message_id is not None:
-            raise InvalidInput("message_id: a message is a sample or one that came before", hint="give data, or an id")
+            raise InvalidInput(
+                "message_id: a message is a sample or one that came before",
+                hint="give data, or an id",
+                field="message_id",
+            )
 
         def work() -> Accepted:
             sample = None

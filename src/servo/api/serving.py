@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,11 +14,12 @@ from threading import Event, Thread
 import uvicorn
 
 from servo.api.app import create_app
-from servo.api.loopback import is_loopback
+from servo.api.auth import LocalAccess
 from servo.api.patience import PatientProtocol
 from servo.api.protocols import Accepting, Driver, Triggering
 from servo.api.streams import Streams
 from servo.errors import EnvironmentProblem, InvalidSettings
+from servo.local_server import is_loopback, make_owner_token, owner_token_path
 from servo.runtime.token_book import TokenBook
 from servo.runtime.wiring import Project
 
@@ -71,12 +73,12 @@ def serving(
     """
     place = project.settings.server
     host, port = place.host if host is None else host, place.port if port is None else port
-    demands_tokens = not is_loopback(host)
-    if demands_tokens:
+    local = _local_access(project) if is_loopback(host) else None
+    if local is None:
         _require_token(project, host)
     streams = Streams(project)
     config = uvicorn.Config(
-        create_app(project, sensing, driver, ticking, streams, demands_tokens=demands_tokens),
+        create_app(project, sensing, driver, ticking, streams, local=local),
         loop="asyncio",
         http=PatientProtocol,
         ws="none",
@@ -125,6 +127,22 @@ def _run(server: _Server, listening: socket.socket, problem: list[BaseException]
     finally:
         server.ready.set()
         listening.close()
+
+
+def _local_access(project: Project) -> LocalAccess:
+    """The owner of a loopback server, with a token that is made at the first start."""
+    home = project.settings.home
+    path = owner_token_path(home)
+    try:
+        return LocalAccess(os.geteuid(), make_owner_token(home), path)
+    except OSError as problem:
+        log.warning(
+            "%s cannot be made (%s): where the user of a request cannot be told, it is refused without a token",
+            path,
+            problem.strerror,
+            extra={"action": "api.owner_token"},
+        )
+        return LocalAccess(os.geteuid(), None, None)
 
 
 def _require_token(project: Project, host: str) -> None:

@@ -89,7 +89,7 @@ class DimensionRoutes(Controller):
         body = await desk.body(DimensionValues)
         key = desk.require_key(body)
         if not body.added and not body.removed:
-            raise InvalidInput("added: no value is given", hint="give values to add, or to remove")
+            raise InvalidInput("added: no value is given", hint="give values to add, or to remove", field="added")
 
         def work() -> dict[str, Any]:
             event_id = change_partitions(

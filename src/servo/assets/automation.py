@@ -6,17 +6,16 @@ import inspect
 import logging
 import re
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 import msgspec
-from cronsim import CronSim, CronSimError
 
 from servo.assets.code_version import code_version as derived_version
 from servo.assets.spec import Problem, Source, called_from, declare, report
 from servo.errors import InvalidInput
-from servo.partitions.ticks import NAMES, in_fields
+from servo.partitions import cron as crons
 
 __all__ = [
     "Schedule",
@@ -82,7 +81,7 @@ class Schedule(msgspec.Struct, frozen=True):
         require_name("schedule", self.name)
         what = f"schedule {self.name}"
         if isinstance(self.cron, str):
-            msgspec.structs.force_setattr(self, "cron", in_fields(self.cron))
+            msgspec.structs.force_setattr(self, "cron", crons.in_fields(self.cron))
         require_cron(what, self.cron)
         require_timezone(what, self.timezone)
         if not isinstance(self.select, str) or not self.select.strip():
@@ -197,13 +196,14 @@ def require_name(what: str, name: Any) -> None:
 
 
 def require_cron(what: str, cron: Any) -> None:
-    if not isinstance(cron, str) or len(cron.split()) != _FIELDS:
-        hint = f'write five fields: minute hour day month weekday, such as cron="0 6 * * *", or {NAMES}'
-        raise InvalidInput(f"{what}: {cron!r:.80} is not a cron expression", hint=hint)
+    """Refuse what is no cron of five fields, by its name or not, and what cannot be meant."""
+    if not isinstance(cron, str):
+        hint = f'write five fields: minute hour day month weekday, such as cron="0 6 * * *", or {crons.NAMES}'
+        raise InvalidInput(f"{what}: {cron!r:.80} is not a cron", hint=hint)
     try:
-        CronSim(cron, datetime(2025, 1, 1, tzinfo=UTC))
-    except CronSimError as problem:
-        raise InvalidInput(f"{what}: {cron!r:.80} is not a cron expression: {problem}", hint="mend it") from None
+        crons.require_cron(crons.in_fields(cron))
+    except InvalidInput as problem:
+        raise InvalidInput(f"{what}: {problem.message}", hint=problem.hint) from None
 
 
 def require_timezone(what: str, name: Any) -> None:

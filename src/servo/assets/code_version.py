@@ -1,11 +1,12 @@
-"""Versions of code: what a function says, whatever it looks like.
+"""Versions of code by the first formula: what one function says, whatever it looks like.
 
 Two functions have the same version if they have the same syntax tree once docstrings, annotations, decorators and the
 function's own name are taken away; comments and formatting are in no syntax tree. What a function closes over, and the
 defaults of its parameters, are part of it: a factory that makes ten assets from one text gives them ten versions.
 
-Functions that it calls are not followed, nor are a module's constants looked up: a change there is announced by
-`code_version=`. (They may hold anything, such as today's date or this machine's paths, and the version would follow.)
+Functions that it calls are not followed, nor are a module's constants looked up: the second formula, in
+`servo.assets.reach`, does that where a project is loaded. Ledgers hold versions of the first, so it stays as it is:
+it tells that an asset's function is the one that an earlier Servo deployed, and it is what schedules and sensors have.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from servo.canonical import sha256_hex
 from servo.errors import InvalidInput
 
-__all__ = ["code_of", "code_version"]
+__all__ = ["code_of", "code_version", "source_node"]
 
 _DIGITS = 12
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -60,8 +61,15 @@ _REMEDY = 'give its version yourself: code_version="1"'
 # ── finding the source ───────────────────────────────────────────────────────────────────────────────────────────
 
 
+def source_node(code: CodeType) -> ast.AST | None:
+    """The syntax tree of a function, found by where it begins; None where it cannot be told."""
+    try:
+        return _node(code)
+    except InvalidInput:
+        return None
+
+
 def _node(code: CodeType) -> ast.AST:
-    """The syntax tree of a function, found by where it begins."""
     lines = linecache.getlines(code.co_filename)
     found = _functions("".join(lines)).get(code.co_firstlineno, ()) if lines else ()
     named = [node for node in found if getattr(node, "name", "<lambda>") == code.co_name]

@@ -19,7 +19,7 @@ from servo.ids import AssetKey
 from servo.partitions import UNPARTITIONED, Dimension, Partitions
 from servo.partitions.mappings import Mapping as PartitionMapping
 
-__all__ = ["CONTEXT", "DEFAULT_NAMESPACE", "Asset", "Dep", "asset"]
+__all__ = ["CONTEXT", "DEFAULT_NAMESPACE", "Asset", "Dep", "asset", "declared_json"]
 
 CONTEXT = "context"  # the parameter that is no upstream
 DEFAULT_NAMESPACE = "default"
@@ -96,6 +96,8 @@ def asset(
     partitions: Partitions | Dimension | None = None,
     deps: Deps = (),
     batch: bool = False,
+    sample: bool = True,
+    strict: bool = False,
     code_version: str | None = None,
     freshness: timedelta | None = None,
     checks: Iterable[Check] = (),
@@ -118,6 +120,10 @@ def asset(function: Callable[..., Any] | None = None, /, **declared: Any) -> Any
     - `deps`: upstreams that are no parameter, as a list of names, assets and `Dep`; or a dict from a parameter (or the
       name of an upstream) to a mapping, or to a `Dep` where the upstream is called otherwise than the parameter.
     - `batch`: the function is called once for all partitions of a task, and its output is split.
+    - `sample`: with `batch`, whether some partitions are now and then computed alone and compared with what came out
+      of the batch, before it is published. False for functions whose output is never the same twice.
+    - `strict`: whether rows of partitions that were not asked for are an error. By default they are left out and
+      counted. Rows that belong to no partition of the asset are always an error.
     - `code_version`: what tells this code from other code; derived from the function where it is not given.
     - `freshness`: how old a partition may become; `checks`: what must be true of it, by `servo.check`.
     - `retry`, `approval`: a `Retry`, an `Approval`.
@@ -174,6 +180,8 @@ class _Declaration(msgspec.Struct, kw_only=True):
     partitions: Any = None
     deps: Any = ()
     batch: Any = False
+    sample: Any = True
+    strict: Any = False
     code_version: Any = None
     freshness: Any = None
     checks: Any = ()
@@ -190,7 +198,8 @@ class _Declaration(msgspec.Struct, kw_only=True):
     renamed_from: Any = None
 
     def spec(self, function: Callable[..., Any], source: Source) -> AssetSpec:
-        _require("batch", self.batch, bool)
+        for name in ("batch", "sample", "strict"):
+            _require(name, getattr(self, name), bool)
         _require("freshness", self.freshness, timedelta, optional=True)
         _require("retry", self.retry, Retry, optional=True)
         _require("approval", self.approval, Approval, optional=True)
@@ -210,13 +219,21 @@ class _Declaration(msgspec.Struct, kw_only=True):
         if self.batch and not partitions.dimensions:
             hint = "leave out batch=True, or give partitions"
             raise InvalidInput("batch=True is for partitioned assets; it has one partition", hint=hint)
+        if not self.sample and not self.batch:
+            hint = "leave out sample=False, or add batch=True"
+            raise InvalidInput("sample=False is for batches, and it is computed one by one", hint=hint)
+        derived = None
+        if self.code_version is None:
+            derived = derived_version(function, declared_json(partitions, dependencies, checks, batch=self.batch))
         return AssetSpec(
             key=str(key),
             partitions=partitions,
             dependencies=dependencies,
-            code_version=self.code_version
-            or derived_version(function, _says(partitions, dependencies, self.batch, checks)),
+            code_version=self.code_version or derived or "",
+            first_version=derived,
             batch=self.batch,
+            sample=self.sample,
+            strict=self.strict,
             checks=checks,
             retry=self.retry or Retry(),
             approval=self.approval,
@@ -365,8 +382,8 @@ def _mapping(upstream: str, given: Any) -> PartitionMapping | None:
 _EXTENT = frozenset({"start", "end", "values"})
 
 
-def _says(
-    partitions: Partitions, dependencies: tuple[Dependency, ...], batch: bool, checks: tuple[Check, ...]
+def declared_json(
+    partitions: Partitions, dependencies: tuple[Dependency, ...], checks: tuple[Check, ...], *, batch: bool
 ) -> dict[str, Any]:
     """What is declared beside the function and changes what is computed."""
     return {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 
 import msgspec
@@ -12,14 +12,20 @@ from servo.errors import AssetNotFound, InvalidInput
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.partitions.mappings import default_mapping
 
-__all__ = ["Graph", "examine"]
+__all__ = ["Graph", "OtherNames", "examine"]
+
+OtherNames = Callable[[], Mapping[str, str]]
 
 
 class Graph:
-    """Assets with their dependencies resolved. `specs` are in topological order: upstreams first."""
+    """Assets with their dependencies resolved. `specs` are in topological order: upstreams first.
 
-    def __init__(self, specs: dict[str, AssetSpec]) -> None:
+    `other_names` gives, when it is asked, the keys of assets by names that they had before or have since.
+    """
+
+    def __init__(self, specs: dict[str, AssetSpec], other_names: OtherNames | None = None) -> None:
         self.specs = specs
+        self.other_names = other_names
         self._mappings: dict[tuple[str, str], PartitionMapping] = {}
         self._downstream: dict[str, list[str]] = {key: [] for key in specs}
         for key, spec in specs.items():
@@ -38,12 +44,12 @@ class Graph:
         return graph
 
     @classmethod
-    def known(cls, specs: Iterable[AssetSpec]) -> Graph:
+    def known(cls, specs: Iterable[AssetSpec], other_names: OtherNames | None = None) -> Graph:
         """The graph of assets that were checked before, and whose dependencies are resolved; in any order."""
         by_key = {spec.key: spec for spec in specs}
         ordered, cycles = _ordered(by_key)
         assert not cycles
-        return cls({key: by_key[key] for key in ordered})
+        return cls({key: by_key[key] for key in ordered}, other_names)
 
     def __contains__(self, key: str) -> bool:
         return key in self.specs
@@ -66,6 +72,9 @@ class Graph:
     def resolve(self, name: str) -> str:
         """The key of the asset that somebody calls `orders`, `sales/orders` or `sales.orders`."""
         found = _Names(self.specs).find(name.strip())
+        if not found and self.other_names is not None:
+            others = {key: now for key, now in self.other_names().items() if key not in self.specs}
+            found = list(dict.fromkeys(others[key] for key in _Names(others).find(name.strip())))
         if len(found) == 1:
             return found[0]
         if found:
@@ -109,7 +118,7 @@ class _Names:
     """Finds assets by what people call them."""
 
     def __init__(
-        self, specs: Mapping[str, AssetSpec], aliases: Mapping[str, str] | None = None, broken: Iterable[str] = ()
+        self, specs: Mapping[str, object], aliases: Mapping[str, str] | None = None, broken: Iterable[str] = ()
     ) -> None:
         self.keys = specs.keys()
         self.broken = frozenset(broken)
@@ -159,15 +168,14 @@ def _resolved(spec: AssetSpec, names: _Names, problems: list[Problem]) -> AssetS
 
 
 def _renamings(declared: Mapping[str, AssetSpec]) -> Iterator[Problem]:
-    """An asset can have been called what no other is called now, and only one can have been called so."""
+    """Only one asset can have been called so before; its old name is free for another."""
     taken: dict[str, str] = {}
     for spec in declared.values():
         if spec.renamed_from is None:
             continue
         before = spec.renamed_from if "/" in spec.renamed_from else f"{spec.namespace}/{spec.renamed_from}"
-        if before in declared:
-            hint = "leave out renamed_from, or remove the other"
-            yield _problem(spec, f"was renamed from {before}, which is still declared", hint)
+        if before == spec.key:
+            yield _problem(spec, "was renamed from its own name", "name in renamed_from what it was called before")
         elif before in taken:
             yield _problem(spec, f"and {taken[before]} were both renamed from {before}", "only one of them can be")
         taken[before] = spec.key

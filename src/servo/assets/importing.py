@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import linecache
+import os
 import sys
 import sysconfig
 from collections.abc import Iterator
@@ -19,10 +20,12 @@ from servo.assets.finding import file_of
 __all__ = [
     "IMPORTING",
     "LIBRARIES",
+    "code_generation",
     "forget",
     "import_file",
     "import_named",
     "importable",
+    "is_project_file",
     "is_within",
     "own_modules",
 ]
@@ -32,7 +35,10 @@ LIBRARIES = tuple(
     {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     | {str(Path(__file__).parent.parent)}
 )
+_INSTALLED = frozenset({"site-packages", "dist-packages"})
 _loaded: set[str] = set()  # names of the modules of the last time, which the next one forgets
+_roots: set[Path] = set()  # folders of the projects that were loaded
+_times_forgotten = 0
 _by_file: dict[str, Path] = {}  # modules that are not found by their names
 # Held by whoever forgets modules and imports them again: all threads share one table of modules.
 IMPORTING = RLock()
@@ -73,7 +79,15 @@ def import_file(name: str, file: Path) -> ModuleType:
 
 
 def forget() -> None:
-    """Forget the modules of the last time: a file may have changed, and another project may use the same names."""
+    """Forget the modules of the last time: a file may have changed, and another project may use the same names.
+
+    Also those that functions have imported since, while they ran.
+    """
+    global _times_forgotten  # noqa: PLW0603 (of the process, like the table of modules)
+    _times_forgotten += 1
+    for root in list(_roots):
+        own_modules(root)
+    _roots.clear()
     for name in _loaded:
         sys.modules.pop(name, None)
     _loaded.clear()
@@ -81,10 +95,16 @@ def forget() -> None:
     linecache.checkcache()
 
 
+def code_generation() -> str:
+    """What tells the project's modules of now from those before they were forgotten, in this process and in others."""
+    return f"{os.getpid()}.{_times_forgotten}"
+
+
 def own_modules(root: Path) -> dict[str, ModuleType]:
     """The project's modules that are imported now; `forget` will forget them."""
     modules = {name: module for name, module in list(sys.modules.items()) if _is_of(module, root)}
     _loaded.update(modules)
+    _roots.add(root)
     return modules
 
 
@@ -97,3 +117,8 @@ def _is_of(module: Any, root: Path) -> bool:
 
 def is_within(file: str, root: Path) -> bool:
     return file.startswith(f"{root}/") and not file.startswith(LIBRARIES)
+
+
+def is_project_file(file: str, root: Path) -> bool:
+    """Whether a file is the project's own code: below its folder, and in no environment that lies there too."""
+    return is_within(file, root) and not any(part in _INSTALLED for part in Path(file).parts)

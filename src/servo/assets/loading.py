@@ -30,6 +30,8 @@ from servo.assets.importing import (
     is_within,
     own_modules,
 )
+from servo.assets.reach import Reach
+from servo.assets.reached import reached_by, recorded, version_of
 from servo.assets.resolving import as_deployed
 from servo.assets.selection import require_sound
 from servo.assets.sensing import Sensor
@@ -185,7 +187,8 @@ def _definitions(
     place: Place, root: Path, found: list[Asset | Schedule | Sensor]
 ) -> tuple[Definitions | None, list[Problem]]:
     declared = [one for one in found if isinstance(one, Asset)]
-    assets = [one.bound(_bound(one, place.namespace, root)) for one in declared if not one.broken]
+    reach = Reach(root)
+    assets = [one.bound(_bound(one, place.namespace, root, reach)) for one in declared if not one.broken]
     broken = [one.spec.name for one in declared if one.broken]
     aliases = {one.spec.key: getattr(one.function, "__name__", one.spec.name) for one in assets}
     graph, problems = graphs.examine([one.spec for one in assets], aliases, broken)
@@ -210,7 +213,7 @@ def _definitions(
             schedules={one.name: one for one in schedules},
             sensors={one.name: one for one in sensors},
             graph=graph,
-            files=tuple(sorted({*_files(root), *_beside})),
+            files=tuple(sorted({*_files(root), *_beside, *map(Path, reach.files)})),
         ),
         problems,
     )
@@ -246,13 +249,17 @@ def _unwatchable(graph: Graph, sensors: Iterable[Sensor]) -> Iterator[Problem]:
             yield Problem(message=message, hint=problem.hint, source=one.source)
 
 
-def _bound(asset: Asset, namespace: str, root: Path) -> AssetSpec:
-    """What was declared, in the project's namespace unless it has its own, and with paths from the project's folder."""
+def _bound(asset: Asset, namespace: str, root: Path, reach: Reach) -> AssetSpec:
+    """What was declared, in the project's namespace unless it has its own, with paths from the project's folder, and
+    with the version of all the project's code that it reaches."""
     spec = asset.spec
     before = spec.renamed_from
     home = spec.namespace if asset.own_namespace else namespace
+    reached = {} if spec.first_version is None else reached_by(asset, reach)
     return msgspec.structs.replace(
         spec,
+        code_version=spec.code_version if spec.first_version is None else version_of(reached),
+        reached=recorded(reached, spec.source, root),
         key=f"{home}/{spec.name}",
         source=_within(spec.source, root),
         renamed_from=before if before is None or "/" in before else f"{home}/{before}",

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from servo import decoders
 from servo.errors import InvalidInput
 
 __all__ = ["Message"]
@@ -31,7 +32,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     def json(self) -> Any:
         """What was sent, as the value that its JSON says."""
         try:
-            return msgspec.json.decode(self.data)
+            return decoders.decode(self.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
             hint = "read message.text(), or message.data, which is as it was sent"
             raise InvalidInput(f"message {self.id!r:.80} is not JSON: {problem}", hint=hint) from None

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple, TypeAlias, cast
 
 from servo.assets.code_version import code_of
 from servo.assets.importing import IMPORTING, forget, import_named, importable, own_modules
+from servo.assets.reach import Reach
 from servo.errors import InvalidDefinition, InvalidInput, InvalidPartition
 from servo.partitions.mapping import Mapping, Resolve
 from servo.partitions.mappings import Custom
@@ -68,7 +69,7 @@ def as_deployed(mapping: Mapping, root: Path) -> Mapping:
 
 def _noted(root: Path, text: str) -> str | None:
     function = _imported(root, text)
-    code = _code(function)
+    code = _code(function, Reach(root))
     if code is not None:
         _found[_Wanted(root.resolve(), text, code)] = function
     return code
@@ -91,10 +92,11 @@ def _imported_again(wanted: _Wanted) -> _Function:
     if other is None or _stamps(other.files) != other.stamps:
         forget()
         function = _imported(wanted.root, wanted.text)
-        code = _code(function)
-        if code == wanted.code:
+        reach = Reach(wanted.root)
+        code = _code(function, reach)
+        if wanted.code in (code, _first_code(function)):
             return function
-        files = _files(wanted.text, function)
+        files = (*_files(wanted.text, function), *sorted(reach.files))
         other = _others[wanted] = _Other(code, files, _stamps(files))
     here = "is not there to be read" if other.code is None else f"is {other.code[:_DIGITS]}"
     raise InvalidDefinition(
@@ -124,8 +126,14 @@ def _imported(root: Path, text: str) -> _Function:
     return cast("_Function", found)
 
 
-def _code(function: _Function) -> str | None:
-    """The hash of what it says; None for what has no source, such as a function of C: that changes with a package."""
+def _code(function: _Function, reach: Reach) -> str | None:
+    """The hash of what it says and reaches; None for what has no source, such as a function of C: that changes with a
+    package."""
+    return None if _first_code(function) is None else reach.code_of(function)
+
+
+def _first_code(function: _Function) -> str | None:
+    """The hash by the first formula, which deployments of earlier versions have."""
     try:
         return code_of(function)
     except InvalidInput:

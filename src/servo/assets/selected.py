@@ -43,7 +43,7 @@ def _assets(bare: Graph, node: Node) -> set[str]:
         case Term(what=what):
             if what.startswith("status:"):
                 return set(bare.specs)
-            return set(select(bare, f'"{what}"', now=_ANY_TIME))
+            return set(select(bare, msgspec.structs.replace(node, partitions=None), now=_ANY_TIME))
         case Spread(inner=inner, up=up, down=down):
             found = _assets(bare, inner)
             return found | spread(found, bare.upstream, up) | spread(found, bare.downstream, down)

@@ -10,31 +10,100 @@ import msgspec
 
 from servo.assets.graph import Graph
 from servo.assets.spec import AssetSpec
-from servo.assets.syntax import AllOf, AnyOf, Node, Not, Spread, Term, parse, terms
+from servo.assets.syntax import AllOf, AnyOf, Node, Not, Spread, Term, parse, quoted, terms
 from servo.errors import InvalidPartition, InvalidSelection
 from servo.partitions import PartitionSet
 
-__all__ = ["STATUSES", "Statuses", "require_sound", "select"]
+__all__ = ["STATUSES", "Selection", "Statuses", "require_sound", "select", "selection_of"]
 
 STATUSES = ("missing", "failed", "stale")
 Statuses = Callable[[str, str], PartitionSet]  # the partitions of an asset that have a status
 
 
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
+    """Selected partitions by asset, upstreams first, and which of them only a `+` added to what was named.
+
+    A run must be able to make what was named. What a `+` added is held back where its inputs are not complete.
+    """
+
+    wanted: dict[str, PartitionSet]
+    added: dict[str, PartitionSet] = {}
+    only_stale: bool = False  # selected for being stale alone: what is not, when its turn comes, is left as it is
+
+
 def select(
+    graph: Graph,
+    text: str | Node,
+    *,
+    now: datetime,
+    partitions: str | None = None,
+    statuses: Statuses | None = None,
+    without_latest: dict[str, str] | None = None,
+) -> dict[str, PartitionSet]:
+    """What a selection (a text, or its tree) selects, upstreams first. `partitions` are those of terms that say none.
+
+    Raises InvalidSelection for what does not read, and where it is not said which partitions of an asset are meant;
+    AssetNotFound and InvalidPartition for what is not there. An asset that has no latest partition yet is an error,
+    unless there is a `without_latest`: then it is left out, and written there with the reason.
+    """
+    tree = parse(text) if isinstance(text, str) else text
+    return _evaluated(_Evaluation(graph, now, partitions, statuses, without_latest), graph, tree, partitions)
+
+
+def selection_of(
     graph: Graph,
     text: str,
     *,
     now: datetime,
     partitions: str | None = None,
     statuses: Statuses | None = None,
-) -> dict[str, PartitionSet]:
-    """What a selection selects, in topological order. `partitions` are those of terms that say none.
+    without_latest: dict[str, str] | None = None,
+) -> Selection:
+    """The same as `select`, with what only a `+` added told apart."""
+    tree, evaluation = parse(text), _Evaluation(graph, now, partitions, statuses, without_latest)
+    wanted = _evaluated(evaluation, graph, tree, partitions)
+    named_tree = _without_spreads(tree)
+    only_stale = _is_only_stale(tree)
+    if named_tree == tree:
+        return Selection(wanted=wanted, only_stale=only_stale)
+    try:
+        named = evaluation.completed(evaluation.of(named_tree, graph.specs.keys()))
+    except InvalidPartition:  # the partitions of a term fit only what `+` added, such as months of `days+`
+        named = {}
+    added = {key: some - named[key].partitions if key in named else some for key, some in wanted.items()}
+    return Selection(wanted=wanted, added={key: some for key, some in added.items() if some}, only_stale=only_stale)
 
-    Raises InvalidSelection for what does not read, and where it is not said which partitions of an asset are meant;
-    AssetNotFound and InvalidPartition for what is not there.
-    """
-    tree = parse(text)
-    evaluation = _Evaluation(graph, now, partitions, statuses)
+
+def _is_only_stale(node: Node) -> bool:
+    """Whether everything that a selection names is named as `status:stale`. So is what follows downstream by `+`, but
+    not what is added upstream of it: that is current more often than not, and a person wants it made all the same."""
+    match node:
+        case Spread(inner=inner, up=up):
+            return up == 0 and _is_only_stale(inner)
+        case AllOf(parts=parts):
+            return any(_is_only_stale(part) for part in parts)
+        case AnyOf(parts=parts):
+            return all(_is_only_stale(part) for part in parts)
+        case Term(what=what):
+            return what == "status:stale"
+        case Not():
+            return False
+
+
+def _without_spreads(node: Node) -> Node:
+    """The tree of what a selection names: without what `+` adds. What `not` takes away is taken away all the same."""
+    match node:
+        case Spread(inner=inner):
+            return _without_spreads(inner)
+        case AllOf(parts=parts):
+            return AllOf([_without_spreads(part) for part in parts])
+        case AnyOf(parts=parts):
+            return AnyOf([_without_spreads(part) for part in parts])
+        case Term() | Not():
+            return node
+
+
+def _evaluated(evaluation: _Evaluation, graph: Graph, tree: Node, partitions: str | None) -> dict[str, PartitionSet]:
     selected = evaluation.completed(evaluation.of(tree, graph.specs.keys()))
     unsaid = [key for key in graph.specs if key in selected and selected[key].negated]
     if unsaid:
@@ -105,8 +174,16 @@ _Selected = dict[str, _Part]  # assets that are not in it are not selected
 
 
 class _Evaluation:
-    def __init__(self, graph: Graph, now: datetime, partitions: str | None, statuses: Statuses | None) -> None:
+    def __init__(
+        self,
+        graph: Graph,
+        now: datetime,
+        partitions: str | None,
+        statuses: Statuses | None,
+        without_latest: dict[str, str] | None = None,
+    ) -> None:
         self._graph = graph
+        self._without_latest = without_latest
         self._now = now
         self._partitions = partitions
         self._statuses = statuses
@@ -190,6 +267,10 @@ class _Evaluation:
         try:
             return _Part(definition.parse_set(wanted, self._now))
         except InvalidPartition as problem:
+            too_early = "latest" in wanted and not definition.has_latest(self._now)
+            if self._without_latest is not None and too_early:
+                self._without_latest[key] = problem.message
+                return _Part(definition.empty())
             raise InvalidPartition(f"{key}: {problem.message}", hint=problem.hint) from None
 
     def _whole(self, key: str) -> _Part:
@@ -264,6 +345,10 @@ def _asks_for_status(node: Node) -> bool:
 
 
 def _nothing(term: Term, value: str, known: Set[str]) -> InvalidSelection:
+    if term.what.startswith("tag:") and "=" in value and term.partitions is not None:
+        name, _, wanted = value.partition("=")
+        hint = f"a value that holds @ is written in quotes: tag:{name}={quoted(f'{wanted}@{term.partitions}')}"
+        return InvalidSelection(f"{term.what!r:.80} selects nothing, at character {term.place + 1}", hint=hint)
     near = get_close_matches(value.partition("=")[0], sorted(known), n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:10])}"
     return InvalidSelection(f"{term.what!r:.80} selects nothing, at character {term.place + 1}", hint=hint)

@@ -134,6 +134,8 @@ class AssetSpec(msgspec.Struct, frozen=True, kw_only=True):
     dependencies: tuple[Dependency, ...] = ()
     code_version: str
     batch: bool = False
+    sample: bool = True  # whether partitions of a batch are now and then computed alone and compared
+    strict: bool = False  # whether rows of partitions that were not asked for are an error
     checks: tuple[Check, ...] = ()
     retry: Retry = Retry()
     approval: Approval | None = None
@@ -144,6 +146,10 @@ class AssetSpec(msgspec.Struct, frozen=True, kw_only=True):
     description: str | None = None
     renamed_from: str | None = None
     source: Source
+    # Digests of what a derived code version covers, by file and name (`helpers.py:clean`); empty where it was given.
+    reached: dict[str, str] = {}
+    # What the first formula makes of the function; None where the code version was given.
+    first_version: str | None = None
 
     @property
     def namespace(self) -> str:

@@ -1,12 +1,13 @@
 """How selections are written, and read into a tree.
 
     selection = selection "or" selection | selection "and" selection | "not" selection | term
-    term      = [[N] "+"] (what ["@" partitions] | "(" selection ")") ["+" [N]]
+    term      = [[N] "+"] (what ["@" partitions] | "(" selection ")") ["+" [N]] | [[N] "+"] what "+" [N] "@" partitions
     what      = asset | "*" | "group:" name | "tag:" name ["=" value] | "status:" ("missing" | "failed" | "stale")
 
 `not` binds tighter than `and`, `and` tighter than `or`. `+` before adds what is upstream, `+` after what is downstream,
 `N` levels of it or all; partitions flow along through the mappings. Partitions are written as the asset's definition
-reads them (`2025-01-15`, `2025-01-01..2025-01-31`, `all`, `latest`), in quotes where they hold spaces or parentheses.
+reads them (`2025-01-15`, `2025-01-01..2025-01-31`, `all`, `latest`). Nothing within single or double quotes is syntax:
+`tag:mail="x@y.z"`, `orders@"city=new york"`. Quoted texts side by side are one text, as in a shell.
 """
 
 from __future__ import annotations
@@ -18,11 +19,21 @@ import msgspec
 
 from servo.errors import InvalidSelection
 
-__all__ = ["AllOf", "AnyOf", "Node", "Not", "Spread", "Term", "parse", "terms"]
+__all__ = ["AllOf", "AnyOf", "Node", "Not", "Spread", "Term", "parse", "quoted", "terms"]
 
+_QUOTED = re.compile(r"""(["'])(.*?)\1""", re.DOTALL)
 _TOKEN = re.compile(r"""\s*(\(|\)|(?:"[^"]*"|'[^']*'|[^\s()"'])+)""")
-# An offset such as +01:00 ends in no bare number, so it is no `+N`.
-_TERM = re.compile(r"(?:(?P<up>\d*)(?P<plus>\+))?(?P<what>.*?)(?:(?P<more>\+)(?P<down>\d*))?", re.DOTALL)
+_LEVELS = r"(?:\+(?P<{}>\d*))?"
+_TERM = re.compile(
+    r"(?:(?P<up>\d*)(?P<plus>\+))?(?P<what>[^@]*?)"
+    + _LEVELS.format("down")
+    + r"(?P<at>@(?P<partitions>.*?)"
+    + _LEVELS.format("down_after")
+    + ")?",
+    re.DOTALL,
+)
+# `2025-01-01T06:00+0100` ends with an offset from UTC, not with a number of levels.
+_TIME_BEFORE_OFFSET = re.compile(r"\d[T ]\d{2}(?::?\d{2}){0,2}$")
 _KEYWORDS = ("and", "or", "not")
 
 
@@ -107,19 +118,32 @@ class _Parser:
         self._next += 1
         if token == "(":
             return self._group(0, place)
-        match = _TERM.fullmatch(token)
+        match = _TERM.fullmatch(_QUOTED.sub(lambda quote: "\0" * len(quote[0]), token))
         assert match is not None  # every part of it may be empty
         up = 0 if match["plus"] is None else _levels(match["up"])
-        if not match["what"] and match["plus"] and not match["more"] and self._is_adjacent("("):
+        down, partitions = self._after(token, match, place)
+        if token[match.end("plus") :] == "" and match["plus"] and self._is_adjacent("("):
             self._next += 1
             return self._group(up, place)
-        what, at, partitions = match["what"].partition("@")
-        if not what or (at and not partitions):
+        what = token[match.start("what") : match.end("what")]
+        if not what or partitions == "":
             missing = "no partitions after @" if what else "no asset"
             raise self._wrong(f"{token!r} with {missing}", place, "write orders@2025-01-15, +orders or orders+2")
-        down = 0 if match["more"] is None else _levels(match["down"])
-        term = Term(_unquoted(what), _unquoted(partitions) if at else None, place)
+        term = Term(_unquoted(what), None if partitions is None else _unquoted(partitions), place)
         return term if up == 0 and down == 0 else Spread(term, up, down)
+
+    def _after(self, token: str, match: re.Match[str], place: int) -> tuple[int | None, str | None]:
+        """The levels downstream and the partitions that follow what a term names, in either order."""
+        levels, after = match["down"], match["down_after"]
+        if match["at"] is None:
+            return (0 if levels is None else _levels(levels)), None
+        start, end = match.span("partitions")
+        if after is not None and len(after) == 4 and _TIME_BEFORE_OFFSET.search(token[start:end]):
+            end, after = match.end("down_after"), None
+        if levels is not None and after is not None:
+            raise self._wrong(f"{token!r} with +N twice", place, "say once how many levels: orders@2025-01-15+2")
+        levels = after if levels is None else levels
+        return (0 if levels is None else _levels(levels)), token[start:end]
 
     def _group(self, up: int | None, place: int) -> Node:
         inner = self._any()
@@ -160,7 +184,16 @@ def _levels(digits: str) -> int | None:
 
 
 def _unquoted(text: str) -> str:
-    return re.sub(r"""(["'])(.*?)\1""", r"\2", text)
+    return _QUOTED.sub(r"\2", text)
+
+
+def quoted(text: str) -> str:
+    """A text in quotes, which a selection reads as it is, whatever characters it holds."""
+    if '"' not in text:
+        return f'"{text}"'
+    if "'" not in text:
+        return f"'{text}'"
+    return "'\"'".join(f'"{part}"' for part in text.split('"'))
 
 
 def terms(node: Node) -> Iterator[Term]:

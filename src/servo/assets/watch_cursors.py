@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
 from servo.errors import InvalidCanonicalValue, InvalidInput
 
 __all__ = ["IDENTITY_BYTES", "FilesCursor", "Growing", "RowsCursor", "position_of"]
@@ -38,7 +38,7 @@ def position_of(text: str) -> int:
 
 def _read(text: str, kind: type[_C], hint: str) -> _C:
     try:
-        return msgspec.convert(canonical.loads(text.encode()), kind)
+        return decoders.convert(canonical.loads(text.encode()), kind)
     except (
         InvalidCanonicalValue,
         msgspec.ValidationError,

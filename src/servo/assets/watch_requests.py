@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from servo.assets.graph import Graph
 from servo.assets.selected import assets_of, named_in, spread
 from servo.assets.spec import AssetSpec
-from servo.assets.syntax import AnyOf, Node, Spread, Term, parse
+from servo.assets.syntax import AnyOf, Node, Spread, Term, parse, quoted
 from servo.errors import InvalidInput, InvalidPartition, InvalidPartitionKey, InvalidSelection
 from servo.partitions import Dimension, PartitionKey, Partitions, PartitionSet, regions
 from servo.partitions.keys import PartitionValue
@@ -165,13 +165,13 @@ class Readers:
                 for text in self._terms(term, wanted):
                     yield f"{_levels(up, upward=True)}{text}{_levels(down, upward=False)}"
             case Term(what=what, partitions=str() as said):
-                yield f'"{what}"@"{said}"'
+                yield f"{quoted(what)}@{quoted(said)}"
             case Term(what=what, partitions=None) if ":" not in what and what != "*":
                 key = self._graph.resolve(what)
                 if not self._graph[key].partitions.dimensions:
                     yield key
                 for text in wanted.get(key, ()):
-                    yield f'{key}@"{text}"'
+                    yield f"{key}@{quoted(text)}"
             case _:
                 hint = "name them one by one (a or b), use a sensor for each, or choose the partitions in a function"
                 raise InvalidSelection(f"{self._text!r:.80} selects assets with different partitions", hint=hint)

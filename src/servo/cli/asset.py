@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import read_ahead, services
+from servo.cli.opening import actor, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
+from servo.cli.states import counted
 from servo.cli.values import plain, text
 
 if TYPE_CHECKING:
@@ -86,6 +87,33 @@ def why(name: str, as_of: str | None, as_json: bool) -> None:
     draw(drawn(asset_proof(found), columns()))
     if found.hint and as_of is None:
         note(found.hint)
+
+
+@asset.command("accept-code")
+@click.argument("name", metavar="ASSET", shell_complete=complete_assets)
+@click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
+@click.option("--from", "versions", multiple=True, metavar="VERSION", help="A version that it is equal to; repeatable.")
+@json_option
+def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool) -> None:
+    """Declare that an asset's code makes what it made before: a refactoring. Nothing is computed.
+
+    Partitions that the version before has made are no longer stale by their code. That is the newest version that
+    partitions were made with; `--from` names others.
+
+    \b
+    servo asset accept-code orders --reason "moved helpers into a module"
+    """
+    with services(as_json=as_json) as here:
+        done: dict[str, Any] = here.accept_code(name, versions, reason=reason, actor=actor())
+    if as_json:
+        echo_json(plain(done))
+        return
+    count, equal = done["partitions"], " and ".join(done["equal_to"])
+    click.echo(
+        f"✓ {done['asset_key']}: code {done['code_version']} makes what {equal} made ({counted(count, 'partition')})"
+    )
+    for change in done["changes"]:
+        note(change)
 
 
 def _moment(written: str) -> datetime | str:

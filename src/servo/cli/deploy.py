@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from servo.cli.opening import actor, project
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.states import counted
+from servo.cli.values import text
+
+if TYPE_CHECKING:
+    from servo.planning.history_changes import HistoryChange
 
 
 @click.command()
@@ -20,10 +27,11 @@ def deploy(as_json: bool) -> None:
     """
     from servo.assets.loading import load
     from servo.runtime.deploying import deploy as take_effect
+    from servo.runtime.documents import history_change_shown
 
     with project(as_json=as_json, create=True) as opened:
         definitions = load(opened.settings)
-        done = take_effect(opened, definitions, actor=actor())
+        done = take_effect(opened, definitions, actor=actor(), tell=(lambda _: None) if as_json else _tell)
     counts = {
         "assets": len(definitions.assets),
         "schedules": len(definitions.schedules),
@@ -32,11 +40,19 @@ def deploy(as_json: bool) -> None:
     if as_json:
         known = done.catalog
         said = {"deployment_id": known.deployment_id, "number": known.number, "event_id": done.event_id}
-        echo_json({"changed": done.changed, **said, **counts, "added": list(done.added), "removed": list(done.removed)})
+        changes = {
+            "added": list(done.added),
+            "removed": list(done.removed),
+            "changes": [history_change_shown(change) for change in done.changes],
+        }
+        echo_json({"changed": done.changed, **said, **counts, **changes})
         return
     what = ", ".join(counted(count, name[:-1]) for name, count in counts.items() if count)
     mark = click.style("✓", fg="green")
     click.echo(f"{mark} {what}: {f'deployment {done.catalog.number}' if done.changed else 'deployed already'}")
-    for sign, keys in (("+", done.added), ("-", done.removed)):
-        for key in keys:
-            click.echo(f"  {sign} {key}")
+
+
+def _tell(changes: Sequence[HistoryChange]) -> None:
+    """What it is about to do to the history of assets."""
+    for change in changes:
+        click.echo(f"  {text(change.sentence())}")

@@ -22,12 +22,14 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     Exits with 1 if anything is wrong (✗); a warning (!) does not count as wrong.
     """
     from servo.cli.doctor_server import server_checks
+    from servo.cli.opening import about_here
     from servo.errors import InvalidSettings
     from servo.runtime.doctor import examine, examine_without_settings
     from servo.runtime.settings import load_settings
     from servo.runtime.wiring import open_workspace
 
     show_warnings(as_json=as_json)
+    about_here(but="the server's checks")
     home = None
     try:
         with open_workspace(load_settings()) as project:

@@ -11,53 +11,35 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from servo import __version__
-from servo.cli.opening import server
+from servo.cli.opening import server, token_for
 from servo.clock import system_clock
 from servo.errors import NotAllowed, ServoError
+from servo.local_server import running_server
 from servo.runtime.machine import Check, failed, good, problem, warning
 
 if TYPE_CHECKING:
     from servo.client.transport import Transport
-    from servo.runtime.settings import Settings
 
-__all__ = ["forget_server", "server_checks", "tell_server"]
+__all__ = ["server_checks"]
 
-_FILE = "server.json"
 _SECONDS = 5.0
 _SKEW_SECONDS = 5.0
 _CHECKED = {"ledger": "the ledger", "projections": "the projections", "control": "who plans", "worker": "who computes"}
-
-
-def tell_server(settings: Settings, url: str) -> None:
-    """Leave word of where this process serves. Never fails: only the doctor looks at it."""
-    import json
-    from contextlib import suppress
-
-    with suppress(OSError):
-        (settings.home / _FILE).write_text(json.dumps({"url": url, "pid": os.getpid()}))
-
-
-def forget_server(settings: Settings) -> None:
-    from contextlib import suppress
-
-    with suppress(OSError):
-        if _told(settings.home).get("pid") == os.getpid():
-            (settings.home / _FILE).unlink()
 
 
 def server_checks(home: Path | None) -> Iterator[Check]:
     """Whether it answers, in which version, whether it is ready, takes the token, and what time it has."""
     url = server()
     if url is None:
-        told = {} if home is None else _told(home)
-        if not told or not _lives(told["pid"]):
+        running = None if home is None else running_server(home)
+        if running is None:
             yield good("server", "none of this folder is up; `servo up` starts one")
             return
-        url = str(told["url"]).replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
+        url = running.url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     from servo.client.transport import Transport
 
     try:
-        asked = Transport(url, os.environ.get("SERVO_TOKEN") or None, timeout=_SECONDS, retry_seconds=0.0)
+        asked = Transport(url, token_for(url), timeout=_SECONDS, retry_seconds=0.0)
         try:
             yield from _examined(asked)
         finally:
@@ -113,21 +95,3 @@ def _clock(there: datetime) -> Check:
     if apart > _SKEW_SECONDS:
         return warning("server clock", f"it is {apart:.0f} seconds apart from ours", "set the clock of either machine")
     return good("server clock", f"{there:%Y-%m-%dT%H:%M:%SZ}, as ours")
-
-
-def _told(home: Path) -> dict[str, Any]:
-    import json
-
-    try:
-        found = json.loads((home / _FILE).read_text())
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) and {"url", "pid"} <= found.keys() else {}
-
-
-def _lives(pid: object) -> bool:
-    try:
-        os.kill(int(str(pid)), 0)
-    except (OSError, ValueError, OverflowError) as why:
-        return isinstance(why, PermissionError)
-    return True

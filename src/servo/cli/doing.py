@@ -39,6 +39,7 @@ class Doing:
 
     def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
         """Ask for what should run now; None where that is nothing, and then nothing is written."""
+        from servo.assets.selection import Selection
         from servo.runtime.cataloguing import local_catalog
         from servo.runtime.due import what_is_due
         from servo.runtime.runs import Runs
@@ -47,8 +48,8 @@ class Doing:
         if not what_is_due(opened, local_catalog(opened), selection, partitions).wanted:
             return None
 
-        def choose(known: Catalog) -> Any:
-            return what_is_due(opened, known, selection, partitions).wanted
+        def choose(known: Catalog) -> Selection:
+            return Selection(wanted=what_is_due(opened, known, selection, partitions).wanted, only_stale=True)
 
         return Runs(opened).request_chosen(choose, **wishes)
 
@@ -78,6 +79,14 @@ class Doing:
         from servo.runtime.marking import mark
 
         return mark(self._opened, asset, partitions, as_what=as_what, reason=reason, actor=actor)
+
+    def accept_code(self, asset: str, versions: Sequence[str], *, reason: str, actor: str) -> dict[str, Any]:
+        """The folder's code is deployed first, where that is another."""
+        from servo.runtime.accepting_code import accept_code
+        from servo.runtime.cataloguing import deployed_catalog
+
+        known = deployed_catalog(self._opened, actor=actor)
+        return accept_code(self._opened, known, asset, versions, reason=reason, actor=actor)
 
     def rollback(
         self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str

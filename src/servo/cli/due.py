@@ -9,6 +9,7 @@ import click
 
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
+from servo.cli.progress import history_notes
 from servo.cli.states import counted
 
 _NOTHING = "nothing is stale or missing"
@@ -34,6 +35,7 @@ def show_due(found: dict[str, Any]) -> None:
     for held in found["held"]:
         which = f"{held['asset_key']} {held['described']}".rstrip()
         note(f"not now: {which} {held['why']}")
+    history_notes(found["history"])
     for warning in found["warnings"]:
         click.echo(f"servo: warning: {warning}", err=True)
     if sys.stdout.isatty() and 1 < len(tasks) <= _MOST_DRAWN:

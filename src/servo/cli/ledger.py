@@ -60,6 +60,8 @@ def verify(ctx: click.Context, as_json: bool) -> None:
             click.echo(f"✗ position {problem.position}: {problem.kind}: {problem.detail}")
     else:
         click.echo(f"✓ {found.events} events are as they were recorded (chain hash {found.head.chain_hash})")
+    if found.not_compared and not as_json:
+        note(f"not compared with the projections: {found.not_compared}")
     if found.problems and not as_json:
         count = len(found.problems)
         click.echo(f"servo: the ledger is not what was recorded: {count} problem{'s'[: count > 1]}", err=True)

@@ -49,8 +49,8 @@ def lineage() -> None:
     """
 
 
-def _asked(command: F) -> F:
-    """Whose lineage, how far, and as of when."""
+def _asked(command: F, *, asset: bool = True) -> F:
+    """Whose lineage, how far, and as of when; `asset`: whether one must be named."""
     for option in (
         json_option,
         click.option("--exact", is_flag=True, help="Follow what was really read, be it current or not."),
@@ -58,10 +58,14 @@ def _asked(command: F) -> F:
         click.option("--run", metavar="RUN", help="Only what this run made and read."),
         click.option("--depth", type=click.IntRange(min=1), metavar="N", help="At most so many hops."),
         click.argument("partitions", nargs=-1, metavar="[PARTITION]…"),
-        click.argument("asset", shell_complete=complete_assets),
+        click.argument("asset", required=asset, shell_complete=complete_assets),
     ):
         command = option(command)
     return command
+
+
+def _asked_of_all(command: F) -> F:
+    return _asked(command, asset=False)
 
 
 @lineage.command()
@@ -115,7 +119,7 @@ def at(*, time: str, asset: str, partitions: tuple[str, ...], direction: Way, de
 
 
 @lineage.command()
-@_asked
+@_asked_of_all
 @click.option(
     "--format", "shape", type=click.Choice(_FORMATS), help="How to draw it; by default as --output ends, or a tree."
 )
@@ -123,7 +127,10 @@ def at(*, time: str, asset: str, partitions: tuple[str, ...], direction: Way, de
 def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -> None:
     """Draw both directions around partitions: as a tree, JSON, Graphviz, Mermaid or SVG.
 
+    Without an asset it is the whole project: all that there is, and what it was made from.
+
     \b
+    servo lineage graph -o project.svg
     servo lineage graph revenue 2025-01-15,eu -o revenue.svg
     servo lineage graph month_report --format mermaid
     """
@@ -228,7 +235,7 @@ def _look(
     *,
     as_json: bool,
     pictured: bool = False,
-    asset: str,
+    asset: str | None,
     partitions: tuple[str, ...],
     **asked: Any,
 ) -> Lineage:
@@ -267,7 +274,9 @@ def _drawn(found: Lineage, shape: str) -> str:
     def described(asset: str, keys: Any) -> str:
         return describe(found.definitions, asset, keys)
 
-    title = f"{found.asset_key} {described(found.asset_key, [node.partition_key for node in found.start])}".strip()
+    title = "the whole project"
+    if found.asset_key is not None:
+        title = f"{found.asset_key} {described(found.asset_key, [node.partition_key for node in found.start])}".strip()
     if found.run_id is not None:
         title += f" in {found.run_id}"
     if found.as_of is not None:

@@ -38,6 +38,7 @@ def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) ->
 @click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
 @click.option("--tag", "tags", multiple=True, metavar="K=V", callback=tags_from, help="Mark the run; may be repeated.")
 @click.option("--accept-schema", is_flag=True, help="Publish also where the columns are not those of before.")
+@click.option("--unfreeze", metavar="REASON", help="Thaw what is frozen of it, for this reason, which is recorded.")
 @click.option("--request-id", metavar="ID", help="The same id and selection again is the same run, not a second one.")
 @click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the run has ended.")
 @json_option
@@ -51,6 +52,7 @@ def materialize(
     priority: int,
     tags: dict[str, str],
     accept_schema: bool,
+    unfreeze: str | None,
     request_id: str | None,
     wait: bool,
     as_json: bool,
@@ -78,6 +80,8 @@ def materialize(
             "before": here.before_waiting() if wait else (lambda: None),
         }
         if stale:
+            if unfreeze is not None:
+                raise click.UsageError("--unfreeze is for partitions that are named: what is frozen is never stale.")
             due = here.request_due(selection, partitions, **wishes)
             if due is None:
                 from servo.cli.due import say_nothing_due
@@ -86,7 +90,7 @@ def materialize(
                 return
             requested = due
         else:
-            requested = runs.request(list(selection), partitions=partitions, **wishes)
+            requested = runs.request(list(selection), partitions=partitions, unfreeze=unfreeze, **wishes)
         ctx.exit(see_through(here, runs, requested, wait=wait, as_json=as_json))
 
 

@@ -44,6 +44,21 @@ def server() -> str | None:
     return os.environ.get("SERVO_URL") or None
 
 
+def token_for(url: str) -> str | None:
+    """SERVO_TOKEN, or the owner's token where the address is that of this folder's own loopback server."""
+    from servo.errors import InvalidSettings
+    from servo.local_server import owner_token_for
+    from servo.runtime.settings import load_settings
+
+    given = os.environ.get("SERVO_TOKEN")
+    if given:
+        return given
+    try:
+        return owner_token_for(url, lambda: [load_settings().home])
+    except InvalidSettings:  # of this folder, and a server is asked
+        return None
+
+
 def needs_folder(what: str = "this command") -> NoReturn:
     from servo.errors import InvalidInput
 
@@ -52,13 +67,14 @@ def needs_folder(what: str = "this command") -> NoReturn:
     )
 
 
-def about_here() -> None:
-    """Say, where commands are to ask a server, that this one is about this folder all the same."""
+def about_here(but: str | None = None) -> None:
+    """Say, where commands are to ask a server, that this one is about this folder all the same: all `but` a part."""
     url = server()
     if url is not None:
         import logging
 
-        logging.getLogger("servo.cli").warning("this is about this folder, not about %s (SERVO_URL)", url)
+        what = "this is" if but is None else f"all but {but} is"
+        logging.getLogger("servo.cli").warning("%s about this folder, not about %s (SERVO_URL)", what, url)
 
 
 @contextmanager
@@ -83,20 +99,20 @@ def services(*, as_json: bool = False, create: bool = False) -> Iterator[Service
 
 @contextmanager
 def project(
-    *, as_json: bool = False, create: bool = False, local: bool = False, quietly: bool = False
+    *, as_json: bool = False, create: bool = False, local: bool = False, quietly: bool = False, timed: bool = False
 ) -> Iterator[Project]:
     """The project; with `create`, its ledger is made where there is none yet.
 
     Where commands are to ask a server, this is refused: what they would say of the folder may be otherwise there.
     `local`: this is about this machine and its ledger, whatever SERVO_URL says, and says so unless it goes without
-    saying (`quietly`).
+    saying (`quietly`). `timed`: warnings have the time before them.
     """
     if not local and server() is not None:
         needs_folder()
     from servo.runtime.settings import load_settings
     from servo.runtime.wiring import open_workspace
 
-    show_warnings(as_json=as_json)
+    show_warnings(as_json=as_json, timed=timed)
     if not quietly:
         about_here()
     with open_workspace(load_settings(), create=create) as opened:

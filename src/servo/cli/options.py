@@ -38,15 +38,28 @@ def service(*, as_json: bool) -> Iterator[Service]:
         yield Service(project)
 
 
-def show_warnings(*, as_json: bool) -> None:
-    """Warnings of Servo's own code go to stderr, a line each."""
+def show_warnings(*, as_json: bool, timed: bool = False) -> None:
+    """Warnings of Servo's own code go to stderr, a line each; `timed`: with the time in UTC, for what runs long."""
     logger = logging.getLogger("servo")
     if not logger.handlers:
         handler = logging.StreamHandler()
-        handler.setFormatter(_AsJson() if as_json else logging.Formatter("servo: warning: %(message)s"))
+        plain = _Timed("%(asctime)s %(message)s") if timed else logging.Formatter("servo: warning: %(message)s")
+        handler.setFormatter(_AsJson() if as_json else plain)
         logger.addHandler(handler)
         logger.setLevel(logging.WARNING)
         logger.propagate = False
+
+
+class _Timed(logging.Formatter):
+    """A line with the time in UTC before it."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's)
+        return timed_at(datetime.fromtimestamp(record.created, UTC))
+
+
+def timed_at(moment: datetime) -> str:
+    """A time as it stands before a line of what runs long."""
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
 
 
 class _AsJson(logging.Formatter):

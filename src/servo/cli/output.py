@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
+from textwrap import wrap
 from typing import Any
 
 import click
@@ -31,8 +32,10 @@ def plain_struct(value: Any) -> Any:
     return plain(msgspec.to_builtins(value, builtin_types=(datetime,)))
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], footer: str = "") -> None:
-    """A table: fitted to a terminal, or whole and tab-separated for a pipe."""
+def table(
+    columns: Sequence[str], rows: Sequence[Sequence[Any]], footer: str = "", *, whole: Collection[str] = ()
+) -> None:
+    """A table: fitted to a terminal, or complete and tab-separated for a pipe. What is in `whole` is never cut."""
     names = [text(name) for name in columns]
     if not sys.stdout.isatty():
         click.echo("\t".join(names))
@@ -40,44 +43,69 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[Any]], footer: str = "
             click.echo("\t".join(text(cell) for cell in row))
         return
     cells = [[text(cell) for cell in row] for row in rows[:_MOST_ROWS]]
-    widths = _fitted(names, cells, shutil.get_terminal_size().columns)
+    widths = _fitted(names, cells, shutil.get_terminal_size().columns, whole)
     _rich_table(names, cells, widths)
-    left_out = [f"{len(names) - len(widths)} more columns"] if len(widths) < len(names) else []
-    left_out += [f"{len(rows) - len(cells)} more rows"] if len(cells) < len(rows) else []
+    hidden = [name for number, name in enumerate(names) if number not in widths]
+    left_out = [_listed(hidden)] if hidden else []
+    left_out += [f"{len(rows) - len(cells):,} more rows"] if len(cells) < len(rows) else []
     if left_out:
-        note(f"not shown: {' and '.join(left_out)}; select fewer, or use --json")
+        note(f"not shown: {' and '.join(left_out)}; a wider terminal or --json has all")
     if footer:
         note(footer)
 
 
-def _rich_table(names: list[str], cells: list[list[str]], widths: list[int]) -> None:
+def paragraph(mark: str, line: str) -> None:
+    """A line after a mark. On a terminal it is broken between words, and goes on under its own beginning."""
+    if not sys.stdout.isatty():
+        click.echo(f"{mark} {line}")
+        return
+    space = max(shutil.get_terminal_size().columns - 2, 20)
+    first, *more = wrap(line, space, break_on_hyphens=False) or [""]
+    click.echo(f"{mark} {first}")
+    for rest in more:
+        click.echo(f"  {rest}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:3])
+    return shown if len(names) <= 3 else f"{shown} and {len(names) - 3} more columns"
+
+
+def _rich_table(names: list[str], cells: list[list[str]], widths: dict[int, int]) -> None:
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     grid = Table(box=None, padding=(0, _GAP, 0, 0), pad_edge=False, header_style="bold")
-    for name, width in zip(names, widths, strict=False):
-        grid.add_column(Text(name), width=width, no_wrap=True, overflow="ellipsis")
+    for number, width in widths.items():
+        grid.add_column(Text(names[number]), width=width, no_wrap=True, overflow="ellipsis")
     for row in cells:
-        grid.add_row(*(Text(cell) for cell in row[: len(widths)]))
+        grid.add_row(*(Text(row[number]) for number in widths))
     Console(highlight=False, markup=False, emoji=False).print(grid)
 
 
-def _fitted(names: list[str], cells: list[list[str]], space: int) -> list[int]:
-    """Widths of as many columns as fit: the widest give way first, the last ones are left out."""
+def _fitted(names: list[str], cells: list[list[str]], space: int, whole: Collection[str]) -> dict[int, int]:
+    """Widths of as many columns as fit: the widest give way first, the last ones are left out; not those in `whole`."""
     from rich.cells import cell_len
 
-    wanted = [
-        min(_WIDEST, max(1, cell_len(name), *(cell_len(row[number]) for row in cells)))
+    widths = {
+        number: min(
+            space if name in whole else _WIDEST, max(1, cell_len(name), *(cell_len(row[number]) for row in cells))
+        )
         for number, name in enumerate(names)
-    ]
-    while len(wanted) > 1 and sum(min(width, _NARROWEST) + _GAP for width in wanted) > space:
-        wanted.pop()
-    excess = sum(width + _GAP for width in wanted) - space
-    while excess > 0 and max(wanted, default=0) > _NARROWEST:
-        wanted[wanted.index(max(wanted))] -= 1
+    }
+    space += _GAP  # none is needed after the last one
+    while len(widths) > 1:
+        least = (width if names[number] in whole else min(width, _NARROWEST) for number, width in widths.items())
+        if sum(least) + _GAP * len(widths) <= space:
+            break
+        del widths[max((number for number in widths if names[number] not in whole), default=max(widths))]
+    excess = sum(width + _GAP for width in widths.values()) - space
+    giving = [number for number in widths if names[number] not in whole]
+    while excess > 0 and giving and max(widths[number] for number in giving) > _NARROWEST:
+        widths[max(giving, key=widths.__getitem__)] -= 1
         excess -= 1
-    return wanted
+    return widths
 
 
 def note(line: str) -> None:

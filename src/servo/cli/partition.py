@@ -40,6 +40,9 @@ def history(asset: str, partition_key: str, as_json: bool) -> None:
     if as_json:
         echo_json({"materializations": plain(rows)})
         return
+    if rows and rows[0]["removed_at"] is not None:
+        at, by = moment(rows[0]["removed_at"]), rows[0]["removed_by"]
+        note(f"{asset} {partition_key} was removed at {at} by {by}; read it with `servo read … --as-of` a time before")
     whole = not sys.stdout.isatty()
     table(
         ["", "materialization", "made", "rows", "bytes", "content", "code", "run"],

@@ -52,13 +52,29 @@ def _time(text: str | None, option: str) -> datetime | None:
 # ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+class _Limit(click.IntRange):
+    """A bound on a page; who wants more is told how to get it."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter:
+            self.fail(
+                f"{value} is not a number from {self.min} to {self.max:,}; --cursor goes on from page to page",
+                param,
+                ctx,
+            )
+
+
 @click.command("list")
 @click.argument("asset", required=False, shell_complete=complete_assets)
 @click.option("--status", "statuses", multiple=True, metavar="S", help="missing, stale, failed, …; may be repeated.")
 @click.option("--partitions", metavar="P", help="Only these: 2025-01-01..2025-01-31, region=eu, latest, all.")
 @click.option("--since", metavar="TIME", help="Only those to which something happened since then.")
 @click.option("--until", metavar="TIME", help="… and before then.")
-@click.option("--limit", type=click.IntRange(1, 1000), default=50, show_default=True, help="How many at most.")
+@click.option(
+    "--limit", type=_Limit(1, 1000), metavar="N", default=50, show_default="50", help="How many at most, up to 1,000."
+)
 @click.option("--cursor", metavar="C", help="Go on after the page that this came with.")
 @as_of_option
 @json_option
@@ -102,6 +118,8 @@ def list_partitions(
     footer = f"{len(page.partitions):,} of {counted(page.total, 'partition')}"
     footer += f"; go on with --cursor {page.cursor}" if page.cursor else ""
     coloured_table(names, [_listed(one, several=several) for one in page.partitions], footer)
+    if page.cursor and not sys.stdout.isatty():
+        click.echo(f"servo: note: {footer}", err=True)  # a pipe has no footer, and must not pass for the whole
 
 
 def _listed(view: PartitionView, *, several: bool) -> list[Line]:

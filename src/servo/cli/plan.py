@@ -12,6 +12,7 @@ from servo.cli.opening import services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
+from servo.cli.progress import held_back_notes, history_notes
 from servo.cli.states import counted
 
 _MOST_DRAWN = 40  # tasks; a larger tree says less than the table
@@ -48,6 +49,8 @@ def plan(selection: tuple[str, ...], partitions: str | None, stale: bool, as_jso
         f"{counted(found['total'], 'partition')}, {counted(len(rows), 'task')},"
         f" {counted(len(found['stages']), 'stage')}",
     )
+    held_back_notes(found["held_back"])
+    history_notes(found["history"])
     for warning in found["warnings"]:
         click.echo(f"servo: warning: {warning}", err=True)
     if sys.stdout.isatty() and 1 < len(rows) <= _MOST_DRAWN:

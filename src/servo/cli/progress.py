@@ -12,7 +12,7 @@ import click
 from servo.cli.interrupts import Left, reacting
 from servo.cli.opening import actor
 from servo.cli.opening import project as open_project
-from servo.cli.output import note, plain_struct, table
+from servo.cli.output import note, paragraph, plain_struct, table
 from servo.cli.states import coloured, counted, duration, marked
 from servo.cli.values import moment, plain, text
 from servo.errors import Conflict, EnvironmentProblem, ServoError
@@ -163,11 +163,15 @@ def outcome_document(run: RunProgress, details: dict[str, Any]) -> dict[str, Any
             "succeeded": run.succeeded,
             "failed": run.failed,
             "skipped": run.skipped,
+            "unchanged": run.unchanged,
         },
         "tasks": [plain_struct(task) for task in run.tasks],
         "failures": plain(details["failures"]),
+        "held_back": plain(details.get("held_back", [])),
         "checks": plain(details["checks"]),
         "checkpoints": plain(details["checkpoints"]),
+        "rows_left_out": plain(details.get("rows_left_out") or []),
+        "samples": plain(details.get("samples") or []),
     }
 
 
@@ -179,12 +183,14 @@ def summarize(run: RunProgress, details: dict[str, Any], label: Labels) -> int:
     assets = _by_asset(run.tasks)
     click.echo(
         f"{marked(run.status)} {run.run_id}{took}: {run.succeeded:,} of {counted(run.total, 'partition')}"
-        f" of {counted(len(assets), 'asset')}"
+        f" of {counted(len(assets), 'asset')}" + (f", {run.unchanged:,} unchanged" if run.unchanged else "")
     )
     if len(assets) > 1 or run.status != "SUCCEEDED":
         table(["asset", "partitions", "succeeded", "failed", "skipped"], assets)
     failed_partitions(details["failures"], label)
     failed_checks(details["checks"], label)
+    held_back_notes(details.get("held_back", []))
+    call_remarks(details, label)
     if run.status == "SUCCEEDED":
         return 0
     if run.parked:
@@ -217,27 +223,86 @@ def waiting_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
             note(f"  servo checkpoint show {name}; servo checkpoint approve {name}")
 
 
+def held_back_notes(held: list[dict[str, Any]]) -> None:
+    """A line for each asset of which a run makes less than a `+` added, with the reason."""
+    for one in held[:_MOST_FAILURES]:
+        which = f"{one['asset_key']} {one['described']}".rstrip()
+        click.echo(f"{click.style('·', fg='yellow')} held back: {text(which)}: {text(one['reason'])}")
+    if len(held) > _MOST_FAILURES:
+        note(f"  and {len(held) - _MOST_FAILURES:,} more assets; see --json")
+
+
+def history_notes(history: list[str]) -> None:
+    """A line for each asset to whose history the deployment that comes first does something."""
+    for sentence in history:
+        note(f"deploys first: {text(sentence)}")
+
+
 def failed_partitions(failures: list[dict[str, Any]], label: Labels) -> None:
-    """A line for each partition that failed, with what it failed of."""
-    for failure in failures[:_MOST_FAILURES]:
-        where = " ".join(filter(None, [failure["asset_key"], label(failure["asset_key"], failure["partition_key"])]))
-        first, *_ = (failure["error"] or "no reason given").splitlines()
-        click.echo(f"{click.style('✗', fg='red')} {where}: {text(first)}")
-    if len(failures) > _MOST_FAILURES:
-        note(f"  and {len(failures) - _MOST_FAILURES:,} more; see --json")
+    """A line for all partitions of an asset that failed of the same, with what it is."""
+    from servo.ui.failures import Failure, grouped
+
+    groups = grouped(
+        Failure(one["asset_key"], label(one["asset_key"], one["partition_key"]), _first_line(one["error"]))
+        for one in failures
+    )
+    for group in groups[:_MOST_FAILURES]:
+        paragraph(click.style("✗", fg="red"), f"{text(group.where())}: {text(group.reason)}")
+    hidden = sum(len(group.partitions) for group in groups[_MOST_FAILURES:])
+    if hidden:
+        note(f"  and {counted(hidden, 'more partition')} that failed; see --json")
 
 
 def failed_checks(checks: list[dict[str, Any]], label: Labels) -> None:
-    """A line for each check that did not pass: a blocking one kept the data from being published."""
-    # A blocking check is told of where its partition failed.
-    checks = [check for check in checks if not check.get("blocking")]
-    for check in checks[:_MOST_FAILURES]:
+    """A line for each check that did not pass, with what it found: a blocking one kept the data from publication."""
+    from servo.ui.failures import Failure, grouped
+
+    failures: list[Failure] = []
+    examples: dict[tuple[str, str, str], str] = {}  # rows of each partition, which are no two's the same
+    for one in checks:
+        if one.get("blocking"):
+            continue  # it is told of where its partition failed
+        found, such_as, rows = (one.get("observed") or "").partition(", such as ")
+        partition = label(one["asset_key"], one.get("partition_key"))
+        failure = Failure(one["asset_key"], partition, f"check {one['check_name']} failed{found and f': {found}'}")
+        failures.append(failure)
+        if such_as:
+            examples[failure] = rows
+    groups = grouped(failures)
+    for group in groups[:_MOST_FAILURES]:
+        rows = examples.get((group.asset_key, group.partitions[0], group.reason), "")
+        whose = f" in {group.partitions[0]}" if len(group.partitions) > 1 else ""
+        told = f"{group.where()}: {group.reason}" + (f", such as{whose}" if rows else "")
+        if rows and sys.stdout.isatty():
+            paragraph(click.style("!", fg="yellow"), f"{text(told)}:")
+            for row in rows.split("; "):
+                note(f"    {text(row)}")
+        else:
+            paragraph(click.style("!", fg="yellow"), text(f"{told} {rows}".rstrip()))
+    if len(groups) > _MOST_FAILURES:
+        note(f"  and {len(groups) - _MOST_FAILURES:,} more failed checks")
+
+
+def _first_line(error: str | None) -> str:
+    return (error or "no reason given").strip().partition("\n")[0]
+
+
+def call_remarks(details: dict[str, Any], label: Labels) -> None:
+    """A line for each task that left rows out, and for each partition of a batch that was computed alone as well."""
+    for one in details.get("rows_left_out") or ():
+        empty = f"; {len(one['empty']):,} of its partitions came out empty" if one["empty"] else ""
+        example = f", such as {text(one['example'])}," if one["example"] else ""
         mark = click.style("!", fg="yellow")
-        where = " ".join(filter(None, [check["asset_key"], label(check["asset_key"], check.get("partition_key"))]))
-        observed = f": {text(check['observed'])}" if check.get("observed") else ""
-        click.echo(f"{mark} {where}: check {check['check_name']} failed{observed}")
-    if len(checks) > _MOST_FAILURES:
-        note(f"  and {len(checks) - _MOST_FAILURES:,} more failed checks")
+        click.echo(f"{mark} {one['task_key']}: left out {one['rows']:,} rows of other partitions{example}{empty}")
+    samples = details.get("samples") or ()
+    for one in samples[:_MOST_FAILURES]:
+        where = " ".join(filter(None, [one["asset_key"], label(one["asset_key"], one["partition_key"])]))
+        good = one["verdict"] in ("EQUAL", "CLOSE")
+        mark = click.style("✓", fg="green") if good else click.style("!", fg="yellow")
+        remark = f": {text(one['remark'])}" if one["remark"] else ""
+        click.echo(f"{mark} {where}: computed alone to compare with its batch: {one['verdict']}{remark}")
+    if len(samples) > _MOST_FAILURES:
+        note(f"  and {len(samples) - _MOST_FAILURES:,} more partitions that were computed alone")
 
 
 def _by_asset(tasks: list[TaskProgress]) -> list[tuple[str, int, int, int, int]]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from servo.cli.opening import needs_folder
+from servo import decoders
+from servo.cli.opening import needs_folder, token_for
 from servo.cli.remote_doing import RemoteDoing
 from servo.cli.remote_nouns import (
     RemoteBackfills,
@@ -60,7 +61,7 @@ class Remote(RemoteDoing, Services):
 
     def __init__(self, url: str) -> None:
         # As in the folder, every answer has all that the ledger holds.
-        self._client = Client(url, retry_seconds=_RETRY_SECONDS, fresh=True)
+        self._client = Client(url, token_for(url), retry_seconds=_RETRY_SECONDS, fresh=True)
 
     def close(self) -> None:
         self._client.close()
@@ -165,8 +166,8 @@ class Remote(RemoteDoing, Services):
     def verify(self, report: Report) -> Verified:
         from servo.lineage.report import to_json
 
-        found = self._client.audit.verify(msgspec.json.decode(to_json(report)))
-        return cast("Verified", msgspec.convert(found, _Verified))
+        found = self._client.audit.verify(decoders.decode(to_json(report)))
+        return cast("Verified", decoders.convert(found, _Verified))
 
     # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -77,7 +77,7 @@ class RemoteLineages:
     def look(
         self,
         direction: str,
-        asset: str,
+        asset: str | None,
         partitions: tuple[str, ...],
         *,
         depth: int | None = None,
@@ -88,5 +88,6 @@ class RemoteLineages:
     ) -> _Lineage:
         ask = self._client.lineage
         way = {"upstream": ask.upstream, "downstream": ask.downstream, "both": ask.graph}[direction]
-        graph = way(asset, partitions, depth=depth, run=run, as_of=as_of, exact=exact or None)
+        options: dict[str, Any] = {"depth": depth, "run": run, "as_of": as_of, "exact": exact or None}
+        graph = ask.graph(None, partitions, **options) if asset is None else way(asset, partitions, **options)
         return _Lineage(self._client, graph)

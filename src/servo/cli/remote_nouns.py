@@ -101,6 +101,7 @@ class RemoteRuns:
         tags: Mapping[str, str],
         request_id: str | None,
         accept_schema: bool,
+        unfreeze: str | None,
         **_: Any,
     ) -> Any:
         return self._client.runs.create(
@@ -109,6 +110,7 @@ class RemoteRuns:
             priority=priority,
             tags=tags,
             accept_schema=accept_schema,
+            unfreeze=unfreeze,
             idempotency_key=request_id,
         )
 

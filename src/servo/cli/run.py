@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,8 +16,10 @@ from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, table
 from servo.cli.progress import (
     aside,
+    call_remarks,
     failed_checks,
     failed_partitions,
+    held_back_notes,
     outcome_document,
     shown,
     summarize,
@@ -61,22 +63,23 @@ def list_runs(status: str | None, asset: str | None, limit: int, as_json: bool) 
     if as_json:
         echo_json({"runs": plain(rows)})
         return
-    whole = not sys.stdout.isatty()
+    fitted = sys.stdout.isatty()
     table(
-        ["status", "run", "assets", "partitions", "requested", "took", "by"],
+        ["status", "run", "assets", "count" if fitted else "partitions", "requested", "took", "by"],
         [
             (
                 row["status"],
-                row["run_id"] if whole else row["run_id"][:_SHORT],
+                row["run_id"][:_SHORT] if fitted else row["run_id"],
                 _assets(row.get("asset_selection") or []),
                 row["partitions"],
-                _at(row.get("requested_at")),
+                _at(row.get("requested_at"), short=fitted),
                 _took(row),
                 _by(row),
             )
             for row in rows
         ],
         counted(len(rows), "run") + (f"; there may be more, see --limit {limit}" if len(rows) == limit else ""),
+        whole=("status", "run", "count", "requested", "took"),
     )
 
 
@@ -101,17 +104,18 @@ def _show(row: dict[str, Any], label: Labels) -> None:
     if row.get("cancel_requested_at"):
         why = f": {text(row['cancel_reason'])}" if row.get("cancel_reason") else ""
         click.echo(f"cancel requested {_at(row['cancel_requested_at'])} by {text(row['cancel_requested_by'])}{why}")
-    elif row.get("reason"):
+    elif row.get("reason") and not row["failures"]:
         click.echo(text(row["reason"]))
     tags = ", ".join(f"{key}={value}" for key, value in (row.get("tags") or {}).items())
     if tags:
         click.echo(f"tags: {tags}")
     tasks = row.get("tasks") or []
     if tasks:
-        names = ("task", "state", "attempt", "partitions", "succeeded", "failed", "skipped", "took", "worker", "reason")
-        table(names, [_task(task) for task in tasks])
+        _show_tasks(tasks)
     failed_partitions(row["failures"], label)
     failed_checks(row["checks"], label)
+    held_back_notes(row.get("held_back") or [])
+    call_remarks(row, label)
     waiting_checkpoints(row["checkpoints"])
     if row["status"] == "FAILED":
         note(f"servo run logs {row['run_id']}; servo run retry {row['run_id']}")
@@ -236,8 +240,10 @@ def _assets(keys: list[str]) -> str:
     return ", ".join(keys[:3]) + (f" and {len(keys) - 3} more" if len(keys) > 3 else "")
 
 
-def _at(when: datetime | None) -> str:
-    return "" if when is None else moment(when.replace(microsecond=0))
+def _at(when: datetime | None, *, short: bool = False) -> str:
+    if when is None:
+        return ""
+    return f"{when.astimezone(UTC):%Y-%m-%d %H:%MZ}" if short else moment(when.replace(microsecond=0))
 
 
 def _by(row: dict[str, Any]) -> str | None:
@@ -252,19 +258,29 @@ def _took(row: dict[str, Any]) -> str:
     return "" if began is None or ended is None else duration((ended - began).total_seconds())
 
 
-def _task(task: dict[str, Any]) -> tuple[Any, ...]:
-    return (
-        task["task_key"],
-        task.get("state"),
-        task.get("attempt"),
-        task.get("partition_count"),
-        task.get("partitions_succeeded"),
-        task.get("partitions_failed"),
-        task.get("partitions_skipped"),
-        _took(task) if task.get("started_at") else "",
-        task.get("worker"),
-        task.get("reason"),
-    )
+def _show_tasks(tasks: list[dict[str, Any]]) -> None:
+    """A row for each task; on a terminal without the attempt where it is the first, and what is cut comes last."""
+    cells: dict[str, list[Any]] = {
+        "task": [task["task_key"] for task in tasks],
+        "state": [task.get("state") for task in tasks],
+        "attempt": [task.get("attempt") for task in tasks],
+        "partitions": [task.get("partition_count") for task in tasks],
+        "succeeded": [task.get("partitions_succeeded") for task in tasks],
+        "failed": [task.get("partitions_failed") for task in tasks],
+        "skipped": [task.get("partitions_skipped") for task in tasks],
+        "unchanged": [task.get("partitions_unchanged") or None for task in tasks],
+        "took": [_took(task) if task.get("started_at") else "" for task in tasks],
+        "worker": [task.get("worker") for task in tasks],
+        "reason": [task.get("reason") for task in tasks],
+    }
+    if sys.stdout.isatty():
+        # Why a task failed is told below, with its partitions.
+        cells["reason"] = ["" if task.get("state") == "FAILED" else task.get("reason") for task in tasks]
+        if all((attempt or 0) <= 1 for attempt in cells["attempt"]):
+            del cells["attempt"]
+        cells["reason"], cells["worker"] = cells.pop("reason"), cells.pop("worker")
+        cells = {name: values for name, values in cells.items() if any(value not in (None, "") for value in values)}
+    table(list(cells), list(zip(*cells.values(), strict=True)), whole=("task", "state", "took"))
 
 
 def _record(record: Record) -> dict[str, Any]:

@@ -146,6 +146,9 @@ def show_forecast(ahead: Forecast) -> None:
     else:
         names = ["local time", "utc", "schedule", "count", "partitions", "remark", "timezone"]
         coloured_table(names, [_upcoming(one) for one in ahead.ticks])
+    for one in ahead.schedules:
+        if one.remark:
+            click.echo(f"servo: note: {one.name} {one.remark}", err=True)
     for name, why in ahead.broken.items():
         click.echo(f"servo: warning: {name} cannot fire: {text(why)}", err=True)
     for name in ahead.paused:
@@ -160,13 +163,13 @@ def _fitted_forecast(ahead: Forecast) -> None:
             note("· none, ● one, 2 to 9 so many, # more; days in UTC")
             click.echo()
     rows: list[list[Line]] = []
-    remarks: list[Line] = []
+    remarks: dict[tuple[str, str, str], list[str]] = {}  # a remark on a schedule, and the ticks that it is about
     for one in ahead.ticks:
         local = one.scheduled_for.astimezone(ZoneInfo(one.timezone))
         written = f"{local:%a %d %b %H:%M %Z}"
         said, colour = (one.problem, "red") if one.problem else (one.remark, "yellow")
         if said:
-            remarks.append([Span(f"{written} {one.name}: "), Span(said, colour)])
+            remarks.setdefault((one.name, said, colour), []).append(written)
         count = sum(fill.count for fill in one.fills)
         rows.append(
             [
@@ -180,7 +183,9 @@ def _fitted_forecast(ahead: Forecast) -> None:
     left = f" of {ahead.total:,}, see --limit" if ahead.total > len(ahead.ticks) else ""
     footer = f"{counted(len(ahead.ticks), 'tick')}{left}, until {ahead.until.astimezone(UTC):%a %d %b %H:%MZ}"
     coloured_table(["local time", "utc", "schedule", "count", "partitions"], rows, footer)
-    draw(remarks)
+    for (name, said, colour), ticks in remarks.items():
+        more = f" and {counted(len(ticks) - 1, 'more tick')}" if len(ticks) > 1 else ""
+        draw([[Span(f"{ticks[0]}{more} {name}: "), Span(said, colour)]])
 
 
 def _fills(one: Upcoming, *, short: bool) -> str:

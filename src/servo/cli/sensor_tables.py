@@ -88,6 +88,9 @@ def show_one(one: SensorView, now: datetime) -> None:
         at = "none yet" if one.cursor is None else f"{text(one.cursor):.200}"
         click.echo(f"cursor     {at} (state version {one.state_version})")
     click.echo(f"evaluated  {stamped(one.last_evaluation_at, now)}")
+    if one.quiet_polls:
+        why = f": {text(one.quiet_reason)}" if one.quiet_reason else ""
+        click.echo(f"looked     {stamped(one.last_polled_at, now)}; {_quiet(one.quiet_polls, one.quiet_since)}{why}")
     if one.kind == "poll" and one.enabled:
         click.echo(f"next       {'with the next pass' if one.next_at is None else stamped(one.next_at, now)}")
     if one.last_status is not None:
@@ -110,7 +113,7 @@ def show_evals(found: Sequence[EvalView], limit: int, now: datetime) -> None:
             [Span(one.trigger)],
             _outcomes(one.runs),
             [Span(one.message_id or one.cursor_after or one.request_id or "")],
-            [Span(one.reason or "")],
+            [Span(_reason(one))],
         ]
         for one in found
     ]
@@ -127,12 +130,23 @@ def show_evals(found: Sequence[EvalView], limit: int, now: datetime) -> None:
             note(f"and {len(told) - _MOST_RUNS} more: see --json")
 
 
+def _quiet(number: int, since: datetime | None) -> str:
+    at = "" if since is None else f" since {moment(since.replace(microsecond=0))}"
+    return f"looked {number:,} {'time' if number == 1 else 'times'}{at}, nothing new"
+
+
+def _reason(one: EvalView) -> str:
+    """Why it ended so; of a poll also how often nothing was found before it."""
+    before = f"before: {_quiet(one.quiet_polls, one.quiet_since)}" if one.quiet_polls else ""
+    return "; ".join(part for part in (one.reason, before) if part)
+
+
 def _rows_of_all(found: Sequence[EvalView]) -> None:
     names = ["status", "evaluated", "by", "message", "cursor", "reason", "run key", "outcome", "run", "run status"]
     names += ["first by", "event_id"]
     rows: list[list[Line]] = []
     for one in found:
-        begin = [one.status, moment(one.evaluated_at), one.trigger, one.message_id, one.cursor_after, one.reason]
+        begin = [one.status, moment(one.evaluated_at), one.trigger, one.message_id, one.cursor_after, _reason(one)]
         asked: Sequence[AskedRun | None] = one.runs or [None]
         for run in asked:
             of_run = [None] * 5 if run is None else [run.run_key, run.outcome, run.run_id, run.run_status, run.first_by]

@@ -87,12 +87,14 @@ def _line(found: Lineage, branch: Branch, direction: str, *, root: bool = False)
             shown = said(status) if len(branch.nodes) == 1 else f"{number:,} {said(status)}"
             line.append(f"  {shown}", style=_MARKS[status][1])
     if branch.outdated:
-        told = "newer than what was read" if direction == "upstream" else "made from another version"
+        told = "not the version that was read" if direction == "upstream" else "made from another version"
         line.append(f"  {told if len(branch.nodes) == 1 else f'{branch.outdated:,} {told}'}", style="yellow")
     if branch.again:
         line.append("  see above", style="dim")
     elif len(branch.nodes) == 1:
         (node,) = branch.nodes
+        if node.materialization_id is not None and node.run_id is None and node.content_hash is None:
+            line.append("  marked, no data", style="yellow")
         made = "" if node.made_at is None else f"  {short_time(node.made_at)}"
         line.append(f"{made}  {(node.content_hash or '')[:8]}  {text(node.run_id or '')[:12]}".rstrip(), style="dim")
     return line
@@ -105,7 +107,11 @@ def _legend(found: Lineage) -> None:
     seen = [one for one in _URGENT if any((node.status or "MATERIALIZED") == one for node in found.nodes)]
     if sys.stdout.isatty() and (len(seen) > 1 or seen != ["MATERIALIZED"]):
         note("  ".join(f"{_MARKS[one][0]} {said(one)}" for one in reversed(seen)))
-    if not found.found:
+    if found.asset_key is None:
+        empty = sorted(set(found.definitions) - {node.asset_key for node in found.nodes})
+        if empty:
+            note(f"without data: {', '.join(empty)}")
+    elif not found.found:
         note(
             "nothing else: "
             + {"upstream": "it was made from no other asset", "downstream": "nothing was made from it"}.get(

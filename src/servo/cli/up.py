@@ -13,11 +13,12 @@ import click
 from servo.cli.interrupts import reacting
 from servo.cli.lean import do_without_pandas
 from servo.cli.opening import actor, project
-from servo.cli.options import json_option
+from servo.cli.options import json_option, timed_at
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note
 from servo.cli.progress import aside
 from servo.cli.states import counted
+from servo.clock import system_clock
 
 if TYPE_CHECKING:
     from servo.api.serving import Served
@@ -47,7 +48,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     server takes messages. None of it is in a JVM's process. A worker that dies is started again. More workers may run
     elsewhere: `servo worker`. Several `servo up` may share a PostgreSQL ledger.
     """
-    from servo.cli.doctor_server import forget_server, tell_server
+    from servo.local_server import announce, withdraw
     from servo.runtime.cataloguing import deployed_catalog
     from servo.runtime.embedded import telling
     from servo.runtime.evaluation.evaluating import Evaluators
@@ -61,17 +62,19 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
 
     def stopping() -> None:
         if not as_json:
-            aside("stopping …  (again to leave at once)")
+            _tell("stopping …  (again to leave at once)")
         stop.set()
 
     with (
-        project(as_json=as_json, create=True, local=True, quietly=True) as opened,
+        project(as_json=as_json, create=True, local=True, timed=True) as opened,
         reacting(stopping),
         ExitStack() as after,
     ):
         if wants_json(as_json=as_json):
             log_as_json(opened.settings)
-        # What is wrong with the ledger or with the definitions is said before anything starts.
+        # What is wrong with the ledger, its secret or the definitions is said before anything starts.
+        opened.ledger.head()
+        opened.require_own_secret()
         deployed_catalog(opened, actor=actor())
         after.enter_context(telling(opened))
         folder = FolderWatch(opened.settings)
@@ -79,8 +82,8 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         evaluators = after.enter_context(Evaluators(opened.settings))
         _begin_compacted(opened)
         server = after.enter_context(_served(opened, evaluators, host, port))
-        tell_server(opened.settings, server.url)
-        after.callback(forget_server, opened.settings)
+        announce(opened.settings.home, server.url)
+        after.callback(withdraw, opened.settings.home)
         failure: list[BaseException] = []
         threads = [
             Thread(target=_loop, args=(name, opened, evaluators, stop, failure), name=name, daemon=True)
@@ -96,7 +99,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
                 for member in crew:
                     member.look()
                 if (news := folder.look()) is not None:
-                    aside(news)
+                    _tell(news)
                 if server.problem is not None:
                     raise server.problem
         finally:
@@ -111,6 +114,11 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
             raise failure[0]
 
 
+def _tell(line: str) -> None:
+    """Say what has happened, and when."""
+    aside(f"{timed_at(system_clock())} {line}")
+
+
 def _begin_compacted(opened: Project) -> None:
     """Begin with projections that know all of the ledger: then nothing of what folds events need be loaded here."""
     from servo.runtime.compacting import CompactionAside
@@ -118,7 +126,7 @@ def _begin_compacted(opened: Project) -> None:
     if opened.store.current().watermark.position < opened.ledger.head().position:
         compaction = CompactionAside(opened.settings)
         compaction()
-        compaction.wait(_COMPACTION_SECONDS)
+        compaction.wait(_COMPACTION_SECONDS)  # it goes on if it takes longer
 
 
 def _served(
@@ -179,15 +187,29 @@ class _Member:
         """Notice an end, and start again when it is time."""
         now = time.monotonic()
         if not self._not_before and (code := self.process.poll()) is not None:
+            told = self._how_it_ended(code)
             self.end()
             self._short_lives = self._short_lives + 1 if now - self._born < _SHORT_LIFE_SECONDS else 0
             wait = min(2.0**self._short_lives - 1, _LONGEST_WAIT_SECONDS)
             self._not_before = now + wait
-            home = self._opened.settings.home
-            aside(f"worker {self._number} ended with {code}, see {home / 'logs'}; started again in {wait:.0f} s")
+            _tell(f"{told}; it is started again in {wait:.0f} s, see {self._worker.output}")
         if self._not_before and now >= self._not_before:
             self._not_before = 0.0
             self._start()
+
+    def _how_it_ended(self, code: int) -> str:
+        """What it died of, what it was working on, and what becomes of that."""
+        from servo.runtime.child_processes import exit_text, tasks_of_worker, write_last_words
+
+        told = f"worker {self._number} (process {self.process.pid}) {exit_text(code)}"
+        if code and (tasks := tasks_of_worker(self._opened, self.process.pid)):
+            write_last_words(self._opened, tasks, self.process.pid, code)
+            lease = self._opened.settings.worker.lease_seconds
+            told += (
+                f" while it worked on {', '.join(map(str, tasks))}; another attempt begins once its lease has run out,"
+                f" in at most {lease:g} s"
+            )
+        return told
 
     def ask_to_end(self) -> None:
         self._worker.ask_to_end()

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from servo.runtime.wiring import Project
 
 _LOOK_SECONDS = 1.0  # between two looks at whether there is anything left to do
+_GRACE_SECONDS = 20.0  # for what it is at, once whoever started it is gone
 _ALL = 1_000_000
 _WORK = ("READY", "RUNNING", "RETRY_WAIT")
 _UNDER_WAY = ("PLANNED", "RUNNING", "CANCELLING")
@@ -49,11 +50,14 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
             aside("stopping …  (again to leave at once)")
         stop.set()
 
-    with project(as_json=as_json, create=True, local=True, quietly=True) as opened, reacting(stopping):
+    here = project(as_json=as_json, create=True, local=True, quietly=child, timed=True)
+    with here as opened, reacting(stopping):
         if wants_json(as_json=as_json):
             log_as_json(opened.settings)
         if child:
             Thread(target=_outlive_nobody, args=(stop,), name="parent", daemon=True).start()
+        opened.ledger.head()
+        opened.require_own_secret()
         with open_worker(opened) as at_work:
             at_work.run(stop, until=_until(opened, until_idle=until_idle, run_id=run_id))
         if until_idle and not as_json and (left := _undecided(opened)):
@@ -117,8 +121,14 @@ def _computable(run: RunProgress) -> bool:
 
 
 def _outlive_nobody(stop: Event) -> None:
-    """Standard input ends when the process that holds its other end does, however that ends."""
+    """Standard input ends when the process that holds its other end does, however that ends.
+
+    What a worker is at may be where nothing can interrupt it, for hours: it has as long as its parent would have given
+    it, and is then given up like one that was killed.
+    """
     # Not through sys.stdin, whose lock the interpreter wants when it ends.
     while os.read(0, 1024):
         pass
     stop.set()
+    time.sleep(_GRACE_SECONDS)
+    os._exit(1)

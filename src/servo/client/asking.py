@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from servo import decoders
 from servo.client.paging import Page, Watermark
 from servo.client.rows import with_times
 from servo.client.transport import Transport
@@ -34,16 +35,16 @@ class Asking:
     def one(self, path: str, kind: type[T] | Any, query: dict[str, Any]) -> T:
         """`data` of an answer."""
         answer = self.transport.ask("GET", path, query=self._reading(query))
-        said = msgspec.json.decode(answer.body)
+        said = decoders.decode(answer.body)
         found: T = _as(said["data"], kind)
         return found
 
     def page(self, path: str, kind: type[T] | Any, query: dict[str, Any]) -> Page[T]:
         answer = self.transport.ask("GET", path, query=self._reading(query))
-        said = msgspec.json.decode(answer.body)
+        said = decoders.decode(answer.body)
         return Page(
             items=[_as(item, kind) for item in said["items"]],
-            watermark=msgspec.convert(said["watermark"], Watermark),
+            watermark=decoders.convert(said["watermark"], Watermark),
             next_cursor=said["next_cursor"],
             more={name: value for name, value in said.items() if name not in _ENVELOPE},
         )
@@ -68,7 +69,7 @@ class Asking:
         answer = self.transport.ask(
             method, path, query=query, body=body, headers={"Idempotency-Key": token_hex(16) if key is None else key}
         )
-        said = msgspec.json.decode(answer.body)
+        said = decoders.decode(answer.body)
         self.remember(said.get("accepted_event_id"))
         # Without an event there was nothing to do: it is so already.
         before = answer.replayed or said.get("accepted_event_id") is None
@@ -77,7 +78,7 @@ class Asking:
 
     def plain(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Any:
         """The answer as it is, to a question that needs a body."""
-        return msgspec.json.decode(self.transport.ask("POST", path, body=body, headers=headers).body)
+        return decoders.decode(self.transport.ask("POST", path, body=body, headers=headers).body)
 
     def remember(self, event_id: str | None) -> None:
         with self._lock:
@@ -107,7 +108,7 @@ def given(**said: Any) -> dict[str, Any]:
 
 def _as(said: Any, kind: Any) -> Any:
     try:
-        return with_times(said) if kind is dict else msgspec.convert(said, kind)
+        return with_times(said) if kind is dict else decoders.convert(said, kind)
     except msgspec.ValidationError as problem:
         raise ServoError(
             f"the server's answer is not as this client knows it: {problem}", hint="are both of the same version?"

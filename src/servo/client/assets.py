@@ -55,6 +55,13 @@ class Assets(Noun):
         """The same, and as a picture: a month in a row and a day in a cell, and so on."""
         return self._ask.one(_asset(asset, "partitions", "grid"), AssetGrid, reading)
 
+    def accept_code(
+        self, asset: str, versions: Sequence[str] = (), *, reason: str, idempotency_key: str | None = None
+    ) -> Row:
+        """Declare that its code makes what other versions of it made; by default, the version before."""
+        body = {"asset": asset, "versions": [*versions], "reason": reason}
+        return self._ask.change("POST", path_of("assets", "accept-code"), dict, body, key=idempotency_key)
+
 
 class _Summaries(msgspec.Struct, frozen=True, kw_only=True):
     assets: list[AssetStrip]

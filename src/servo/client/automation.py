@@ -105,6 +105,7 @@ class ForecastSchedule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ticks: int
     by_stretch: list[int]  # in equal parts of the time, for a picture
+    remark: str | None = None  # what its cron means that is easily read otherwise
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,6 +149,9 @@ class SensorView(msgspec.Struct, frozen=True, kw_only=True):
     last_polled_at: datetime | None
     failures: int  # by poll, in a row
     next_at: datetime | None  # not before; later where evaluations failed
+    quiet_polls: int = 0  # since the last evaluation, that found nothing
+    quiet_since: datetime | None = None  # the first of them
+    quiet_reason: str | None = None  # what the sensor said of the last of them
 
 
 class AskedRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -180,6 +184,8 @@ class EvalView(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None = None  # the end of what it printed and logged
     runs: list[AskedRun]
     event_id: str
+    quiet_polls: int = 0  # before this one, that found nothing and have no evaluations of their own
+    quiet_since: datetime | None = None
 
 
 class Changed(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from servo import decoders
 from servo.client.asking import Noun, given
 from servo.client.automation import (
     Accepted,
@@ -189,7 +190,7 @@ class Sensors(_Switched):
         said = self._ask.plain(path_of("sensors", sensor, "messages"), {"message": message})
         self._ask.remember(said["accepted_event_id"])
         new = [] if said["duplicate"] else said["run_ids"]
-        return msgspec.convert({"started": new, **said, "event_id": said["accepted_event_id"]}, Accepted)
+        return decoders.convert({"started": new, **said, "event_id": said["accepted_event_id"]}, Accepted)
 
     def reset_cursor(
         self,

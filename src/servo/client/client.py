@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
-import msgspec
-
+from servo import decoders
 from servo.client.asking import Asking
 from servo.client.assets import Assets, Partitions
 from servo.client.automations import Conflicts, Schedules, Sensors
@@ -20,6 +20,7 @@ from servo.client.runs import Runs
 from servo.client.transport import Transport, path_of
 from servo.client.work import BackfillTree, Event
 from servo.errors import InvalidInput
+from servo.local_server import homes_around, owner_token_for
 
 __all__ = ["Client"]
 
@@ -43,12 +44,13 @@ class Client:
     ) -> None:
         """`url` and `token`: by default SERVO_URL and SERVO_TOKEN. `timeout`: seconds that one answer may take.
 
+        Without a token, that of the owner is taken, where the address is that of this folder's own loopback server.
         With `fresh`, all reads give what the ledger holds when they are asked, and not only what is one's own.
         """
         chosen = url or os.environ.get("SERVO_URL")
         if not chosen:
             raise InvalidInput("which server? no address was given", hint="set SERVO_URL, or write Client('http://…')")
-        said = token if token is not None else os.environ.get("SERVO_TOKEN") or None
+        said = token if token is not None else os.environ.get("SERVO_TOKEN") or _owner_token(chosen)
         self._transport = Transport(chosen, said, timeout=timeout, retry_seconds=retry_seconds)
         self._ask = ask = Asking(self._transport, fresh=fresh)
         self.runs = Runs(ask)
@@ -93,7 +95,7 @@ class Client:
     def ready(self) -> dict[str, Any]:
         """Whether the server can do its work: `status` (ready, degraded or unready), and the `checks` that say it."""
         answer = self._transport.ask("GET", "/readyz", refused=(503,))
-        found: dict[str, Any] = msgspec.json.decode(answer.body)
+        found: dict[str, Any] = decoders.decode(answer.body)
         return found
 
     def tick(self) -> dict[str, Any]:
@@ -130,3 +132,10 @@ class Client:
         """The newest event. Asked for before anything is followed, so that a break right away loses nothing."""
         mark = self._ask.page(path_of("conflicts"), dict, {"limit": 1, "fresh": True}).watermark
         return "0" if mark is None or mark.event_id is None else mark.event_id
+
+
+def _owner_token(url: str) -> str | None:
+    try:
+        return owner_token_for(url, lambda: homes_around(Path.cwd()))
+    except FileNotFoundError:  # the current folder is gone
+        return None

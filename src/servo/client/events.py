@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from http.client import HTTPException, HTTPResponse
-from typing import Any
 
-import msgspec
-
+from servo import decoders
 from servo.client.retrying import Patience
 from servo.client.transport import Transport, path_of
 from servo.client.work import Event
@@ -62,4 +60,4 @@ def _told(response: HTTPResponse) -> Iterator[Event]:
             data = []
 
 
-_DECODER: msgspec.json.Decoder[Any] = msgspec.json.Decoder(Event)
+_DECODER = decoders.decoder(Event)

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from servo import decoders
 from servo.client.asking import Noun, given
 from servo.client.rows import Row
 from servo.client.transport import path_of
@@ -46,7 +47,7 @@ class LineageEdge(msgspec.Struct, frozen=True, kw_only=True):
 class LineageGraph(msgspec.Struct, frozen=True, kw_only=True):
     """What partitions were made from, or were made into."""
 
-    asset_key: str
+    asset_key: str | None  # None: of the whole project
     direction: str
     scope: str
     nodes: list[LineageNode]
@@ -70,8 +71,8 @@ class Lineage(Noun):
         """What a change of them would reach, and how each of it stands now."""
         return self._look("impact", asset, partitions, **asked)
 
-    def graph(self, asset: str, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
-        """Both directions in one."""
+    def graph(self, asset: str | None = None, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
+        """Both directions in one; without an asset, the whole project."""
         return self._look("graph", asset, partitions, **asked)
 
     def at(self, as_of: datetime | str, asset: str, partitions: Sequence[str] = (), **asked: Any) -> LineageGraph:
@@ -104,9 +105,9 @@ class Lineage(Noun):
         body = {"asset": asset, "partitions": list(partitions), "itself": itself, "priority": priority}
         path = path_of("lineage", "rematerialize")
         made: Row = self._ask.change("POST", path, dict, body, key=idempotency_key)
-        return None if made["backfill_id"] is None else msgspec.convert(made, Backfilled)
+        return None if made["backfill_id"] is None else decoders.convert(made, Backfilled)
 
-    def _look(self, way: str, asset: str, partitions: Sequence[str], **asked: Any) -> LineageGraph:
+    def _look(self, way: str, asset: str | None, partitions: Sequence[str], **asked: Any) -> LineageGraph:
         query = given(asset=asset, partition=list(partitions), **asked)
         return self._ask.one(path_of("lineage", way), LineageGraph, query)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from servo import errors
+from servo import decoders, errors
 from servo.errors import ServerUnreachable, ServoError
 
 __all__ = ["error_of"]
@@ -50,7 +50,7 @@ def error_of(status: int, body: bytes) -> ServoError:
 
 def _said(body: bytes) -> dict[str, Any]:
     try:
-        said = msgspec.json.decode(body)
+        said = decoders.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError):
         return {}
     return said if isinstance(said, dict) else {}

@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
+from servo import decoders
 from servo.client.asking import Noun, given
 from servo.client.paging import Page
 from servo.client.rows import Row
@@ -32,10 +31,15 @@ class Runs(Noun):
         priority: int = 0,
         tags: Mapping[str, str] | None = None,
         accept_schema: bool = False,
+        unfreeze: str | None = None,
         idempotency_key: str | None = None,
     ) -> Requested:
-        """Ask for a run. It is in the ledger when this returns, and whoever works there does it."""
-        body = given(select=[select] if isinstance(select, str) else list(select), partitions=partitions)
+        """Ask for a run. It is in the ledger when this returns, and whoever works there does it.
+
+        Frozen partitions are left out of ranges, and refused by name; `unfreeze` is the reason to thaw them.
+        """
+        chosen = [select] if isinstance(select, str) else list(select)
+        body = given(select=chosen, partitions=partitions, unfreeze=unfreeze)
         body |= {"priority": priority, "tags": dict(tags or {}), "accept_schema": accept_schema}
         return self._ask.change("POST", path_of("runs"), Requested, body, key=idempotency_key)
 
@@ -53,7 +57,7 @@ class Runs(Noun):
         body = given(select=[select] if isinstance(select, str) else [*select], partitions=partitions)
         body |= {"priority": priority, "tags": dict(tags or {}), "accept_schema": accept_schema}
         made: Row = self._ask.change("POST", path_of("runs", "due"), dict, body, key=idempotency_key)
-        return None if made["run_id"] is None else msgspec.convert(made, Requested)
+        return None if made["run_id"] is None else decoders.convert(made, Requested)
 
     def plan(self, select: str | Sequence[str], partitions: str | None = None, *, stale: bool = False) -> Row:
         """What a run would do, stage by stage; nothing is written. `stale`: of what should run now."""

@@ -120,6 +120,7 @@ class AssetWhy(msgspec.Struct, frozen=True, kw_only=True):
     roots: list[dict[str, Any]] = []  # asset_key, code, partitions (how many of ours), root_partitions
     failures: list[dict[str, Any]] = []  # error, partitions (how many of the newest), newest
     missing: list[dict[str, Any]] = []  # why, partitions, described
+    undeployed: int = 0  # partitions that code of the server's folder, which is not deployed yet, would make stale
     hint: str | None = None
 
 
@@ -136,6 +137,11 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
+    call: dict[str, Any] | None = None  # where its call was for several partitions, or returned rows of others
+    mark_reason: str | None = None  # where somebody marked it as materialized, so that there is no data
+    rolled_back_at: datetime | None = None  # where a rollback made it current: since when, by whom and why
+    rolled_back_by: str | None = None
+    rollback_reason: str | None = None
 
 
 class InputState(msgspec.Struct, frozen=True, kw_only=True):
@@ -181,7 +187,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     """Why a partition is not computed, or not yet: RUNNING, READY, QUEUED, WAITS_FOR_UPSTREAM, RETRY_WAIT,
-    WAITING_APPROVAL, FAILED, SKIPPED, CANCELLED, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED, FROZEN or UNDEFINED.
+    WAITING_APPROVAL, FAILED, SKIPPED, UNCHANGED, CANCELLED, HELD_BACK, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED,
+    FROZEN or UNDEFINED.
     """
 
     code: str

@@ -50,6 +50,7 @@ class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     skipped: int = 0
+    unchanged: int = 0  # of the skipped, those that are current: their inputs came out as they were
     retry_at: datetime | None = None
     reason: str | None = None
     worker: str | None = None
@@ -65,6 +66,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     skipped: int = 0
+    unchanged: int = 0
     reason: str | None = None
     requested_at: datetime | None = None
     started_at: datetime | None = None

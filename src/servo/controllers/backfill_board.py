@@ -218,7 +218,7 @@ class Backfills:
             if order > chunk.words.get(fact.task_key, (-1, 0, 0)):
                 # A total of the task, not of the attempt; the newest word counts, since what was staged may be refused.
                 chunk.words[fact.task_key] = order
-                chunk.made[fact.task_key] = fact.succeeded_so_far or 0
+                chunk.made[fact.task_key] = (fact.succeeded_so_far or 0) + len(fact.unchanged)
 
     def _run_finished(self, _: RecordedEvent, fact: RunFinished) -> None:
         if found := self._chunk(fact.run_id):

@@ -86,6 +86,7 @@ def _planned(
         source=Source(kind="backfill", id=job.id, detail=str(index)),
         priority=job.fact.priority,
         on_behalf_of=job.created_by,
+        only_stale=job.fact.only_stale,
     )
     yield BackfillChunkPlanned(
         backfill_id=job.id,

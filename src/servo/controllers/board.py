@@ -101,6 +101,9 @@ class Board:
             requested_at=event.occurred_at,
             requested_by=fact.asked_by(event.actor),
             position=event.position,
+            added=fact.added,
+            asset_ids=fact.asset_ids,
+            only_stale=fact.only_stale,
         )
 
     def _planned(self, event: RecordedEvent, fact: RunPlanned) -> None:
@@ -109,6 +112,7 @@ class Board:
             return
         run.planned_at = event.occurred_at
         run.deployment_id = fact.deployment_id
+        run.held_back = fact.held_back
         run.open = len(fact.tasks)
         stages = stage_numbers({task.task_key: task.upstream for task in fact.tasks})
         for number, planned in enumerate(fact.tasks):
@@ -162,6 +166,8 @@ class Board:
             return
         if event.actor == LOST:
             task.lost += 1
+        elif fact.session_lost:
+            task.sessions_lost += 1
         elif not task.failed - task.given_up:
             task.handed_back += 1  # nothing failed, so it was not the task that gave up
         if settled := task.failed.intersection(fact.settled):
@@ -179,6 +185,7 @@ class Board:
             return
         task.part = max(task.part, fact.part or 0)
         task.record(fact.partitions)
+        task.unchanged.update(set(fact.unchanged) - task.succeeded)
         self._overtake(fact.asset_id, fact.partitions, fact.run_id, surely=True)
         if not fact.final:
             task.memo = None

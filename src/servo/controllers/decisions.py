@@ -50,4 +50,5 @@ def ended(
         succeeded_so_far=len(task.succeeded),
         failed_so_far=len(task.failed),
         error=error,
+        unchanged=sorted(task.unchanged),
     )

@@ -75,8 +75,10 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     tags: dict[str, str]
     succeeded_before: int
     lost_before: int  # earlier attempts that do not count
+    sessions_lost: int = 0  # those of them that ended with the Spark session
     failed_before: int = 0  # partitions that are given up: however the rest ends, the task has failed
     failure: str | None = None  # what the first of them died of
+    only_stale: bool = False  # whoever takes it computes what is stale or missing then, and says so of the rest
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -175,8 +177,8 @@ def _pools_in_use(board: Board, catalog: Catalog) -> Counter[str | None]:
 
 
 def _pool(task: TaskState, catalog: Catalog) -> str | None:
-    spec = catalog.graph.specs.get(task.asset_key)
-    return None if spec is None else spec.tags.get(POOL)
+    key = catalog.current_key(task.asset_id, task.asset_key)
+    return None if key is None else catalog.spec(key).tags.get(POOL)
 
 
 def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
@@ -188,7 +190,7 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
         task_key=task.task_key,
         attempt=task.attempt + 1,
         asset_id=task.asset_id,
-        asset_key=task.asset_key,
+        asset_key=catalog.current_key(task.asset_id, task.asset_key) or task.asset_key,
         code_version=task.code_version,
         partitions=left.run,
         blocked=left.blocked,
@@ -198,8 +200,10 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
         tags=run.tags,
         succeeded_before=len(task.succeeded) + len(task.staged),
         lost_before=task.spared,
+        sessions_lost=task.sessions_lost,
         failed_before=len(task.given_up),
         failure=task.settled_reason,
+        only_stale=run.only_stale,
     )
 
 
@@ -291,7 +295,7 @@ def _ending(run: RunState, task: TaskState, catalog: Catalog) -> TaskFinished | 
         return with_skipped(ended(run, task, Outcome.STAGED), left.blocked)
     if task.given_up:
         return with_skipped(_failed(run, task), left.blocked)
-    if task.succeeded:
+    if task.there:
         return with_skipped(ended(run, task, Outcome.SUCCEEDED), left.blocked)
     why = f"{', '.join(left.by)} did not give what it reads"
     return ended(run, task, Outcome.SKIPPED, keys=map(str, left.blocked), error=why)

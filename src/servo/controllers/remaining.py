@@ -36,11 +36,11 @@ def remaining(run: RunState, task: TaskState, catalog: Catalog) -> Remaining | N
 
 def planned(task: TaskState, catalog: Catalog) -> PartitionSet | None:
     """The partitions of a task; None where its asset no longer has them."""
-    spec = catalog.graph.specs.get(task.asset_key)
-    if spec is None:
+    key = catalog.current_key(task.asset_id, task.asset_key)
+    if key is None:
         return None
     try:
-        return PartitionSet.from_json(spec.partitions, task.partitions)
+        return PartitionSet.from_json(catalog.spec(key).partitions, task.partitions)
     except InvalidInput:
         return None
 
@@ -60,8 +60,8 @@ def with_skipped(ending: TaskFinished, blocked: Iterable[object]) -> TaskFinishe
 
 
 def _work_out(run: RunState, task: TaskState, catalog: Catalog) -> Remaining | None:
-    asked = planned(task, catalog)
-    if asked is None:
+    own, asked = catalog.current_key(task.asset_id, task.asset_key), planned(task, catalog)
+    if own is None or asked is None:
         return None
     absent: dict[str, PartitionSet] = {}
     by: list[str] = []
@@ -73,15 +73,15 @@ def _work_out(run: RunState, task: TaskState, catalog: Catalog) -> Remaining | N
         if theirs is None:
             return None
         by.append(key)
-        gone = theirs - theirs.partitions.set_of(upstream.succeeded)
-        asset = upstream.asset_key
+        gone = theirs - theirs.partitions.set_of(upstream.there)
+        asset = catalog.current_key(upstream.asset_id, upstream.asset_key) or upstream.asset_key
         absent[asset] = absent[asset] | gone if asset in absent else gone
     blocked = asked.partitions.empty()
-    still_read = {dependency.upstream for dependency in catalog.spec(task.asset_key).dependencies}
+    still_read = {dependency.upstream for dependency in catalog.spec(own).dependencies}
     for asset, gone in absent.items():
         if asset in still_read:
-            blocked = blocked | _readers(run, asked, gone, catalog.graph.mapping(asset, task.asset_key))
-    done = task.succeeded | task.staged | task.given_up
+            blocked = blocked | _readers(run, asked, gone, catalog.graph.mapping(asset, own))
+    done = task.there | task.staged | task.given_up
     left = asked - asked.partitions.set_of(done) if done else asked
     return Remaining(run=left - blocked, blocked=(blocked & left), by=tuple(by))
 

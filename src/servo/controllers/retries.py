@@ -12,6 +12,9 @@ MOST_LOSSES = 3
 MOST_TROUBLES = 3
 """So often a task that could not begin is handed back without a word against it."""
 
+MOST_SESSIONS_LOST = 3
+"""So many lost Spark sessions a task survives: one that takes too much memory must not end them for ever."""
+
 _ONCE = Retry(attempts=1)
 _TROUBLE = Retry(delay=timedelta(seconds=10))
 
@@ -54,6 +57,16 @@ def after_trouble(spared_before: int, now: datetime) -> datetime | None:
     None once a task has been spared so often that what stands against it may well be its own, or for good.
     """
     return None if spared_before >= MOST_TROUBLES else now + delay(spared_before + 1, _TROUBLE)
+
+
+def after_session_loss(lost_before: int, now: datetime) -> datetime | None:
+    """When to try again after the Spark session was lost: the first time at once, then after a while.
+
+    None once so many were lost at this task that it is the likely reason.
+    """
+    if lost_before >= MOST_SESSIONS_LOST:
+        return None
+    return now if lost_before == 0 else now + delay(lost_before, _TROUBLE)
 
 
 def after_loss(lost_before: int, now: datetime) -> datetime | None:

@@ -27,7 +27,7 @@ from servo.partitions import PartitionSet
 from servo.partitions.firing import firing
 from servo.planning.catalog import Catalog
 
-__all__ = ["Due", "NotYet", "Skipped", "decide", "due", "tick_of", "upcoming"]
+__all__ = ["Due", "Filling", "NotYet", "Skipped", "decide", "due", "tick_of", "upcoming"]
 
 _PAUSED = "paused"
 _LONGEST_LIST = 1_000  # partitions that a tick names one by one beside its selector
@@ -36,8 +36,22 @@ _MOST_MISSED = 1_000  # moments that are counted before it is only said that the
 _ON_TIME = timedelta(minutes=1)
 _LONGEST_WINDOW = 10 * 366 * 1440  # minutes: whatever a definition says, the clock must not overflow
 
-Wanted = Mapping[str, PartitionSet]
-Fill = Callable[[ScheduleState, datetime], Wanted]
+
+class Filling(msgspec.Struct, frozen=True):
+    """What a schedule asks for at a moment: partitions by asset, and the assets that have none for it yet, and why."""
+
+    wanted: dict[str, PartitionSet]
+    without: Mapping[str, str] = {}
+    added: dict[str, PartitionSet] = {}  # of what is wanted, what only a `+` added
+    only_stale: bool = False  # all of it is wanted for being stale
+
+    @property
+    def remark(self) -> str | None:
+        """What is left out, in one line."""
+        return "; ".join(f"{key} is left out: {why}" for key, why in self.without.items()) or None
+
+
+Fill = Callable[[ScheduleState, datetime], Filling]
 
 
 class Skipped(Exception):  # noqa: N818 (it is no error)
@@ -158,10 +172,14 @@ def tick_of(
     if definition.overlap == "queue":
         tags[QUEUE] = f"schedule:{schedule.id}"
     try:
-        wanted = fill(schedule, moment)
+        filling = fill(schedule, moment)
+        if not filling.wanted and filling.remark:
+            raise Skipped(filling.remark)
         asked = request(
             catalog,
-            wanted,
+            filling.wanted,
+            added=filling.added,
+            only_stale=filling.only_stale,
             run_key=run_key,
             run_id=run_id_of(run_key),
             source=Source(kind="schedule", id=schedule.id, detail=tick_id),
@@ -177,9 +195,9 @@ def tick_of(
         said = str(problem) if isinstance(problem, ServoError) else f"{type(problem).__name__}: {problem}"
         return (_tick(schedule, moment, "FAILED", reason=said, request_id=request_id),)
     ticked = msgspec.structs.replace(
-        _tick(schedule, moment, "TRIGGERED", reason=reason, request_id=request_id),
+        _tick(schedule, moment, "TRIGGERED", reason=_joined(reason, filling.remark), request_id=request_id),
         asset_selection=asked.asset_selection,
-        partition_selection=_named([wanted[key] for key in asked.asset_selection]),
+        partition_selection=_named([filling.wanted[key] for key in asked.asset_selection]),
         partitions=asked.partitions,
         run_key=run_key,
         run_id=asked.run_id,
@@ -202,6 +220,10 @@ def _tick(
         asset_selection=schedule.definition.asset_selection,
         reason=reason,
     )
+
+
+def _joined(*reasons: str | None) -> str | None:
+    return "; ".join(filter(None, reasons)) or None
 
 
 def _named(sets: Sequence[PartitionSet]) -> list[str] | None:

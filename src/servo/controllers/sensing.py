@@ -7,11 +7,13 @@ as having come too late, and its requests are dropped with it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 
+from servo.assets.selection import Selection
 from servo.controllers.requests import request
 from servo.controllers.sensor_board import SensorState
 from servo.errors import InvalidInput
@@ -19,11 +21,24 @@ from servo.events.automation import SensorEvaluated
 from servo.events.definitions import Source
 from servo.events.fact import Fact
 from servo.events.model import DynamicPartitionsChanged, RunRequested
-from servo.partitions import PartitionKey, PartitionSet
+from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 
-__all__ = ["Occasion", "Wish", "answered", "failed", "late", "new_values", "run_key_of", "skipped"]
+__all__ = [
+    "RECORDED_EVERY",
+    "Occasion",
+    "Wish",
+    "answered",
+    "failed",
+    "is_counted",
+    "late",
+    "new_values",
+    "run_key_of",
+    "skipped",
+    "with_quiet_polls",
+]
 
+RECORDED_EVERY = timedelta(hours=1)  # of polls that find nothing, one in so long is recorded
 _LONGEST_KEY = 512
 
 
@@ -51,7 +66,7 @@ class Wish(msgspec.Struct, frozen=True, kw_only=True):
     """A run that a sensor asks for, with the partitions that its selection means."""
 
     run_key: str
-    wanted: Mapping[str, PartitionSet]
+    selection: Selection
     tags: Mapping[str, str] = {}
 
 
@@ -80,16 +95,26 @@ def answered(
     cursor: str | None = None,
     added: Mapping[str, Sequence[str]] | None = None,
     reason: str | None = None,
+    refused: Sequence[str] = (),
     log: str | None = None,
 ) -> list[Fact]:
-    """The facts of an evaluation that went well: values of dynamic dimensions that are new, itself, its requests."""
+    """The facts of an evaluation that went well: values of dynamic dimensions that are new, itself, its requests.
+
+    `refused` says of each request that could do nothing why. They are not recorded, so their run keys are not used: the
+    cursor stays, a message is kept, and the sensor is asked again later, when the same keys may run. What it asks for
+    besides is asked for: who asks for it again asks for the same runs.
+    """
+    if refused and not wishes:
+        return failed(sensor, occasion, _refusal(refused), log=log)
     eval_id = occasion.eval_id(sensor)
     prefix = f"sensor:{sensor.id}:"
     requests: dict[str, RunRequested] = {}
     for wish in wishes:
         asked = request(
             catalog,
-            wish.wanted,
+            wish.selection.wanted,
+            added=wish.selection.added,
+            only_stale=wish.selection.only_stale,
             run_key=wish.run_key,
             run_id=run_id_of(wish.run_key),
             # The key, and not the evaluation: who asks for the same again, in whatever evaluation, says the same.
@@ -106,10 +131,12 @@ def answered(
         sensor,
         occasion,
         "TRIGGERED" if requests else "NO_DATA",
-        cursor_after=cursor,
+        cursor_after=sensor.cursor if refused else cursor,
         run_keys=list(requests),
         fingerprints=[asked.request_fingerprint for asked in requests.values()],
-        reason=reason,
+        reason=_refusal(refused) if refused else reason,
+        failures=_failures(sensor, occasion) if refused else 0,
+        message=occasion.message if refused else None,
         log=log,
     )
     values = [
@@ -117,6 +144,30 @@ def answered(
         for dimension, new in (added or {}).items()
     ]
     return [*values, fact, *requests.values()]
+
+
+def is_counted(sensor: SensorState, facts: Sequence[Fact], now: datetime) -> bool:
+    """Whether the facts of a poll are only counted, since they change nothing: no request, the same cursor, no error.
+
+    One such poll an hour is recorded all the same, with the number of those before it; so is the first of a sensor, and
+    the first after a failure, which ends its waiting.
+    """
+    fact = facts[0] if len(facts) == 1 else None
+    if not isinstance(fact, SensorEvaluated) or (fact.trigger, fact.status) != ("poll", "NO_DATA"):
+        return False
+    if fact.cursor_after != fact.cursor_before or sensor.failures or sensor.recorded_at is None:
+        return False
+    return timedelta(0) <= now - sensor.recorded_at < RECORDED_EVERY
+
+
+def with_quiet_polls(facts: Sequence[Fact], quiet: int, since: datetime | None) -> list[Fact]:
+    """The facts of a poll, with how many found nothing before it."""
+    return [
+        msgspec.structs.replace(fact, quiet_polls=quiet, quiet_since=since)
+        if isinstance(fact, SensorEvaluated)
+        else fact
+        for fact in facts
+    ]
 
 
 def new_values(added: Mapping[str, Iterable[str]], catalog: Catalog) -> dict[str, list[str]]:
@@ -134,19 +185,27 @@ def new_values(added: Mapping[str, Iterable[str]], catalog: Catalog) -> dict[str
 
 def failed(sensor: SensorState, occasion: Occasion, reason: str, *, log: str | None = None) -> list[Fact]:
     """An evaluation that came to nothing: the cursor stays, and a message can be evaluated again by hand."""
-    failures = sensor.failures + 1 if occasion.trigger == "poll" else 0
     return [
         _evaluated(
             sensor,
             occasion,
             "FAILED",
             reason=reason,
-            failures=failures,
+            failures=_failures(sensor, occasion),
             message=occasion.message,
             log=log,
             cursor_after=None,
         )
     ]
+
+
+def _refusal(refused: Sequence[str]) -> str:
+    more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+    return f"not asked for {refused[0]}{more}"
+
+
+def _failures(sensor: SensorState, occasion: Occasion) -> int:
+    return sensor.failures + 1 if occasion.trigger == "poll" else 0
 
 
 def skipped(sensor: SensorState, occasion: Occasion, reason: str) -> list[Fact]:

@@ -49,7 +49,8 @@ class SensorState(msgspec.Struct, kw_only=True):
     enabled: bool
     cursor: str | None = None
     state_version: int = 0
-    polled_at: datetime | None = None
+    polled_at: datetime | None = None  # when it was last asked
+    recorded_at: datetime | None = None  # when the last poll was recorded: those that find nothing seldom are
     failures: int = 0  # evaluations by poll that failed in a row
     awake: bool = True  # whether there may be anything to see for a watch of the ledger
     stirred: bool = False  # while it was awake: whoever was looking already may not have seen it
@@ -132,6 +133,16 @@ class SensorBoard:
         )
         return min((time for time in times if time is not None), default=None)
 
+    def asked(self, sensor_id: str, at: datetime, *, found_nothing: bool) -> None:
+        """Take in that a sensor was asked, which no event says."""
+        known = self.sensors.get(sensor_id)
+        if known is None:
+            return
+        known.polled_at = at
+        if found_nothing:
+            # What happened while it was looking may not have been seen.
+            known.awake, known.stirred = known.stirred, False
+
     # ── what events say ──────────────────────────────────────────────────────────────────────────────────────────
 
     def _wake(self, event: RecordedEvent) -> None:
@@ -188,7 +199,7 @@ class SensorBoard:
         if known is None or fact.trigger != "poll" or fact.status == "SKIPPED_STALE_CURSOR":
             return
         # In the ledger's order: a clock that went back must not let it be asked at every pass until it has caught up.
-        known.polled_at, known.failures = event.occurred_at, fact.failures
+        known.polled_at, known.recorded_at, known.failures = event.occurred_at, event.occurred_at, fact.failures
         if fact.status not in ("TRIGGERED", "NO_DATA"):
             return
         version = (fact.expected_state_version or 0) + 1

@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import Any
 
 from servo.events.columns import Outcome, PartitionOutcomes
-from servo.events.definitions import PlannedTask, Source
+from servo.events.definitions import HeldBack, PlannedTask, Source
 
 
 class State(StrEnum):
@@ -55,10 +55,13 @@ class TaskState:
     reason: str | None = None
     lost: int = 0  # attempts whose worker was lost
     handed_back: int = 0  # attempts that their worker gave up unharmed, when it was stopped
+    sessions_lost: int = 0  # attempts that ended with the Spark session of their worker
     succeeded: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)
     skipped: set[str] = field(default_factory=set)
     cancelled: set[str] = field(default_factory=set)
+    # Of the skipped those that are there: their inputs came out as they were.
+    unchanged: set[str] = field(default_factory=set)
     staged: set[str] = field(default_factory=set)  # written, and waiting for an approval
     rejected: set[str] = field(default_factory=set)  # staged, and not approved: not tried again
     superseded: set[str] = field(default_factory=set)  # those of them of which others made a newer version
@@ -85,7 +88,17 @@ class TaskState:
     def copy(self) -> TaskState:
         other = copy(self)
         other.downstream = list(self.downstream)
-        for name in ("succeeded", "failed", "skipped", "cancelled", "staged", "rejected", "superseded", "settled"):
+        for name in (
+            "succeeded",
+            "failed",
+            "skipped",
+            "unchanged",
+            "cancelled",
+            "staged",
+            "rejected",
+            "superseded",
+            "settled",
+        ):
             setattr(other, name, set(getattr(self, name)))
         return other
 
@@ -127,7 +140,12 @@ class TaskState:
     @property
     def complete(self) -> bool:
         """Whether every one of its partitions is there."""
-        return len(self.succeeded) == self.count
+        return len(self.there) == self.count
+
+    @property
+    def there(self) -> set[str]:
+        """The partitions that whoever reads them finds: those that were made, and those that need not be."""
+        return self.succeeded | self.unchanged
 
     @property
     def given_up(self) -> set[str]:
@@ -137,7 +155,7 @@ class TaskState:
     @property
     def spared(self) -> int:
         """Attempts that do not count against those which the asset allows."""
-        return self.lost + self.handed_back
+        return self.lost + self.handed_back + self.sessions_lost
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,6 +173,10 @@ class RunState:
     requested_at: datetime
     requested_by: str
     position: int  # of its request: older runs come first
+    only_stale: bool = False  # what is current when its turn comes is left as it is
+    added: dict[str, Any] | None = None  # of the partitions, those that only a `+` added
+    asset_ids: dict[str, str] = field(default_factory=dict)  # of what was asked for, by asset key
+    held_back: list[HeldBack] = field(default_factory=list)
     planned_at: datetime | None = None
     deployment_id: str | None = None
     started_at: datetime | None = None

@@ -162,6 +162,10 @@ class SensorEvaluated(Fact, frozen=True, kw_only=True):
     failures: Int64 = 0  # evaluations by poll that failed in a row, this one included
     message: dict[str, Any] | None = None  # that nobody has answered: it can be evaluated later, by hand
     log: str | None = None  # the end of what it printed and logged
+    # Polls that found nothing and changed nothing after the poll that was recorded before this one, and the first of
+    # them: they have no events of their own.
+    quiet_polls: Int64 = 0
+    quiet_since: datetime | None = None
 
     def require_foldable(self) -> None:
         named = {"push": self.message_id, "poll": self.poll_epoch, "manual": self.request_id}
@@ -215,6 +219,7 @@ class BackfillCreated(Fact, frozen=True, kw_only=True):
     level: Int64 = 0  # in its tree: the longest path to a job that waits for nobody
     distance: Int64 = 0  # steps to the nearest asset that was asked for
     request_fingerprint: str | None = None  # of what was asked for, so that the same request is known again
+    only_stale: bool = False  # what is current when its turn comes is left as it is
 
     def require_foldable(self) -> None:
         if self.retry_request_id is None and self.client_request_id is None:

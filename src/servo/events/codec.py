@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
 from servo.errors import InvalidInput, UndecodableEvent
 from servo.events.envelope import RecordedEvent
 from servo.events.fact import Fact
@@ -15,7 +15,7 @@ from servo.events.model import EVENT_CLASSES, Event
 from servo.events.upcast import STEPS, Step, upcast
 
 _CLASSES: Mapping[str, type[Fact]] = {kind.event_type: kind for kind in EVENT_CLASSES}
-_DECODERS = {name: msgspec.json.Decoder(kind) for name, kind in _CLASSES.items()}
+_DECODERS = {name: decoders.decoder(kind) for name, kind in _CLASSES.items()}
 _encode = msgspec.json.Encoder(order="sorted").encode
 
 
@@ -56,11 +56,11 @@ def decode(event: RecordedEvent, *, steps: Mapping[tuple[str, int], Step] = STEP
         payload = upcast(
             event.event_type,
             event.event_version,
-            msgspec.json.decode(event.payload, type=dict[str, Any]),
+            decoders.decode(event.payload, dict[str, Any]),
             to=kind.event_version,
             steps=steps,
         )
-        return cast(Event, msgspec.convert(payload, kind))
+        return cast(Event, decoders.convert(payload, kind))
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError, LookupError, InvalidInput) as problem:
         raise UndecodableEvent(
             f"event {event.event_id} at position {event.position} ({event.event_type}"

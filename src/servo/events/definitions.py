@@ -33,6 +33,20 @@ class AssetDefinition(Value, frozen=True, kw_only=True):
     freshness_seconds: Int64 | None = None
     settings: dict[str, Any] = {}
     renamed_from: str | None = None
+    # Digests of what a derived code version covers, by file and name (`helpers.py:clean`).
+    reached: dict[str, str] = {}
+    # The code version that was deployed before, where this one differs from it by the formula alone.
+    same_code_as: str | None = None
+
+    def require_foldable(self) -> None:
+        for name, asset_id in (
+            (self.asset_key, self.asset_id),
+            *((d.asset_key, d.asset_id) for d in self.dependencies),
+        ):
+            if not asset_id:
+                raise InvalidInput(
+                    f"{name or 'an asset'} has no id", hint="an asset's id is minted when it is deployed"
+                )
 
 
 class ScheduleDefinition(Value, frozen=True, kw_only=True):
@@ -77,6 +91,33 @@ class PlannedTask(Value, frozen=True, kw_only=True):
     partitions: dict[str, Any] | None = None
     upstream: list[str] = []
     code_version: str | None = None
+
+
+class MissingPartitions(Value, frozen=True, kw_only=True):
+    """Partitions of an upstream asset that a held-back partition reads, and that are not there.
+
+    None of them where the upstream asset's definition has none that it could read.
+    """
+
+    asset_key: str
+    partition_count: Int64 = 0
+    partitions: dict[str, Any] | None = None  # the set; left out where it is long
+    examples: list[str] = []  # the first few, as people type them
+    held_back: bool = False  # part of the same run, and held back as well
+
+
+class HeldBack(Value, frozen=True, kw_only=True):
+    """Partitions of one asset that a run does not make: a `+` added them and their inputs are missing, or they are
+    frozen."""
+
+    asset_id: str
+    asset_key: str
+    partition_count: Int64
+    partitions: dict[str, Any]
+    described: str = ""  # which partitions, in words
+    reason: str
+    missing: list[MissingPartitions] = []
+    frozen: bool = False
 
 
 class Source(Value, frozen=True, kw_only=True):

@@ -32,14 +32,24 @@ from servo.events.automation import (
     SensorUpdated,
 )
 from servo.events.columns import (
+    Calls,
+    CallTotals,
     CheckOutcomes,
     EarlierMaterializations,
     InputPartitions,
     Outcome,
     PartitionOutcomes,
     PartitionSet,
+    Samples,
 )
-from servo.events.definitions import AssetDefinition, PlannedTask, ScheduleDefinition, SensorDefinition, Source
+from servo.events.definitions import (
+    AssetDefinition,
+    HeldBack,
+    PlannedTask,
+    ScheduleDefinition,
+    SensorDefinition,
+    Source,
+)
 from servo.events.fact import Fact, Int64, require_aware, require_distinct
 from servo.events.requests import RequestAccepted
 
@@ -68,6 +78,8 @@ class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
     schedules: list[ScheduleDefinition] = []
     sensors: list[SensorDefinition] = []
     removed_asset_ids: list[str] = []
+    git_commit: str | None = None  # of the working tree that it was deployed from
+    git_clean: bool | None = None  # whether that was as committed
 
     def require_foldable(self) -> None:
         super().require_foldable()
@@ -78,6 +90,24 @@ class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
     @property
     def idempotency_key(self) -> str:
         return f"deploy:{self.definitions_hash}:{self.previous_deployment_id or 'none'}"
+
+
+class CodeDeclaredEqual(Fact, frozen=True, kw_only=True):
+    """Somebody declared that one version of an asset's code makes the same as other versions: a refactoring.
+
+    It holds in both directions, for what was made before and for what is made later.
+    """
+
+    event_type: ClassVar[str] = "CodeDeclaredEqual"
+    key: ClassVar[str] = "equal_code:{self.declaration_id}"
+    subject: ClassVar[str] = "declaration_id"
+
+    declaration_id: str
+    asset_id: str
+    asset_key: str
+    code_version: str
+    equal_to: list[str]
+    reason: str
 
 
 class DynamicPartitionsChanged(Fact, frozen=True, kw_only=True):
@@ -112,6 +142,9 @@ class RunRequested(Fact, frozen=True, kw_only=True):
     priority: Int64 = 0
     tags: dict[str, str] = {}
     on_behalf_of: str | None = None  # the person whom a controller acts for, such as who created a backfill
+    only_stale: bool = False  # what is current when its turn comes is left as it is
+    added: Selector | None = None  # of the partitions, those that only a `+` added to what was named
+    asset_ids: dict[str, str] = {}  # by asset key: names may mean other assets by the time that it is planned
 
     def asked_by(self, actor: str) -> str:
         """Who wanted it, given who recorded it: four eyes are two of people, and not of a person and a controller."""
@@ -134,6 +167,7 @@ class RunPlanned(Fact, frozen=True, kw_only=True):
     run_id: str
     tasks: list[PlannedTask]
     deployment_id: str | None = None
+    held_back: list[HeldBack] = []
 
     def require_foldable(self) -> None:
         super().require_foldable()
@@ -212,6 +246,7 @@ class TaskRetryScheduled(Fact, frozen=True, kw_only=True):
     retry_at: datetime
     reason: str | None = None
     settled: list[str] = []  # keys of partitions that failed in a way that deserves no other
+    session_lost: bool = False  # the attempt ended with its Spark session: it does not count against the asset
 
     def __post_init__(self) -> None:
         require_aware(self.retry_at, "retry_at")
@@ -243,6 +278,11 @@ class TaskFinished(Fact, frozen=True, kw_only=True):
     worker: str | None = None
     spark_application_id: str | None = None
     error: str | None = None
+    calls: Calls | None = None
+    samples: Samples | None = None
+    call_totals: CallTotals | None = None  # of the attempt so far
+    # Of the skipped partitions those that are there: their inputs came out as they were, or they were frozen.
+    unchanged: list[str] = []
 
     def require_foldable(self) -> None:
         super().require_foldable()
@@ -385,6 +425,7 @@ class PartitionsMarked(Fact, frozen=True, kw_only=True):
 
 Event = (
     DefinitionsDeployed
+    | CodeDeclaredEqual
     | DynamicPartitionsChanged
     | ScheduleCreated
     | ScheduleUpdated

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
+import msgspec
 import pyarrow as pa
-from pyspark.sql import DataFrame, Row
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, IntegerType, StructField, StructType
 
-from servo.errors import InvalidInput, OutputRefused, TaskError
+from servo.errors import OutputRefused, TaskError
+from servo.execution.check_rows import with_rows
 from servo.execution.checking import Audit
 from servo.execution.explaining import explain, is_programming_error
 from servo.execution.failures import is_cancelled
 from servo.execution.halving import Divisible, halve
 from servo.execution.hashing import content_hash, hash_sums, named, with_hashes
-from servo.execution.output import INDEX, with_dimensions
-from servo.execution.protocol import PartitionResult, Staged, Staging
-from servo.execution.tagging import tagged
+from servo.execution.other_rows import LeftOut, rows_left_out
+from servo.execution.output import INDEX, constant, with_dimensions
+from servo.execution.protocol import Call, PartitionResult, Sample, Staged, Staging
+from servo.execution.sampling import BatchRefused, take_samples
 from servo.execution.work import Work, discard
 from servo.partitions import PartitionKey
 
@@ -33,8 +35,6 @@ _ROWS = "servo_rows"
 _MANY = 200
 # Output of up to so many bytes is measured by one task: to shuffle would take longer.
 _SMALL = 16 << 20
-# So many partitions that were not asked for may be among the rows.
-_OTHERS = 10_000
 
 
 def make_batch(work: Work) -> Iterator[list[PartitionResult]]:
@@ -47,40 +47,94 @@ def make_batch(work: Work) -> Iterator[list[PartitionResult]]:
 
 
 def _attempt(work: Work, indexes: list[int]) -> list[PartitionResult]:
-    order = work.order
     try:
         work.proceed()
-        shown = work.labels(indexes)
-        with tagged(work.spark, run_id=order.run_id, asset=order.asset.spec.key, partition=shown):
-            return compute_batch(work, indexes)
+        return compute_batch(work, indexes)
     except (Exception, SystemExit) as failure:
         work.guard(failure)
+        if isinstance(failure, BatchRefused):
+            call = Call(keys=_keys(work, indexes), samples=failure.samples)
+            return [msgspec.structs.replace(result, call=call) for result in work.failed(indexes, failure)]
         if isinstance(failure, TaskError) or is_programming_error(failure) or is_cancelled(failure):
             return work.failed(indexes, failure)
-        raise Divisible(failure, explain(failure, order.asset)) from failure
+        raise Divisible(failure, explain(failure, work.order.asset)) from failure
 
 
 def compute_batch(work: Work, indexes: list[int]) -> list[PartitionResult]:
-    """The same in one call and one job; whatever goes wrong is raised."""
-    returned, context = work.caller.call(indexes)
-    frame, missing = with_dimensions(returned, work.types)
-    if missing:
-        raise OutputRefused(
-            f"{work.order.asset.spec.key} is a batch, and its output has no column {missing[0]!r} to split it by;"
-            f" it has {', '.join(returned.columns)}",
-            hint=f"keep {missing[0]} in the select or groupBy, or declare it without batch=True",
-        )
+    """The same in one call and one job, in a session of its own; whatever goes wrong is raised."""
+    with work.call(indexes) as spark:
+        return _compute(work, spark, indexes)
+
+
+def _compute(work: Work, spark: SparkSession, indexes: list[int]) -> list[PartitionResult]:
+    returned, context = work.caller.call(spark, indexes)
+    frame = _with_dimensions(work, indexes, returned)
     schema = work.require_schema(frame)
     work.proceed()
     staging = work.stage()
     try:
         _write(work, indexes, frame, schema, staging)
+        left_out = _left_out(work, indexes, schema, staging)
         results = _audited(work, indexes, schema, staging, context.metadata)
+        call = Call(keys=_keys(work, indexes), rows_left_out=left_out.rows, left_out_example=left_out.example)
+        if work.order.samples:
+            call = msgspec.structs.replace(call, samples=_samples(work, indexes, schema, staging, results))
     except BaseException:
         discard(staging)
         raise
     work.note(indexes, context.metadata)
-    return results
+    return [msgspec.structs.replace(result, call=call) for result in results]
+
+
+def _keys(work: Work, indexes: Sequence[int]) -> tuple[str, ...]:
+    return tuple([work.order.keys[index] for index in indexes])
+
+
+def _samples(
+    work: Work, indexes: Sequence[int], schema: StructType, staging: Staging, results: Sequence[PartitionResult]
+) -> tuple[Sample, ...]:
+    frames = {
+        work.order.keys[index]: partial(work.read_staged, schema, staging.address(f"{_ALL}/{INDEX}={index}"))
+        for index in indexes
+    }
+    return take_samples(work, results, frames)
+
+
+def _with_dimensions(work: Work, indexes: Sequence[int], returned: DataFrame) -> DataFrame:
+    """The output with all its dimensions. What was computed for one partition alone need not bring them along."""
+    frame, missing = with_dimensions(returned, work.types)
+    if not missing:
+        return frame
+    spec = work.order.asset.spec
+    if spec.batch:
+        raise OutputRefused(
+            f"{spec.key} is a batch, and its output has no column {missing[0]!r} to split it by;"
+            f" it has {', '.join(returned.columns)}",
+            hint=f"keep {missing[0]} in the select or groupBy, or declare it without batch=True",
+        )
+    values = work.caller.keys[indexes[0]].values
+    for name in missing:
+        frame = frame.withColumn(name, constant(values[name], work.types[name]))
+    return frame
+
+
+def _left_out(work: Work, indexes: Sequence[int], schema: StructType, staging: Staging) -> LeftOut:
+    """Remove what was written of other partitions, and tell how much it was."""
+    outside = f"{_ALL}/{INDEX}={_OUTSIDE}"
+    if not staging.measure(outside)[0]:
+        return LeftOut()
+    asked = work.label(indexes[0]) if len(indexes) == 1 else f"{len(indexes):,} partitions"
+    partitions = work.order.partitions or work.caller.definition
+    others = work.read_staged(schema, staging.address(outside))
+    left_out = rows_left_out(work.order.asset, partitions, others, asked)
+    work.log.warning(
+        "%s: left out %s of other partitions, such as %s",
+        work.labels(indexes),
+        "1 row" if left_out.rows == 1 else f"{left_out.rows:,} rows",
+        left_out.example,
+    )
+    discard(staging, outside)
+    return left_out
 
 
 def _audited(
@@ -90,26 +144,24 @@ def _audited(
     audit = Audit(work.order.asset, schema)
     names = {index: f"{_ALL}/{INDEX}={index}" for index in indexes}
     sizes = {index: staging.measure(name) for index, name in names.items()}
-    staged = work.read_staged(StructType([*schema.fields, StructField(INDEX, IntegerType())]), staging.address(_ALL))
-    outside = f"{_ALL}/{INDEX}={_OUTSIDE}"
-    if staging.measure(outside)[0]:
-        # Who was asked for one region of a day may well compute all of them: what nobody asked for is left out. But
-        # where it stands in for what was asked for, or is of no partition at all, something is wrong.
-        if not all(files for files, _ in sizes.values()) or not _are_others(work, staged):
-            raise _outside(work, staged, len(indexes))
-        work.log.info("rows of partitions that were not asked for are left out")
-        discard(staging, outside)
-        staged = staged.where(F.col(INDEX) != _OUTSIDE)
+
+    def read() -> DataFrame:
+        split = StructType([*schema.fields, StructField(INDEX, IntegerType())])
+        return work.read_staged(split, staging.address(_ALL))
+
     metrics: dict[int, Mapping[str, Any]] = {}
     if any(files for files, _ in sizes.values()):
         counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(), *audit.aggregates()]
-        measured = with_hashes(staged, schema, work.types)
+        measured = with_hashes(read(), schema, work.types)
         if sum(size for _, size in sizes.values()) <= _SMALL:
             measured = measured.coalesce(1)
         found = measured.groupBy(INDEX).agg(*counted).collect()
         metrics = {row[INDEX]: row.asDict() for row in found}
     rows = {index: int(metrics[index][_ROWS]) if index in metrics else 0 for index in indexes}
-    asked = audit.ask(staged, rows, work.guard) if audit.asks_more else {}
+    call = partial(work.call, indexes)
+    asked = audit.ask(read, rows, work.guard, call) if audit.asks_more else {}
+    judged = {index: audit.judge(rows[index], metrics.get(index)) | asked.get(index, {}) for index in indexes}
+    judged = with_rows(audit, judged, read, work.guard, call, most=work.order.check_rows)
     _fill(work, schema, staging, [name for index, name in names.items() if not sizes[index][0]])
     results = []
     for index, name in names.items():
@@ -121,8 +173,7 @@ def _audited(
             files=files,
             content_hash=content_hash(schema, work.types, rows[index], metrics.get(index)),
         )
-        checks = audit.judge(rows[index], metrics.get(index)) | asked.get(index, {})
-        result = work.made(index, written, checks, metadata)
+        result = work.made(index, written, judged[index], metadata)
         if result.staged is None:
             discard(staging, name)
         results.append(result)
@@ -137,40 +188,6 @@ def _write(work: Work, indexes: list[int], frame: DataFrame, schema: StructType,
     if len(indexes) > _MANY:
         split = split.hint("rebalance", INDEX)
     work.write(split, staging.address(_ALL), INDEX)
-
-
-def _are_others(work: Work, staged: DataFrame) -> bool:
-    """Whether all rows that nobody asked for are of partitions that the asset has."""
-    found = staged.where(F.col(INDEX) == _OUTSIDE).select(*(named(name) for name in work.types)).distinct()
-    rows = found.limit(_OTHERS + 1).collect()
-    partitions = work.order.asset.spec.partitions
-    try:
-        return len(rows) <= _OTHERS and all(partitions.key(_values(row)) in partitions for row in rows)
-    except InvalidInput:
-        return False
-
-
-def _values(row: Row) -> dict[str, Any]:
-    """Dimensions as keys have them: Spark gives times in the zone of this process."""
-    return {
-        name: value.astimezone(UTC) if isinstance(value, datetime) else value for name, value in row.asDict().items()
-    }
-
-
-def _outside(work: Work, staged: DataFrame, asked: int) -> OutputRefused:
-    """Say how many rows are outside, and what one of them looks like."""
-    outside = F.col(INDEX) == _OUTSIDE
-    example = F.concat_ws(
-        ", ",
-        *(F.concat(F.lit(f"{name}="), F.coalesce(named(name).cast("string"), F.lit("NULL"))) for name in work.types),
-    )
-    counted = staged.agg(F.count(F.lit(1)), F.count(F.when(outside, True)), F.min(F.when(outside, example)))
-    rows, foreign, shown = counted.collect()[0]
-    return OutputRefused(
-        f"{work.order.asset.spec.key} was asked for {asked:,} partitions, and {foreign:,} of its {rows:,} rows are"
-        f" outside of them, such as {shown}",
-        hint="return rows of the partitions asked for alone: context.partitions lists them",
-    )
 
 
 def _wanted(work: Work, indexes: Sequence[int]) -> DataFrame:

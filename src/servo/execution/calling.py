@@ -7,7 +7,9 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from servo.execution.call_session import in_session
 from servo.execution.context import AssetContext, undeclared
+from servo.execution.function_calls import function_call
 from servo.execution.output import require_frame
 from servo.execution.protocol import Input, Log, Order
 from servo.execution.reading import Inputs, indexes
@@ -19,20 +21,24 @@ __all__ = ["Caller"]
 class Caller:
     """Calls the function of one order. Threads may share it."""
 
-    def __init__(self, spark: SparkSession, order: Order, inputs: Inputs, log: Log) -> None:
-        self._spark = spark
+    def __init__(self, order: Order, inputs: Inputs, log: Log) -> None:
         self._order = order
         self._inputs = inputs
         self._log = log
         self.keys = [PartitionKey.parse(key) for key in order.keys]
         self.definition = _resolved(order.asset.spec.partitions, self.keys)
 
-    def call(self, outputs: Sequence[int]) -> tuple[DataFrame, AssetContext]:
-        """What the function returns for these partitions (indexes into the order's keys), and what it was told."""
+    def call(self, spark: SparkSession, outputs: Sequence[int]) -> tuple[DataFrame, AssetContext]:
+        """Call the function for these partitions (indexes into the order's keys), in the session of the call.
+
+        Returns its output, as a DataFrame of that session, and the context that the function was given.
+        """
         order = self._order
 
         def frame(source: Input) -> DataFrame:
-            return self._inputs.frame(source, indexes(order, source, outputs))
+            chosen = indexes(order, source, outputs)
+            source.require_data(order.asset.spec.key, chosen)
+            return self._inputs.frame(spark, source, chosen)
 
         def read(asset: str) -> DataFrame:
             for source in order.inputs:
@@ -41,7 +47,7 @@ class Caller:
             raise undeclared(order.asset.spec.key, asset, [source.asset_key for source in order.inputs])
 
         context = AssetContext(
-            spark=self._spark,
+            spark=spark,
             definition=self.definition,
             keys=[self.keys[index] for index in outputs],
             run_id=order.run_id,
@@ -53,7 +59,9 @@ class Caller:
         }
         if order.asset.takes_context:
             given["context"] = context
-        return require_frame(order.asset.function(**given), order.asset), context
+        with function_call(order.asset.spec.key, spark):
+            returned = order.asset.function(**given)
+        return in_session(require_frame(returned, order.asset), spark), context
 
 
 def _resolved(definition: Partitions, keys: Sequence[PartitionKey]) -> Partitions:

@@ -7,12 +7,13 @@ that one partition is simply a batch of one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from datetime import date, datetime
 from decimal import Decimal
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     BooleanType,
@@ -32,11 +33,13 @@ from servo.execution.hashing import named
 from servo.execution.output import INDEX, literal
 from servo.execution.protocol import CheckResult
 
-__all__ = ["Audit"]
+__all__ = ["Audit", "Call", "Guard", "Results"]
 
+_ALIKE = "servo_alike"
 _AT_ONCE = 64  # questions in one job: a plan with thousands of branches takes longer to make than to run
 Results = dict[int, CheckResult]  # by the number of the check
 Guard = Callable[[BaseException], None]
+Call = AbstractContextManager[SparkSession]
 
 
 class Audit:
@@ -79,22 +82,67 @@ class Audit:
         return results
 
     @property
+    def names(self) -> list[str]:
+        """The columns of the output that are no dimensions of the asset."""
+        return [name for name in self._schema.names if name not in self._asset.spec.partitions.names]
+
+    def check(self, number: int) -> Check:
+        return self._asset.spec.checks[number]
+
+    def column(self, path: str) -> Column:
+        """A column, or a field inside one."""
+        return _find(self._schema, path)[0]
+
+    def has_rows(self, number: int) -> bool:
+        """Whether a check is about rows that can be shown, and could be asked at all."""
+        check = self.check(number)
+        about_rows = number in self._counted or check.kind == "unique" or "expression" in check.parameters
+        return about_rows and number not in self._broken
+
+    def wrong_rows(self, number: int, staged: DataFrame) -> tuple[DataFrame, list[Column]]:
+        """The rows that a check finds wrong, and how to order them so that those of one kind come together."""
+        check = self.check(number)
+        if number in self._counted:
+            return staged.where(self._counted[number]), []
+        if check.kind == "unique":
+            columns = [self.column(name) for name in check.columns]
+            alike = F.count(F.lit(1)).over(Window.partitionBy(INDEX, *columns))
+            there = columns[0].isNotNull()
+            for column in columns[1:]:
+                there = there & column.isNotNull()
+            return staged.where(there).withColumn(_ALIKE, alike).where(F.col(_ALIKE) > 1), columns
+        return staged.where(~F.expr(check.parameters["expression"])), []
+
+    @property
     def asks_more(self) -> bool:
         """Whether some checks need to see the staged data."""
         return bool(self._asked)
 
-    def ask(self, staged: DataFrame, rows: Mapping[int, int], guard: Guard) -> dict[int, Results]:
-        """The results of the others, by partition: `staged` has the column INDEX, `rows` counts by it.
+    def ask(
+        self, read: Callable[[], DataFrame], rows: Mapping[int, int], guard: Guard, call: Callable[[], Call]
+    ) -> dict[int, Results]:
+        """The results of the others, by partition: what `read` gives has the column INDEX, `rows` counts by it.
 
-        `guard` is shown every failure, and raises if it is not the check's own.
+        `guard` is shown every failure, and raises if it is not the check's own. `call` gives a session of its own: each
+        call of a check's function has one, and all checks in SQL have one together.
         """
         results: dict[int, Results] = {index: {} for index in rows}
-        questions: list[_Question] = []
         for number in self._asked:
             check = self._asset.spec.checks[number]
             if check.kind == "function":
                 for index in rows:
-                    results[index][number] = self._call(check, _only(staged, index), guard)
+                    with call():
+                        results[index][number] = self._call(check, _only(read(), index), guard)
+        if any(self._asset.spec.checks[number].kind != "function" for number in self._asked):
+            with call():
+                self._ask_sql(read(), rows, results, guard)
+        return results
+
+    def _ask_sql(self, staged: DataFrame, rows: Mapping[int, int], results: dict[int, Results], guard: Guard) -> None:
+        questions: list[_Question] = []
+        for number in self._asked:
+            check = self._asset.spec.checks[number]
+            if check.kind == "function":
                 continue
             try:
                 questions += _questions(number, check, self._schema, staged, list(rows))
@@ -103,7 +151,6 @@ class Audit:
                     results[index][number] = self._failed(check, failure, guard)
         for start in range(0, len(questions), _AT_ONCE):
             self._answer(questions[start : start + _AT_ONCE], rows, results, guard)
-        return results
 
     def _answer(
         self, questions: list[_Question], rows: Mapping[int, int], results: dict[int, Results], guard: Guard

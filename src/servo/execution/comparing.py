@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import msgspec
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import DataType, StructType
+from pyspark.sql import SparkSession
 
 from servo.errors import ServoError
-from servo.execution.again import Again, RowsApart
-from servo.execution.comparable import comparable
+from servo.execution.again import Again
 from servo.execution.executor import Executor
 from servo.execution.keeping import KeptSession, frame_of
 from servo.execution.protocol import Log, Order, PartitionResult, Place, Staged
 from servo.execution.reading import spark_schema, stored
+from servo.execution.row_differences import column_types, rows_apart
 from servo.execution.settings import SparkSettings
 from servo.execution.storage import ParquetStaging, ParquetStorage
 from servo.ledger.protocol import Workspace
 
 __all__ = ["ScratchStorage", "compute_again"]
-
-_MOST_SHOWN = 5
 
 
 class ScratchStorage(ParquetStorage):
@@ -74,8 +70,7 @@ def _compared(spark: SparkSession, storage: ScratchStorage, staged: Staged, then
     except ServoError as gone:
         return msgspec.structs.replace(found, not_compared=gone.message)
     kinds = {field.name: field.dataType for field in before.schema}
-    # As the content hash tells types apart: whether there could be nulls in them is no difference.
-    old, new = _types(before.schema), _types(now.schema)
+    old, new = column_types(before.schema), column_types(now.schema)
     shared = [name for name in old if new.get(name) == old[name]]
     found = msgspec.structs.replace(
         found,
@@ -87,27 +82,11 @@ def _compared(spark: SparkSession, storage: ScratchStorage, staged: Staged, then
         return msgspec.structs.replace(found, not_compared="the two have no column in common")
     try:
         return msgspec.structs.replace(
-            found, only_then=_apart(before, now, shared, kinds), only_now=_apart(now, before, shared, kinds)
+            found, only_then=rows_apart(before, now, shared, kinds), only_now=rows_apart(now, before, shared, kinds)
         )
     except (ServoError, PySparkException, Py4JError) as problem:
         # That the content differs is known; which rows do is more than Spark can tell.
         return msgspec.structs.replace(found, not_compared=_first_line(problem))
-
-
-def _apart(one: DataFrame, other: DataFrame, names: list[str], kinds: dict[str, DataType]) -> RowsApart:
-    """The rows that one has more often than the other: rows have no keys, so that is all there is to tell."""
-    columns = [comparable(name, kinds[name]) for name in names]
-    apart = one.select(*columns).exceptAll(other.select(*columns)).cache()
-    try:
-        count = apart.count()
-        shown: list[Any] = apart.limit(_MOST_SHOWN).collect() if count else []
-    finally:
-        apart.unpersist()
-    return RowsApart(count=count, examples=[{name: _text(row[name]) for name in names} for row in shown])
-
-
-def _types(schema: StructType) -> dict[str, str]:
-    return {field.name: field.dataType.simpleString() for field in schema}
 
 
 def _first_line(problem: Exception) -> str:
@@ -117,7 +96,3 @@ def _first_line(problem: Exception) -> str:
     lines = [line.strip() for line in str(problem).splitlines() if line.strip()]
     told = [line.removeprefix(": ") for line in lines if not line.startswith("An error occurred while calling")]
     return (told or lines or [type(problem).__name__])[0]
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else str(value)

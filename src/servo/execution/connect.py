@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from pyspark.errors import PySparkException
@@ -17,6 +20,7 @@ _SESSION = "pyspark.sql.connect.session"
 # PySpark's switch between its two halves, and where the Connect half finds its server.
 _MODE, _REMOTE = "SPARK_CONNECT_MODE_ENABLED", "SPARK_REMOTE"
 _LONGEST_PAUSE_MS = 5_000
+_CACHE_STATEMENT = re.compile(r"\bcache\b", re.IGNORECASE)
 
 
 def start(server: Target, conf: Mapping[str, str], seconds: float) -> SparkSession:
@@ -70,6 +74,99 @@ def existing() -> SparkSession | None:
         return None
     found: SparkSession | None = loaded.SparkSession.getActiveSession() or loaded.SparkSession._get_default_session()
     return found
+
+
+# ── sessions of calls, see call_session.py ───────────────────────────────────────────────────────────────────────────
+
+
+def new_session_fields(base: SparkSession) -> dict[str, Any]:
+    """The fields of a session of its own on the same server, with the same patience."""
+    former: Any = base.client
+    client = former.newSession()
+    client.set_retry_policies(list(former._retry_policies))
+    client.servo_cached = cached = _Cached(client)
+    client._analyze, client.execute_command, client.to_table = cached.analyze, cached.execute_command, cached.to_table
+    return {"_client": client, "_session_id": client._session_id, "release_session_on_close": True}
+
+
+def copy_settings(base: SparkSession, session: SparkSession) -> None:
+    """Settings that were made on the session before: a new one has those of the server alone."""
+    client: Any = base.client
+    if not hasattr(client, "servo_defaults"):
+        client.servo_defaults = session.conf.getAll
+    defaults: dict[str, str] = client.servo_defaults
+    made = {name: value for name, value in base.conf.getAll.items() if defaults.get(name) != value}
+    if made:
+        conf: Any = session.conf
+        conf._set_all(configs=made, silent=True)
+
+
+@contextmanager
+def active(session: SparkSession) -> Iterator[None]:
+    """Make it the active session of this thread inside the block."""
+    holder: Any = sys.modules[_SESSION].SparkSession._active_session
+    before = getattr(holder, "session", None)
+    holder.session = session
+    try:
+        yield
+    finally:
+        holder.session = before
+
+
+def release(session: SparkSession) -> None:
+    """Release what the session cached, and then the session itself, here and on the server."""
+    client: Any = session.client
+    # Kept until the process ends, every client would be: PySpark releases them then.
+    atexit.unregister(client._on_exit)
+    client.set_retry_policies([])  # a server that has gone has forgotten the session by itself
+    try:
+        client.servo_cached.release(session)
+        client.release_session()
+    finally:
+        # They refer to each other. A session that is not collected at once is not collected for a long time.
+        del client.servo_cached, client._analyze, client.execute_command, client.to_table
+        client.close()
+
+
+def data_frame_class() -> type[Any]:
+    """The DataFrames of Connect."""
+    frames: type[Any] = sys.modules["pyspark.sql.connect.dataframe"].DataFrame
+    return frames
+
+
+class _Cached:
+    """What a session has cached: the server would keep it after the session has gone."""
+
+    def __init__(self, client: Any) -> None:
+        self._analyze = client._analyze
+        self._execute_command = client.execute_command
+        self._to_table = client.to_table
+        self._relations: list[Any] = []
+        self._tables = False
+
+    def analyze(self, method: str, **arguments: Any) -> Any:
+        answer = self._analyze(method, **arguments)
+        if method == "persist":
+            self._relations.append(arguments["relation"])
+        return answer
+
+    def execute_command(self, command: Any, *arguments: Any, **named: Any) -> Any:
+        if command.HasField("sql_command"):
+            said = command.sql_command.sql or command.sql_command.input.sql.query
+            self._tables = self._tables or bool(_CACHE_STATEMENT.search(said))
+        return self._execute_command(command, *arguments, **named)
+
+    def to_table(self, plan: Any, *arguments: Any, **named: Any) -> Any:
+        self._tables = self._tables or plan.root.catalog.HasField("cache_table")
+        return self._to_table(plan, *arguments, **named)
+
+    def release(self, session: SparkSession) -> None:
+        for relation in self._relations:
+            self._analyze("unpersist", relation=relation, blocking=False)
+        if self._tables:
+            for table in session.catalog.listTables():
+                if table.isTemporary and session.catalog.isCached(table.name):
+                    session.catalog.uncacheTable(table.name)
 
 
 def _first_line(failure: BaseException) -> str:

@@ -13,10 +13,11 @@ from typing import Any, TypeAlias
 
 from pyspark.sql import SparkSession
 
+from servo.errors import SessionLost
 from servo.execution.batching import make_batch
 from servo.execution.protocol import Commit, Log, Order, PartitionResult, Storage
 from servo.execution.reading import Inputs, StoredInputs
-from servo.execution.spark import application_id
+from servo.execution.spark import application_id, drop_lost, identity
 from servo.execution.tagging import interrupt
 from servo.execution.work import Work
 from servo.execution.writing import make_partition
@@ -36,7 +37,7 @@ class Executor:
         storage: Storage,
         spark: Callable[[], SparkSession],
         *,
-        inputs: Callable[[SparkSession, Storage], Inputs] = StoredInputs,
+        inputs: Callable[[Storage], Inputs] = StoredInputs,
     ) -> None:
         self.storage = storage
         self._start = spark
@@ -56,19 +57,25 @@ class Executor:
         What is computed for one partition alone is computed inside its `scope`, so that a log can name it.
 
         Returns when every key of the order was handed to `commit` once. Raises what `commit` raises, WorkCancelled when
-        it was cancelled, and another ServoError where nothing more can be done at all (Spark is gone, the disk is
-        full): what was handed to `commit` before stands, the rest is still open.
+        it was cancelled, SessionLost when the Spark session ended while it was used, and another ServoError where
+        nothing more can be done at all (Spark does not answer, the disk is full): what was handed to `commit` before
+        stands, the rest is still open.
         """
         if not order.keys:
             return
         spark = self._spark = self._start()
-        work = Work(spark, self.storage, order, self._inputs(spark, self.storage), log)
-        with self._registered(work):
-            if order.asset.spec.batch and order.asset.spec.partitions.names:
-                for results in make_batch(work):
-                    commit(results)
-            else:
-                _one_by_one(work, commit, scope)
+        work = Work(spark, self.storage, order, self._inputs(self.storage), log)
+        try:
+            with self._registered(work):
+                if order.asset.spec.batch and order.asset.spec.partitions.names:
+                    for results in make_batch(work):
+                        commit(results)
+                else:
+                    _one_by_one(work, commit, scope)
+        except SessionLost as lost:
+            lost.session = identity(spark)
+            drop_lost(spark, out_of_memory=lost.out_of_memory)  # so that whoever comes next has another
+            raise
 
     def cancel(self, run_id: str) -> None:
         """Stop what is at work for a run, from another thread: its Spark jobs are interrupted, `execute` raises."""

@@ -9,18 +9,35 @@ from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException, PythonException
+from pyspark.logger import PySparkLogger
 
 from servo.assets import Asset
-from servo.errors import ServoError, SparkUnavailable, StorageFailed, TaskError
-from servo.execution.failures import is_session_lost
+from servo.errors import ServoError, SessionLost, SparkUnavailable, StorageFailed, TaskError
+from servo.execution import jvm
+from servo.execution.failures import is_out_of_memory, is_session_lost
 
-__all__ = ["environmental", "explain", "is_programming_error", "is_users", "retryable", "shortened"]
+__all__ = [
+    "environmental",
+    "explain",
+    "is_programming_error",
+    "is_users",
+    "retryable",
+    "shortened",
+    "silence_query_context",
+    "told",
+]
 
 _LONGEST = 500
+_DYING_SECONDS = 5.0  # for a JVM that no longer answers to end, so that its exit code tells why
+_EXECUTORS = re.compile(r"ExecutorLostFailure|Lost task [\d.]+ in stage")
 _LIBRARIES = tuple({sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")})
 _OWN_CODE = str(Path(__file__).parent.parent)
 _FRAME = re.compile(r'^\s*File "([^"]+)", line (\d+)', re.MULTILINE)
 _CALLED = re.compile(r"was called from\s*\n\s*(\S.*?):(\d+)")
+_MEMORY_HINT = (
+    "raise spark.driver.memory under [spark.conf] in servo.toml, or compute less at once: all tasks of a worker share"
+    " its JVM"
+)
 # Errors of the code itself, which no other partition would be spared.
 _PROGRAMMING = (NameError, ImportError, SyntaxError, AttributeError, TypeError, AnalysisException)
 
@@ -32,6 +49,30 @@ def explain(failure: BaseException, asset: Asset) -> str:
     what = _in_python_worker(failure) or f"{type(failure).__name__}: {_message(failure)}"
     file, line = _place(failure, asset)
     return f"{shortened(file)}:{line}: {_one_line(what)}"
+
+
+def told(failure: BaseException, asset: Asset, whose: str) -> list[str]:
+    """What a task's log says of a failure of some partitions: how it came about, and the line that explains it.
+
+    Of a query that Spark refused, the user's own lines are told alone: the rest of the traceback is PySpark's and
+    Servo's, and its message ends with the plan of the query.
+    """
+    line = f"{whose}: {explain(failure, asset)}"
+    if isinstance(failure, ServoError):
+        return [line]
+    own = [frame for frame in traceback.extract_tb(failure.__traceback__) if _is_users(frame.filename, asset)]
+    if isinstance(failure, AnalysisException) and own:
+        return [f"{line}\n{''.join(traceback.format_list(own)).rstrip()}"]
+    return ["".join(traceback.format_exception(failure)).rstrip(), line]
+
+
+def silence_query_context() -> None:
+    """Keep PySpark from writing each refused query to stderr, as one line of JSON with the whole stack of the JVM.
+
+    It does so when the exception is made, whoever catches it; the exception itself says all that people need.
+    """
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        PySparkLogger.getLogger(name).disabled = True
 
 
 def retryable(failure: BaseException, asset: Asset) -> bool:
@@ -58,20 +99,54 @@ def is_users(failure: BaseException, asset: Asset) -> bool:
     return any(_is_users(frame.filename, asset) for frame in traceback.extract_tb(failure.__traceback__))
 
 
-def environmental(failure: BaseException) -> ServoError | None:
-    """The failure as one of the machinery, if it is not the user's: it says nothing about the data."""
+def environmental(failure: BaseException, what: str) -> ServoError | None:
+    """The failure as one of the machinery, if it is not the user's: it says nothing about the data.
+
+    `what` is what was being computed, for people who are to give it more memory.
+    """
     if isinstance(failure, StorageFailed | SparkUnavailable):
         return failure
     text = str(failure)
-    if is_session_lost(failure):
-        return SparkUnavailable(
-            f"the Spark session is gone: {_one_line(text)}", hint="a retry starts another; see the worker's log for why"
-        )
+    if is_out_of_memory(failure):
+        return _out_of_memory(text, what)
+    # A session that ends makes all kinds of errors, "a bug in Spark" among them, and a user's code may raise others.
+    if is_session_lost(failure) or jvm.has_ended():
+        return _session_lost(text, what)
     if "No space left on device" in text or "Disk quota exceeded" in text:
         return StorageFailed("the disk is full: Spark could not write", hint="free some space, then retry the run")
     if isinstance(failure, PySparkException) and "ExecutorLostFailure" in text:
-        return TaskError(f"Spark lost executors: {_one_line(text)}", hint="give them more memory, or retry the run")
+        return TaskError(
+            f"Spark lost executors while it computed {what}: {_one_line(text)}",
+            hint="if they ran out of memory, raise spark.executor.memory under [spark.conf] in servo.toml",
+        )
     return None
+
+
+def _session_lost(text: str, what: str) -> SessionLost:
+    death = jvm.cause_of_death(_DYING_SECONDS)
+    if death is None:
+        return SessionLost(
+            f"the Spark session was lost while it computed {what}: {_one_line(text)}",
+            hint="the worker starts another, and the task is tried again; see the worker's log for why",
+        )
+    reason, memory = death
+    return SessionLost(
+        f"the Spark session was lost while it computed {what}: {reason}",
+        hint=_MEMORY_HINT if memory else "the worker starts another, and the task is tried again",
+        out_of_memory=memory,
+    )
+
+
+def _out_of_memory(text: str, what: str) -> ServoError:
+    if jvm.is_here() and (jvm.is_local() or not _EXECUTORS.search(text)):
+        return SessionLost(
+            f"Spark's JVM ran out of memory while it computed {what}", hint=_MEMORY_HINT, out_of_memory=True
+        )
+    # The JVM of this process is well: memory was short at an executor, or on the Connect server.
+    return TaskError(
+        f"Spark ran out of memory while it computed {what}: {_one_line(text)}",
+        hint="raise spark.executor.memory under [spark.conf] in servo.toml, or on a Connect server its own memory",
+    )
 
 
 def shortened(file: str) -> str:

@@ -6,11 +6,11 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -18,8 +18,11 @@ import pyarrow.fs as pafs
 
 from servo.errors import StorageFailed
 from servo.execution.places import STAGING
+from servo.execution.remote_stores import DEFAULT_SECONDS, RemoteStore, open_store
 
-__all__ = ["ArrowFiles", "Entry", "Files", "LocalFiles", "files_at"]
+__all__ = ["ArrowFiles", "Entry", "Files", "LocalFiles", "files_at", "require_storage"]
+
+T = TypeVar("T")
 
 # Above so many files, asking the system to write out everything it holds is quicker than asking file by file.
 _FEW = 1000
@@ -68,18 +71,21 @@ class Files(Protocol):
         ...
 
 
-def files_at(root: str) -> Files:
-    """The files below a folder, or below an address such as `s3://bucket/prefix`."""
+def files_at(root: str, seconds: float = DEFAULT_SECONDS) -> Files:
+    """The files below a folder, or below an address such as `s3://bucket/prefix`, where no call takes longer."""
     if "://" not in root:
         return LocalFiles(Path(root))
     if root.startswith("file://"):
         return LocalFiles(Path(root.removeprefix("file://")))
-    try:
-        system, path = pafs.FileSystem.from_uri(root)
-    except (OSError, ValueError, pa.ArrowException) as problem:
-        hint = "give a folder, or an address that Arrow can open"
-        raise StorageFailed(f"{root}: {problem}", hint=hint) from problem
-    return ArrowFiles(system, path, root)
+    return ArrowFiles(open_store(root, seconds))
+
+
+def require_storage(root: str, seconds: float = DEFAULT_SECONDS) -> None:
+    """Ask a remote store for what is there, in at most so many seconds; StorageFailed where that cannot be."""
+    if "://" in root and not root.startswith("file://"):
+        store = open_store(root, seconds)
+        if not ArrowFiles(store).entries(""):
+            store.require_bucket()
 
 
 class LocalFiles:
@@ -150,51 +156,57 @@ class LocalFiles:
 
 
 class ArrowFiles:
-    """A file system of Arrow's. Object stores know no rename: files are moved one by one, unseen until an event."""
+    """A file system of Arrow's. Object stores know no rename: files are moved one by one, unseen until an event.
 
-    def __init__(self, system: pafs.FileSystem, path: str, address: str) -> None:
-        self._system = system
-        self._path = path.rstrip("/")
-        self._address = address.rstrip("/")
+    Each call asks the store, and is given up after the store's limit.
+    """
+
+    def __init__(self, store: RemoteStore) -> None:
+        assert store.system is not None
+        self._store = store
+        self._system = store.system
 
     def address(self, path: str) -> str:
-        return f"{self._address}/{path}"
+        return f"{self._store.address}/{path}"
 
     def entries(self, path: str) -> list[Entry]:
-        with _speaking_of(self.address(path)):
-            listed = self._system.get_file_info(pafs.FileSelector(self._at(path), allow_not_found=True))
+        selector = pafs.FileSelector(self._at(path), allow_not_found=True)
+        listed = self._call(path, lambda: self._system.get_file_info(selector))
         found = [Entry(one.base_name, one.type == pafs.FileType.Directory, one.size or 0) for one in listed]
         return sorted(found, key=lambda one: one.name)
 
     def open(self, path: str) -> Any:
-        with _speaking_of(self.address(path)):
-            return self._system.open_input_file(self._at(path))
+        opened = self._call(path, lambda: self._system.open_input_file(self._at(path)))
+        return pa.PythonFile(_LimitedFile(opened, lambda work: self._call(path, work)), mode="r")
 
     def write(self, path: str, data: bytes) -> None:
-        with _speaking_of(self.address(path)), self._system.open_output_stream(self._at(path)) as opened:
-            opened.write(data)
+        def write() -> None:
+            with self._system.open_output_stream(self._at(path)) as opened:
+                opened.write(data)
+
+        self._call(path, write)
 
     def create(self, path: str) -> None:
-        with _speaking_of(self.address(path)):
-            self._system.create_dir(self._at(path), recursive=True)
+        self._call(path, lambda: self._system.create_dir(self._at(path), recursive=True))
 
     def move(self, moves: Sequence[tuple[str, str]], *, keep: bool = False) -> None:
         for source, target in moves:
-            with _speaking_of(self.address(target)):
-                self._system.create_dir(self._at(target), recursive=True)
-                for entry in self.entries(source):
-                    here, there = self._at(f"{source}/{entry.name}"), self._at(f"{target}/{entry.name}")
-                    if keep:
-                        self._system.copy_file(here, there)
-                    else:
-                        self._system.move(here, there)
-                if not keep:
-                    self._remove_if_empty(source)
+            self.create(target)
+            for entry in self.entries(source):
+                self._move_one(f"{source}/{entry.name}", f"{target}/{entry.name}", keep=keep)
+            if not keep:
+                self._remove_if_empty(source)
+
+    def _move_one(self, source: str, target: str, *, keep: bool) -> None:
+        act = self._system.copy_file if keep else self._system.move
+        self._call(target, lambda: act(self._at(source), self._at(target)))
 
     def remove(self, path: str) -> None:
-        with _speaking_of(self.address(path)):
+        def remove() -> None:
             if self._system.get_file_info(self._at(path)).type != pafs.FileType.NotFound:
                 self._system.delete_dir(self._at(path))
+
+        self._call(path, remove)
 
     def _remove_if_empty(self, path: str) -> None:
         """Object stores keep empty folders as markers."""
@@ -204,7 +216,43 @@ class ArrowFiles:
             self._remove_if_empty(above)
 
     def _at(self, path: str) -> str:
-        return f"{self._path}/{path}"
+        return f"{self._store.path}/{path}"
+
+    def _call(self, path: str, work: Callable[[], T]) -> T:
+        return self._store.call(self.address(path), work)
+
+
+class _LimitedFile:
+    """A file of a remote store, each read of which is given up after the limit."""
+
+    def __init__(self, opened: Any, call: Callable[[Callable[[], Any]], Any]) -> None:
+        self._opened = opened
+        self._call = call
+
+    @property
+    def closed(self) -> bool:
+        return bool(self._opened.closed)
+
+    def read(self, size: int = -1) -> Any:
+        return self._call(lambda: self._opened.read(None if size is None or size < 0 else size))
+
+    def seek(self, position: int, whence: int = 0) -> Any:
+        return self._opened.seek(position, whence)
+
+    def tell(self) -> Any:
+        return self._opened.tell()
+
+    def close(self) -> None:
+        self._opened.close()
+
+    def readable(self) -> bool:
+        return True
+
+    def writable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return True
 
 
 def _entry(found: os.DirEntry[str]) -> Entry | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 import threading
 from collections import deque
@@ -40,6 +41,9 @@ _REPEATERS = (
     "org.apache.spark.util.Utils",
 )
 _KEPT = 200
+_LAST = 50  # lines that are remembered of a JVM that is up
+_MEMORY = re.compile(r"OutOfMemoryError[^\n]*|Java heap space|GC overhead limit exceeded|insufficient memory")
+_OUT_OF_MEMORY = 52  # Spark ends its JVM with this code
 _JAVA_ERROR = re.compile(
     r"(?:Exception in thread .*?)?\b[\w.$]+(?:Exception|Error)\b.*|.* ERROR .*|Error: .*|.*JAVA_HOME.*"
 )
@@ -51,6 +55,7 @@ class Stderr:
     def __init__(self, source: IO[bytes]) -> None:
         self._lock = threading.Lock()
         self._held: deque[bytes] | None = deque(maxlen=_KEPT)
+        self._last: deque[bytes] = deque(maxlen=_LAST)
         threading.Thread(target=self._read, args=(source,), name="spark-stderr", daemon=True).start()
 
     def _read(self, source: IO[bytes]) -> None:
@@ -59,6 +64,7 @@ class Stderr:
                 if _CHATTER.match(line):
                     continue
                 with self._lock:
+                    self._last.append(line)
                     if self._held is None:
                         _say(line)
                     else:
@@ -70,6 +76,13 @@ class Stderr:
             held, self._held = self._held or (), None
             for line in held:
                 _say(line)
+
+    def last_of_memory(self) -> str | None:
+        """What the JVM said about memory in its last lines."""
+        with self._lock:
+            text = b"".join(self._last).decode(errors="replace")
+        found = _MEMORY.search(text)
+        return None if found is None else found[0].strip()
 
     def reason(self) -> str | None:
         """The line that says why a start failed, as far as one can tell."""
@@ -95,7 +108,7 @@ def launch(conf: Mapping[str, str], environ: Mapping[str, str]) -> Stderr | None
     options: dict[str, object] = {"stderr": subprocess.PIPE}
     with _environment(environ):
         gateway = launch_gateway(given, options)  # type: ignore[no-untyped-call]  # PySpark has no types there
-    stderr = Stderr(gateway.proc.stderr)
+    stderr = gateway.servo_stderr = Stderr(gateway.proc.stderr)
     SparkContext._ensure_initialized(gateway=gateway)
     return stderr
 
@@ -132,10 +145,75 @@ def at_most(seconds: float | None) -> Iterator[threading.Event]:
             timer.cancel()
 
 
+def is_here() -> bool:
+    """Whether the driver of the session is a JVM that this process started."""
+    return getattr(SparkContext._gateway, "proc", None) is not None
+
+
+def is_local() -> bool:
+    """Whether that JVM is also where tasks are computed."""
+    context = SparkContext._active_spark_context
+    return context is not None and str(context.master).startswith("local")
+
+
+def has_ended() -> bool:
+    """Whether the JVM of this process has gone, or Spark's context in it has stopped, as it does before it goes."""
+    if is_dead():
+        return True
+    context = SparkContext._active_spark_context
+    if context is None or context._jsc is None:
+        return False
+    try:
+        return bool(context._jsc.sc().isStopped())
+    except (Py4JError, OSError):
+        return True
+
+
+def has_stopped() -> bool:
+    """Whether this process had a JVM, and has no context in it that still answers."""
+    if SparkContext._gateway is None:
+        return False
+    context = SparkContext._active_spark_context
+    return context is None or context._jsc is None or has_ended()
+
+
 def is_dead() -> bool:
     """Whether this process had a JVM and it has gone."""
     process = getattr(SparkContext._gateway, "proc", None)
     return process is not None and process.poll() is not None
+
+
+def cause_of_death(seconds: float) -> tuple[str, bool] | None:
+    """What the JVM of this process died of, in words, and whether that is a lack of memory; None if it is alive.
+
+    It may be about to end, so it is given some seconds.
+    """
+    gateway = SparkContext._gateway
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        code = process.wait(seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    stderr: Stderr | None = getattr(gateway, "servo_stderr", None)
+    said = stderr.last_of_memory() if stderr is not None else None
+    if said is not None or code == _OUT_OF_MEMORY:
+        return f"its JVM ran out of memory ({said or f'exit code {code}'})", True
+    if code == -signal.SIGKILL:
+        return "its JVM was killed (SIGKILL), as the kernel does when the machine has no memory left", True
+    if code < 0:
+        return f"its JVM was ended by {signal.Signals(-code).name}", False
+    return f"its JVM ended with exit code {code}", False
+
+
+def give_up() -> None:
+    """Make way for another session after this one has ended: with its JVM, where this process started that."""
+    context = SparkContext._active_spark_context
+    if is_here() or context is None:
+        forget()
+    else:
+        context.stop()
 
 
 def forget() -> None:

@@ -27,7 +27,7 @@ class KeptSession:
 
     def __call__(self) -> SparkSession:
         with self._lock:
-            # A session that is there is taken again, so that letting go of the former hold does not end it.
+            # A session that is there is taken once more before the former hold is given up, so that it does not end.
             held = ExitStack()
             spark = held.enter_context(session(self._settings))
             self._held.close()

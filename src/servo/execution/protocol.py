@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
-from servo.events.columns import Outcome
+from servo.errors import TaskError
+from servo.events.columns import Outcome, Verdict
+from servo.partitions import PartitionKey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from servo.partitions import Partitions
 
 __all__ = [
+    "Call",
     "CheckResult",
     "Commit",
     "Found",
@@ -31,9 +34,11 @@ __all__ = [
     "Outcome",
     "PartitionResult",
     "Place",
+    "Sample",
     "Staged",
     "Staging",
     "Storage",
+    "Verdict",
 ]
 
 
@@ -65,6 +70,19 @@ class Input(msgspec.Struct, frozen=True, kw_only=True):
     materialization_ids: tuple[str, ...]
     # The upstream's newest version, for its columns where `keys` is empty.
     newest: Place | None = None
+    marked: tuple[int, ...] = ()  # indexes of partitions that somebody marked as materialized: there is no data
+
+    def require_data(self, reader: str, indexes: Sequence[int] | None = None) -> None:
+        """Refuse to read partitions, all or some, of which one was marked as materialized and holds no data."""
+        chosen = None if indexes is None or not self.marked else set(indexes)
+        empty = next((index for index in self.marked if chosen is None or index in chosen), None)
+        if empty is None:
+            return
+        which = f"{self.asset_key} {self.partitions.label(PartitionKey.parse(self.keys[empty]))}".rstrip()
+        raise TaskError(
+            f"{reader} reads {which}, which was marked as materialized and holds no data",
+            hint=f"materialize {self.asset_key} for real, which replaces the mark",
+        )
 
     def places(self, indexes: Sequence[int] | None = None) -> list[Place]:
         """The places of all its partitions, or of some."""
@@ -92,6 +110,11 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     previous: Place | None = None  # the asset's newest current version, whose columns must stay
     accept_schema: bool = False
     threads: int = 4
+    # The asset's partitions with the values of dynamic dimensions: which rows belong to some partition of it. None: as
+    # the asset declares them.
+    partitions: Partitions | None = None
+    samples: int = 0  # how many partitions of each batch are also computed alone and compared
+    check_rows: int = 3  # that are shown of a failed check
 
 
 class Staged(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,8 +136,29 @@ class CheckResult(msgspec.Struct, frozen=True, kw_only=True):
     observed: str | None = None
 
 
+class Sample(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition of a batch that was also computed alone, and how the two outputs compare."""
+
+    key: str
+    verdict: Verdict
+    content_hash: str | None = None  # of the output computed alone
+    remark: str | None = None
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One call of an asset's function: the partitions it was asked for, and what else is known about its output."""
+
+    keys: tuple[str, ...]
+    rows_left_out: int = 0  # rows of other partitions of the asset, which are not kept
+    left_out_example: str | None = None
+    samples: tuple[Sample, ...] = ()
+
+
 class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of one partition: SUCCEEDED or STAGED (it waits for an approval) with data, or FAILED."""
+    """What became of one partition: SUCCEEDED or STAGED (it waits for an approval) with data, or FAILED.
+
+    `call` is the call that computed it, where that was asked for several partitions or left rows out.
+    """
 
     key: str
     outcome: Outcome
@@ -123,6 +167,7 @@ class PartitionResult(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     retryable: bool = False
     metadata: dict[str, Any] = {}
+    call: Call | None = None
 
 
 Commit: TypeAlias = Callable[[Sequence[PartitionResult]], None]

@@ -12,6 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, DateType, LongType, StringType, StructType, TimestampType
 
 from servo.errors import DataNotFound
+from servo.execution.call_session import CALL_SETTING, call_id
 from servo.execution.protocol import Input, Order, Place, Storage
 from servo.execution.storage import SPARK_SCHEMA
 
@@ -21,30 +22,33 @@ __all__ = ["Inputs", "StoredInputs", "column_type", "indexes", "previous_schema"
 class Inputs(Protocol):
     """Where the inputs of one order come from."""
 
-    def frame(self, source: Input, chosen: Sequence[int] | None) -> DataFrame:
-        """The rows of some partitions of an input (indexes into its keys), or of all."""
+    def frame(self, spark: SparkSession, source: Input, chosen: Sequence[int] | None) -> DataFrame:
+        """The rows of some partitions of an input (indexes into its keys), or of all, as a DataFrame of a session."""
         ...
 
 
 class StoredInputs:
     """Inputs read from the storage. The columns of an input are found once for all partitions."""
 
-    def __init__(self, spark: SparkSession, storage: Storage) -> None:
-        self._spark = spark
+    def __init__(self, storage: Storage) -> None:
         self._storage = storage
         self._schemas: dict[str, StructType] = {}
 
-    def frame(self, source: Input, chosen: Sequence[int] | None) -> DataFrame:
+    def frame(self, spark: SparkSession, source: Input, chosen: Sequence[int] | None) -> DataFrame:
         places = source.places(chosen)
         schema = self._schema(source)
         if not places:
-            return self._spark.createDataFrame([], schema)
-        return stored(self._spark, schema).parquet(*self._storage.addresses(places))
+            return spark.createDataFrame([], schema)
+        # All sessions share one cache, which tells plans apart by their options: so calls do not meet in it.
+        reader = stored(spark, schema).option(CALL_SETTING, call_id(spark))
+        return reader.parquet(*self._storage.addresses(places))
 
     def _schema(self, source: Input) -> StructType:
         """The columns of the newest version among all that the order reads: the same for every partition."""
         if source.asset_key not in self._schemas:
-            places = source.places() or ([source.newest] if source.newest else [])
+            marked = set(source.marked)
+            unmarked = [index for index in range(len(source.keys)) if index not in marked]
+            places = source.places(unmarked) or ([source.newest] if source.newest else [])
             if places:
                 newest = max(places, key=lambda place: place.materialization_id)
                 schema = spark_schema(self._storage.schema(newest))

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 import msgspec
 
+from servo import decoders
 from servo.errors import DataNotFound, StorageFailed
 from servo.execution.files import Files
 from servo.execution.places import is_data_file
@@ -79,7 +80,7 @@ def _read(files: Files, folder: str) -> dict[str, str]:
     with files.open(f"{folder}/{SEAL}") as opened:
         text = opened.read()
     try:
-        found = msgspec.json.decode(text, type=_Seal)
+        found = decoders.decode(text, _Seal)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         raise DataNotFound(f"{address}, which says what was staged, cannot be read", hint=_HINT) from None
     return {one.name: one.sha256 for one in found.files}

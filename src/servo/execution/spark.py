@@ -25,7 +25,17 @@ from servo.execution.failures import is_session_lost
 from servo.execution.reaching import SUBMITTED, Target, require_spark
 from servo.execution.settings import LOCAL, SparkSettings
 
-__all__ = ["SparkSettings", "address", "application_id", "configured", "existing", "is_connect", "session"]
+__all__ = [
+    "SparkSettings",
+    "address",
+    "application_id",
+    "configured",
+    "drop_lost",
+    "existing",
+    "identity",
+    "is_connect",
+    "session",
+]
 
 _SESSION = {"spark.sql.session.timeZone": "UTC"}
 _CLASSIC = {
@@ -39,15 +49,22 @@ _CLASSIC = {
 
 
 class _Owned:
-    """The session that we started, and how many blocks use it: it ends with the last of them."""
+    """A session that we started, and how many blocks use it: unless it is lost before, it ends with the last."""
 
-    def __init__(self) -> None:
-        self.lock = threading.RLock()
-        self.session: SparkSession | None = None
+    def __init__(self, started: SparkSession) -> None:
+        self.session = started
         self.users = 0
 
 
-_OWNED = _Owned()
+class _State:
+    """The session that we started and that is there now. Blocks that used a former one have no part in it."""
+
+    def __init__(self) -> None:
+        self.lock = threading.RLock()
+        self.owned: _Owned | None = None
+
+
+_STATE = _State()
 
 
 @contextmanager
@@ -55,26 +72,48 @@ def session(settings: SparkSettings | str | None = None) -> Iterator[SparkSessio
     """The session that is there, as it is; or a new one, which ends with the block. A text is a master."""
     if not isinstance(settings, SparkSettings):
         settings = SparkSettings(master=settings or LOCAL)
-    with _OWNED.lock:
+    with _STATE.lock:
         found = existing()
         if found is None:
-            found = _OWNED.session = _start(settings)
-            _OWNED.users = 0
-        ours = _OWNED.session is not None and _same(found, _OWNED.session)
-        _OWNED.users += ours
+            found = _start(settings)
+            _STATE.owned = _Owned(found)
+        owned = _STATE.owned
+        if owned is not None and not _same(found, owned.session):
+            owned = None
+        if owned is not None:
+            owned.users += 1
     try:
         yield found
     finally:
-        if ours:
-            _leave()
+        if owned is not None:
+            _leave(owned)
 
 
-def _leave() -> None:
-    with _OWNED.lock:
-        _OWNED.users -= 1
-        if _OWNED.users or _OWNED.session is None:
+def drop_lost(lost: SparkSession, *, out_of_memory: bool) -> None:
+    """Give up a session that cannot be used again, so that the next block starts another.
+
+    Its JVM is ended. One that still answers is kept, because other tasks use it, unless it ran out of memory. A session
+    that Servo did not start is left alone.
+    """
+    with _STATE.lock:
+        owned = _STATE.owned
+        if owned is None or not _same(lost, owned.session):
             return
-        last, _OWNED.session = _OWNED.session, None
+        if not is_connect(lost) and not out_of_memory and not jvm.has_stopped():
+            return
+        _STATE.owned = None
+        if is_connect(lost):
+            connect.stop(lost)
+        else:
+            jvm.forget()
+
+
+def _leave(owned: _Owned) -> None:
+    with _STATE.lock:
+        owned.users -= 1
+        if owned.users or _STATE.owned is not owned:
+            return  # what was lost has ended, and what is there by now is not for this block to end
+        last, _STATE.owned = owned.session, None
         if is_connect(last):
             connect.stop(last)
             return
@@ -102,8 +141,8 @@ def application_id(spark: SparkSession) -> str | None:
 
 def existing() -> SparkSession | None:
     """The session of this thread or of this process, whoever started it."""
-    if jvm.is_dead():
-        jvm.forget()
+    if jvm.has_ended():  # PySpark does not notice by itself, and would hand it out for ever
+        jvm.give_up()
     if (remote := connect.existing()) is not None:
         return remote
     context = SparkContext._active_spark_context
@@ -113,10 +152,13 @@ def existing() -> SparkSession | None:
     return SparkSession.getActiveSession() or SparkSession._instantiatedSession or SparkSession(context)
 
 
+def identity(spark: SparkSession) -> object:
+    """The object that stands for the session: PySpark makes several Python sessions for one classic context."""
+    return spark if is_connect(spark) else spark.sparkContext
+
+
 def _same(one: SparkSession, other: SparkSession) -> bool:
-    if is_connect(one) or is_connect(other):
-        return one is other
-    return one.sparkContext is other.sparkContext
+    return identity(one) is identity(other)
 
 
 def _start(settings: SparkSettings) -> SparkSession:

@@ -15,6 +15,7 @@ from servo.errors import DataNotFound, StorageFailed
 from servo.execution.files import Files, files_at
 from servo.execution.places import found, is_data_file, materialization_folder, staging_folder
 from servo.execution.protocol import Found, Place, Staged
+from servo.execution.remote_stores import DEFAULT_SECONDS
 from servo.execution.sealing import require_seals, seal
 from servo.ids import check_name
 from servo.ledger.protocol import Workspace
@@ -58,8 +59,16 @@ class ParquetStaging:
 class ParquetStorage:
     """The storage of one workspace, below a folder or at an address that Arrow and Spark both understand."""
 
-    def __init__(self, root: str, workspace: Workspace, *, mint: Callable[[], str], files: Files | None = None) -> None:
-        self._files = files_at(root) if files is None else files
+    def __init__(
+        self,
+        root: str,
+        workspace: Workspace,
+        *,
+        mint: Callable[[], str],
+        files: Files | None = None,
+        seconds: float = DEFAULT_SECONDS,
+    ) -> None:
+        self._files = files_at(root, seconds) if files is None else files
         self._base = f"{check_name(workspace.tenant)}/{check_name(workspace.name, 'workspace')}"
         self._mint = mint
 

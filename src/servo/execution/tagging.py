@@ -38,6 +38,7 @@ class _Run:
     def __init__(self, pool: int) -> None:
         self.pool = pool
         self.threads = 0
+        self.sessions: list[SparkSession] = []  # where its threads are at work, as often as there are threads
         self.interrupted = False
         self.over = threading.Event()
 
@@ -49,22 +50,28 @@ class _Runs:
         self._lock = threading.Lock()
         self._runs: dict[str, _Run] = {}
 
-    def enter(self, run_id: str) -> _Run:
+    def enter(self, run_id: str, spark: SparkSession) -> _Run:
         with self._lock:
             run = self._runs.get(run_id)
             if run is None:
                 taken = {other.pool for other in self._runs.values()}
                 run = self._runs[run_id] = _Run(next(n for n in range(1, len(taken) + 2) if n not in taken))
             run.threads += 1
+            run.sessions.append(spark)
             return run
 
-    def leave(self, run_id: str) -> None:
+    def leave(self, run_id: str, spark: SparkSession) -> None:
         with self._lock:
             run = self._runs[run_id]
             run.threads -= 1
+            run.sessions.remove(spark)
             if not run.threads:
                 del self._runs[run_id]
                 run.over.set()
+
+    def sessions(self, run: _Run) -> list[SparkSession]:
+        with self._lock:
+            return list(dict.fromkeys(run.sessions))
 
     def interrupted(self, run_id: str) -> bool:
         with self._lock:
@@ -98,7 +105,7 @@ def tagged(
         tags.append(_legal(f"servo:asset:{asset}"))
     if partition is not None:
         tags.append(_legal(f"servo:partition:{partition}"))
-    run = _RUNS.enter(run_id)
+    run = _RUNS.enter(run_id, spark)
     try:
         if is_connect(spark):
             with _connect_tags(spark, tags):
@@ -108,7 +115,7 @@ def tagged(
             with _classic_tags(spark, tags, run_id, " · ".join(words)[:_LONGEST], f"servo-{run.pool}"):
                 yield
     finally:
-        _RUNS.leave(run_id)
+        _RUNS.leave(run_id, spark)
 
 
 def interrupt(spark: SparkSession, run_id: str) -> None:
@@ -120,7 +127,7 @@ def interrupt(spark: SparkSession, run_id: str) -> None:
     Python that the work runs by itself, cannot be interrupted: `is_interrupted` says that it should end.
     """
     run = _RUNS.interrupt(run_id)
-    _cancel(spark, run_id)
+    _cancel([spark] if run is None else _sessions(spark, run), run_id)
     if run is not None:
         again = threading.Thread(
             target=_cancel_until_over, args=(spark, run_id, run), name=f"interrupt-{run_id}", daemon=True
@@ -135,19 +142,25 @@ def is_interrupted(run_id: str) -> bool:
 
 def _cancel_until_over(spark: SparkSession, run_id: str, run: _Run) -> None:
     while not run.over.wait(_AGAIN_SECONDS):
-        _cancel(spark, run_id)
+        _cancel(_sessions(spark, run), run_id)
 
 
-def _cancel(spark: SparkSession, run_id: str) -> None:
-    try:
-        if is_connect(spark):
-            spark.interruptTag(_run_tag(run_id))
-        else:
-            spark.sparkContext.cancelJobsWithTag(_run_tag(run_id))
-    except Exception as problem:
-        # With the session its jobs are gone too.
-        if not is_session_lost(problem):
-            raise
+def _sessions(spark: SparkSession, run: _Run) -> list[SparkSession]:
+    """Where to look for jobs: a Connect server finds those of one session alone, and every call has its own."""
+    return _RUNS.sessions(run) if is_connect(spark) else [spark]
+
+
+def _cancel(sessions: list[SparkSession], run_id: str) -> None:
+    for session in sessions:
+        try:
+            if is_connect(session):
+                session.interruptTag(_run_tag(run_id))
+            else:
+                session.sparkContext.cancelJobsWithTag(_run_tag(run_id))
+        except Exception as problem:
+            # With the session its jobs are gone too.
+            if not is_session_lost(problem):
+                raise
 
 
 @contextmanager

@@ -17,9 +17,10 @@ from servo.assets import Asset
 from servo.clock import system_clock
 from servo.errors import InvalidInput
 from servo.execution.batching import compute_batch
+from servo.execution.call_session import in_session
 from servo.execution.protocol import Input, Order, PartitionResult
-from servo.execution.reading import spark_schema, stored
-from servo.execution.spark import session
+from servo.execution.reading import Inputs, spark_schema, stored
+from servo.execution.spark import is_connect, session
 from servo.execution.storage import ParquetStorage
 from servo.execution.work import Work
 from servo.execution.writing import compute_partition
@@ -27,7 +28,7 @@ from servo.ids import UlidFactory
 from servo.ledger.protocol import Workspace
 from servo.partitions import UNPARTITIONED, PartitionKey
 
-__all__ = ["DataFrame", "SparkSession", "try_out"]
+__all__ = ["DataFrame", "GivenInputs", "SparkSession", "require_given", "session_for", "trial_work", "try_out"]
 
 _log = logging.getLogger(__name__)
 _kept = ExitStack()
@@ -36,15 +37,28 @@ _kept = ExitStack()
 class GivenInputs:
     """Inputs that the caller brought along: each as it is, for every partition."""
 
-    def __init__(self, spark: SparkSession, given: Mapping[str, Any]) -> None:
-        self._frames = {name: _frame(spark, name, data) for name, data in given.items()}
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = {name: _outside_of_session(name, data) for name, data in given.items()}
 
-    def frame(self, source: Input, chosen: Sequence[int] | None) -> DataFrame:  # noqa: ARG002 (the caller has chosen)
-        found = next((self._frames[name] for name in _names(source) if name in self._frames), None)
-        if found is None:
-            name = source.asset_key
-            raise InvalidInput(f"no input for {name} was given", hint=f"pass inputs={{'{name}': …}}")
-        return found
+    def frame(self, spark: SparkSession, source: Input, chosen: Sequence[int] | None) -> DataFrame:  # noqa: ARG002 (the caller has chosen)
+        name = next((name for name in _names(source) if name in self._given), None)
+        if name is None:
+            raise InvalidInput(
+                f"no input for {source.asset_key} was given", hint=f"pass inputs={{'{source.asset_key}': …}}"
+            )
+        data = self._given[name]
+        if isinstance(data, DataFrame):
+            return in_session(data, spark)
+        if isinstance(data, _Rows):
+            return spark.createDataFrame(data.table, data.schema)
+        return spark.createDataFrame(data)
+
+
+class _Rows(msgspec.Struct, frozen=True):
+    """The rows of a DataFrame of a Connect session: no other session knows what its plan refers to."""
+
+    table: Any
+    schema: Any
 
 
 def try_out(
@@ -62,7 +76,7 @@ def try_out(
         )
         for dependency in asset.spec.dependencies
     )
-    _require(asset, inputs, given)
+    require_given(asset, inputs, given)
     # A test wants to see the rows that a blocking check refuses.
     lenient = [msgspec.structs.replace(check, blocking=False) for check in asset.spec.checks]
     order = Order(
@@ -74,17 +88,25 @@ def try_out(
         keys=tuple(map(str, keys)),
         inputs=inputs,
     )
-    mint = UlidFactory(system_clock, os.urandom)
-    session_used = spark or _session(given)
+    session_used = session_for(given, spark)
     with TemporaryDirectory(prefix="servo-trial-") as folder:
-        storage = ParquetStorage(folder, Workspace("trial", "trial"), mint=mint.next)
-        work = Work(session_used, storage, order, GivenInputs(session_used, given), _log)
+        work = trial_work(folder, session_used, order, GivenInputs(given))
         if asset.spec.batch and asset.spec.partitions.names:
             results = compute_batch(work, list(range(len(keys))))
         else:
             results = [compute_partition(work, index) for index in range(len(keys))]
-        data = _brought_home(session_used, storage, results)
+        data = _brought_home(session_used, _storage(folder), results)
     return data, [_with_blocking(result, asset) for result in results]
+
+
+def trial_work(folder: str, spark: SparkSession, order: Order, inputs: Inputs) -> Work:
+    """An order at work in a folder that nobody keeps."""
+    return Work(spark, _storage(folder), order, inputs, _log)
+
+
+def _storage(folder: str) -> ParquetStorage:
+    mint = UlidFactory(system_clock, os.urandom)
+    return ParquetStorage(folder, Workspace("trial", "trial"), mint=mint.next)
 
 
 def _brought_home(spark: SparkSession, storage: ParquetStorage, results: Sequence[PartitionResult]) -> DataFrame:
@@ -106,7 +128,8 @@ def _with_blocking(result: PartitionResult, asset: Asset) -> PartitionResult:
     return msgspec.structs.replace(result, checks=checks)
 
 
-def _require(asset: Asset, inputs: Sequence[Input], given: Mapping[str, Any]) -> None:
+def require_given(asset: Asset, inputs: Sequence[Input], given: Mapping[str, Any]) -> None:
+    """Refuse inputs that the asset does not read, and the lack of those that it does."""
     wanted = {name for source in inputs for name in _names(source)}
     shown = ", ".join(source.parameter or source.asset_key for source in inputs) or "no inputs"
     if unknown := [name for name in given if name not in wanted]:
@@ -123,17 +146,20 @@ def _names(source: Input) -> list[str]:
     return [name for name in names if name is not None]
 
 
-def _frame(spark: SparkSession, name: str, data: Any) -> DataFrame:
+def _outside_of_session(name: str, data: Any) -> Any:
+    """What the sessions of several calls can make a DataFrame of."""
     if isinstance(data, DataFrame):
-        return data
+        return _Rows(data.toArrow(), data.schema) if is_connect(data.sparkSession) else data
     if isinstance(data, list) and not data:
         hint = "pass a DataFrame with the columns: spark.createDataFrame([], 'id bigint, amount double')"
         raise InvalidInput(f"input {name!r} is an empty list, which does not tell its columns", hint=hint)
-    return spark.createDataFrame(data)
+    return data
 
 
-def _session(given: Mapping[str, Any]) -> SparkSession:
-    """The session of the inputs, or the active one, or a new one for as long as the process lives."""
+def session_for(given: Mapping[str, Any], spark: SparkSession | None = None) -> SparkSession:
+    """This session, or that of the inputs, or the active one, or a new one for as long as the process lives."""
+    if spark is not None:
+        return spark
     for data in given.values():
         if isinstance(data, DataFrame):
             return data.sparkSession

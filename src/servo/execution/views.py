@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from weakref import WeakKeyDictionary
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.pandas.types import from_arrow_schema
 
+from servo.errors import ServoError
 from servo.execution.spark import address
-from servo.fold.rows import Row
+from servo.fold.display import ADDED
+from servo.fold.partition_rows import PartitionStatusRow
+from servo.fold.rows import Kind, Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES
-from servo.projections.arrow import plain, schema
+from servo.projections.arrow import plain, schema, table_of
+from servo.projections.computed_columns import OVERLAYS, STALE, Computed, view_sql
+from servo.projections.current_names import CURRENT_NAMES, with_current_names
 from servo.projections.merging import conflicts, merged
 from servo.projections.snapshot import Snapshot
 
@@ -19,13 +26,52 @@ from servo.projections.snapshot import Snapshot
 _held: WeakKeyDictionary[SparkSession, Snapshot] = WeakKeyDictionary()
 
 
-def register_views(spark: SparkSession, snapshot: Snapshot) -> list[str]:
-    """One temporary view per table, named after it; their names."""
+def register_views(spark: SparkSession, snapshot: Snapshot, computed: Computed | None = None) -> list[str]:
+    """One temporary view per table, named after it; their names.
+
+    `computed`: what computes the columns of `partition_status` that no file holds, which is done once, here.
+    """
+    renamed = dict(snapshot.query(CURRENT_NAMES).rows)
     for table in sorted(TABLES, key=lambda table: table is RunKeyConflictRow):  # conflicts look at the index
-        relation = _said(spark, snapshot, table)
-        spark.sql(merged(table, f"({relation})", struct="struct")).createOrReplaceTempView(table.table)
+        rows = merged(table, f"({_said(spark, snapshot, table)})", struct="struct")
+        shown = with_current_names(table, renamed)
+        spark.sql(f"SELECT {shown} FROM ({rows})").createOrReplaceTempView(table.table)
+    if computed is not None:
+        _with_computed(spark, computed).createOrReplaceTempView(PartitionStatusRow.table)
     _held[spark] = snapshot
     return [table.table for table in TABLES]
+
+
+def _with_computed(spark: SparkSession, computed: Computed) -> DataFrame:
+    """`partition_status` with the columns that no file holds.
+
+    Where they cannot be computed, for instance because a newer Servo wrote the definitions, a query that reads one of
+    them fails and says why; others are answered.
+    """
+    spark.table(PartitionStatusRow.table).createOrReplaceTempView("servo_partition_status")
+    try:
+        stale, overlays, problem = computed.stale(), computed.overlays(), None
+    except ServoError as failure:
+        stale, overlays, problem = table_of(STALE, []), table_of(OVERLAYS, []), str(failure)
+    views = [
+        _unique(spark, "servo_staleness", stale, STALE),
+        _unique(spark, "servo_overlays", overlays, OVERLAYS),
+    ]
+    view = spark.sql(view_sql("servo_partition_status", *views))
+    for name in ("stale_since", "stale_reason_code", *ADDED) if problem is not None else ():
+        reason = functions.raise_error(functions.lit(f"{name} cannot be computed: {problem}"))
+        view = view.withColumn(name, reason.cast(view.schema[name].dataType))
+    return view
+
+
+def _unique(spark: SparkSession, name: str, rows: pa.Table, names: Mapping[str, Kind]) -> str:
+    """A view of rows that are unique by partition, in a form from which Spark knows that they are: a query that reads
+    none of their columns is then planned without the join."""
+    spark.createDataFrame(rows).createOrReplaceTempView(f"{name}_rows")
+    keys = "asset_id, partition_key"
+    rest = ", ".join(f"first({one}) AS {one}" for one in names if one not in ("asset_id", "partition_key"))
+    spark.sql(f"SELECT {keys}, {rest} FROM {name}_rows GROUP BY {keys}").createOrReplaceTempView(name)
+    return name
 
 
 def _said(spark: SparkSession, snapshot: Snapshot, table: type[Row]) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-import traceback
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from typing import Any
 
@@ -14,13 +13,16 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from servo.errors import ServoError, TaskError, WorkCancelled
+from servo.execution import jvm
+from servo.execution.call_session import call_session, current_call
 from servo.execution.calling import Caller
 from servo.execution.checking import Results
-from servo.execution.explaining import environmental, explain, is_users, retryable
-from servo.execution.failures import is_cancelled
+from servo.execution.explaining import environmental, explain, is_users, retryable, silence_query_context, told
+from servo.execution.failures import is_cancelled, is_out_of_memory, is_session_lost
 from servo.execution.output import dimension_types, require_schema
 from servo.execution.protocol import CheckResult, Log, Order, Outcome, PartitionResult, Staged, Staging, Storage
 from servo.execution.reading import Inputs, previous_schema, stored
+from servo.execution.tagging import tagged
 
 __all__ = ["Work", "write_options"]
 
@@ -37,21 +39,67 @@ _LOCAL_OPTIONS = {
     "fs.file.impl.disable.cache": "true",
 }
 _LONGEST = 2_000
+_MOST_NAMED = 5
 
 
 class Work:
     """One order at work: its session, its storage, and the rules for what comes out. Threads share it."""
 
     def __init__(self, spark: SparkSession, storage: Storage, order: Order, inputs: Inputs, log: Log) -> None:
-        self.spark = spark
+        self._base = spark
+        silence_query_context()
         self.storage = storage
         self.order = order
         self.log = log
-        self.caller = Caller(spark, order, inputs, log)
+        self.inputs = inputs
+        self.caller = Caller(order, inputs, log)
         self.types = dimension_types(order.asset)
         self.cancelled = threading.Event()
         # Some partition met a failure that all would meet: no further one is begun.
         self.stopped = threading.Event()
+        # The function returned rows of partitions that it was not asked for: what it returns is split.
+        self.returns_others = threading.Event()
+        self._lock = threading.Lock()
+        self._calls: list[Sequence[int]] = []  # that are under way
+
+    @contextmanager
+    def call(self, indexes: Sequence[int]) -> Iterator[SparkSession]:
+        """A session of its own for one call of the function: to call it, and to write and measure its output.
+
+        What this thread asks of Spark inside the block is marked with the run, so that it can be cancelled. Every call
+        of a user's function has such a block around it: partitions one by one, batches, parts of them, and checks.
+        """
+        order = self.order
+        shown = self.label(indexes[0]) and self.labels(indexes)
+        with self._lock:
+            self._calls.append(indexes)
+        try:
+            with (
+                call_session(self._base) as spark,
+                tagged(spark, run_id=order.run_id, asset=order.asset.spec.key, partition=shown),
+            ):
+                yield spark
+        except Exception as failure:
+            # Said now: later, the calls that are lost together with this one have ended.
+            if is_session_lost(failure) or is_out_of_memory(failure) or jvm.has_ended():
+                self.guard(failure)
+            raise
+        finally:
+            with self._lock:
+                self._calls.remove(indexes)
+
+    def at_work(self) -> str:
+        """The asset and the partitions that are being computed now, for a message."""
+        with self._lock:
+            indexes = list(dict.fromkeys(index for call in self._calls for index in call))
+        labels = list(filter(None, map(self.label, indexes)))
+        more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
+        return " ".join([self.order.asset.spec.key, ", ".join(labels[:_MOST_NAMED]) + more]).strip()
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session of the call that this thread is in, see `call`."""
+        return current_call() or self._base
 
     @cached_property
     def previous(self) -> StructType | None:
@@ -84,7 +132,7 @@ class Work:
         """Raise unless the failure is the user's own."""
         if self.cancelled.is_set():
             raise WorkCancelled(f"run {self.order.run_id} was cancelled") from failure
-        problem = environmental(failure)
+        problem = environmental(failure, self.at_work())
         if problem is not None:
             raise problem from failure
         if not is_users(failure, self.order.asset):
@@ -122,9 +170,8 @@ class Work:
         if is_cancelled(failure):
             failure = TaskError("its Spark job was cancelled, and not by Servo", hint="retry the run")
         line = explain(failure, self.order.asset)
-        if not isinstance(failure, ServoError):
-            self.log.error("".join(traceback.format_exception(failure)).rstrip())
-        self.log.error("%s: %s", self.labels(indexes), line)
+        for message in told(failure, self.order.asset, self.labels(indexes)):
+            self.log.error("%s", message)
         again = retryable(failure, self.order.asset)
         return [
             PartitionResult(key=self.order.keys[index], outcome=Outcome.FAILED, error=line, retryable=again)

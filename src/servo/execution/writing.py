@@ -2,32 +2,32 @@
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, Observation
+from functools import partial
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as F
 
-from servo.errors import OutputRefused
+from servo.execution.batching import compute_batch
+from servo.execution.check_rows import with_rows
 from servo.execution.checking import Audit
 from servo.execution.hashing import content_hash, hash_sums, named, with_hashes
 from servo.execution.output import INDEX, constant, literal, with_dimensions
 from servo.execution.protocol import PartitionResult, Staged
-from servo.execution.tagging import tagged
 from servo.execution.work import Work, discard
 
 __all__ = ["compute_partition", "make_partition"]
 
 _DATA = "data"
-_ROWS = "servo_rows"
+_ROWS, _FOREIGN = "servo_rows", "servo_foreign"
 
 
 def make_partition(work: Work, index: int) -> PartitionResult | None:
     """Compute, write and check one partition; None if the work was stopped before it began."""
     if work.stopped.is_set():
         return None
-    order = work.order
     try:
         work.proceed()
-        with tagged(work.spark, run_id=order.run_id, asset=order.asset.spec.key, partition=work.label(index)):
-            return compute_partition(work, index)
+        return compute_partition(work, index)
     except (Exception, SystemExit) as failure:  # noqa: BLE001 - a user's function may raise anything
         try:
             return work.failed([index], failure)[0]
@@ -37,8 +37,19 @@ def make_partition(work: Work, index: int) -> PartitionResult | None:
 
 
 def compute_partition(work: Work, index: int) -> PartitionResult:
-    """The same; whatever goes wrong is raised."""
-    returned, context = work.caller.call([index])
+    """The same, in a session of its own; whatever goes wrong is raised."""
+    if not work.returns_others.is_set():
+        with work.call([index]) as spark:
+            result = _compute(work, spark, index)
+        if result is not None:
+            return result
+        work.returns_others.set()
+    return compute_batch(work, [index])[0]
+
+
+def _compute(work: Work, spark: SparkSession, index: int) -> PartitionResult | None:
+    """None if rows of other partitions are among the output: it is computed once more and split, as a batch is."""
+    returned, context = work.caller.call(spark, [index])
     frame, foreign = _placed(work, index, returned)
     schema = work.require_schema(frame)
     audit = Audit(work.order.asset, schema)
@@ -51,12 +62,18 @@ def compute_partition(work: Work, index: int) -> PartitionResult:
         work.write(observed.select(*map(named, schema.names)), staging.address(_DATA))
         metrics = observation.get
         rows = int(metrics[_ROWS])
-        if foreign:
-            _require_own(work, index, rows, metrics["servo_foreign"], metrics["servo_example"])
+        if foreign and metrics[_FOREIGN]:
+            discard(staging)
+            return None
         checks = audit.judge(rows, metrics)
+
+        def staged() -> DataFrame:
+            return work.read_staged(schema, staging.address(_DATA)).withColumn(INDEX, F.lit(0))
+
+        call = partial(work.call, [index])
         if audit.asks_more:
-            staged = work.read_staged(schema, staging.address(_DATA)).withColumn(INDEX, F.lit(0))
-            checks |= audit.ask(staged, {0: rows}, work.guard)[0]
+            checks |= audit.ask(staged, {0: rows}, work.guard, call)[0]
+        checks = with_rows(audit, {0: checks}, staged, work.guard, call, most=work.order.check_rows)[0]
         files, size = staging.measure(_DATA)
     except BaseException:
         discard(staging)
@@ -85,25 +102,6 @@ def _placed(work: Work, index: int, returned: DataFrame) -> tuple[DataFrame, lis
             frame = frame.withColumn(name, constant(values[name], work.types[name]))
         else:
             own = own & named(name).eqNullSafe(literal(values[name], work.types[name]))
-    brought = [name for name in work.types if name not in missing]
-    if not brought:
+    if len(missing) == len(work.types):
         return frame, []
-    example = F.concat_ws(", ", *(F.concat(F.lit(f"{name}="), _shown(name)) for name in brought))
-    foreign = F.when(~own, True)
-    return frame, [
-        F.count(foreign).alias("servo_foreign"),
-        F.min(F.when(~own, example)).alias("servo_example"),
-    ]
-
-
-def _shown(name: str) -> Column:
-    return F.coalesce(named(name).cast("string"), F.lit("NULL"))
-
-
-def _require_own(work: Work, index: int, rows: int, foreign: int, example: str) -> None:
-    if foreign:
-        raise OutputRefused(
-            f"{work.order.asset.spec.key} was asked for {work.label(index)}, and {foreign:,} of its {rows:,} rows are"
-            f" of other partitions, such as {example}",
-            hint="filter by context.partition, or leave these columns out",
-        )
+    return frame, [F.count(F.when(~own, True)).alias(_FOREIGN)]

@@ -152,7 +152,7 @@ class SensorEvalRow(Row, frozen=True, kw_only=True):
         first(
             "eval_version",
             "sensor_id trigger status reason message_id poll_epoch request_id expected_state_version cursor_before "
-            "cursor_after run_keys definition_version message log evaluated_at",
+            "cursor_after run_keys definition_version message log evaluated_at quiet_polls quiet_since",
         ),
     )
 
@@ -172,6 +172,8 @@ class SensorEvalRow(Row, frozen=True, kw_only=True):
     message: str | None = None
     log: str | None = None
     evaluated_at: datetime | None = None
+    quiet_polls: int | None = None
+    quiet_since: datetime | None = None
     row_version: str
     eval_version: str | None = None
 

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from servo.events import RecordedEvent, UnknownEvent, decode
-from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes
+from servo.events.columns import Calls, InputPartitions, Outcome, PartitionOutcomes
 from servo.events.model import (
     MaterializationPublished,
     PartitionsInvalidated,
@@ -124,7 +124,7 @@ def _status(event: RecordedEvent, asset_id: str, asset_key: str, keys: list[str]
 
 
 def _finished(event: RecordedEvent, fact: TaskFinished) -> Iterator[Chunk]:
-    for outcome, part in _by_outcome(fact.partitions):
+    for outcome, part in _by_outcome(fact.partitions, fact.calls):
         attempt = {
             "last_attempt_run_id": fact.run_id,
             "last_attempt_at": event.occurred_at,
@@ -227,6 +227,7 @@ def _made(
                 "bytes": part.bytes,
                 "files": part.files,
                 "content_hash": part.content_hash,
+                "call_partitions": part.call_partitions,
                 "made_at": event.occurred_at,
                 "made_by": event.actor,
                 "published_at": event.occurred_at if current else None,
@@ -331,12 +332,14 @@ class _Part(msgspec.Struct, frozen=True):
     bytes: Any
     files: Any
     content_hash: Any
+    call_partitions: Any
 
 
-def _by_outcome(partitions: PartitionOutcomes) -> Iterator[tuple[Outcome, _Part]]:
+def _by_outcome(partitions: PartitionOutcomes, calls: Calls | None = None) -> Iterator[tuple[Outcome, _Part]]:
     ids = None if partitions.first_materialization_id is None else partitions.materialization_ids()
     outcomes = partitions.outcomes()
     distinct = dict.fromkeys(outcomes)
+    counts = None if calls is None else calls.partition_counts(len(partitions))
     for outcome in distinct:
         chosen = None if len(distinct) == 1 else [i for i, one in enumerate(outcomes) if one is outcome]
         yield (
@@ -348,6 +351,7 @@ def _by_outcome(partitions: PartitionOutcomes) -> Iterator[tuple[Outcome, _Part]
                 bytes=_column(partitions.bytes, chosen),
                 files=_column(partitions.files, chosen),
                 content_hash=_column(partitions.content_hash, chosen),
+                call_partitions=_column(counts, chosen),
             ),
         )
 

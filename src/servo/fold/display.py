@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from servo.fold.rows import Kind
+
 
 class Status(StrEnum):
     """What a partition is, worst first as far as people must look at it."""
@@ -33,8 +35,27 @@ FAILED = (
 )
 """Of a row of `partition_status`, in SQL: whether its newest attempt failed, and nothing was made current since."""
 
+MARKED = (
+    "materialization_id IS NOT NULL AND last_materialization_run_id IS NULL"
+    " AND last_materialization_code_version IS NULL AND content_hash IS NULL"
+)
+"""Of a row of `partition_status`, in SQL: whether somebody marked it as materialized, so that it holds no data."""
+
 MATERIALIZED = "materialization_version IS NOT NULL"
 """Of a row of `partition_status`, in SQL: whether there is data, or somebody said that there is."""
+
+
+ADDED = {"status": Kind.TEXT, "overlays": Kind.TEXTS}
+"""Columns that `partition_status` has wherever it is queried, after those of its files."""
+
+
+def status_sql(stale: str) -> str:
+    """The status of a row of `partition_status` as an SQL expression; `stale` is one that is true where it is stale."""
+    return (
+        f"CASE WHEN NOT ({MATERIALIZED}) THEN '{Status.NEVER_MATERIALIZED}'"
+        f" WHEN {FAILED} THEN '{Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED}'"
+        f" WHEN {stale} THEN '{Status.STALE}' ELSE '{Status.MATERIALIZED}' END"
+    )
 
 
 def attempt_failed(

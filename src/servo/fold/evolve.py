@@ -32,6 +32,7 @@ from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
     CheckpointRequested,
+    CodeDeclaredEqual,
     DefinitionsDeployed,
     DynamicPartitionsChanged,
     MaterializationPublished,
@@ -54,6 +55,7 @@ from servo.fold.evolve_automation import (
     backfill_created,
     chunk_planned,
     cursor,
+    declared_equal,
     deployed,
     dynamic_partitions,
     evaluated,
@@ -136,6 +138,8 @@ def evolve(event: RecordedEvent, fact: Event | UnknownEvent) -> Iterator[Row]:
             pass  # kept in the ledger for a Servo that knows it
         case DefinitionsDeployed():
             yield from deployed(event, fact)
+        case CodeDeclaredEqual():
+            yield from declared_equal(event, fact)
         case DynamicPartitionsChanged():
             yield from dynamic_partitions(event, fact)
         case ScheduleCreated() | ScheduleUpdated():

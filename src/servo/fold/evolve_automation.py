@@ -20,6 +20,7 @@ from servo.events.automation import (
 )
 from servo.events.definitions import AssetDefinition, ScheduleDefinition, SensorDefinition, Source
 from servo.events.model import (
+    CodeDeclaredEqual,
     DefinitionsDeployed,
     DynamicPartitionsChanged,
 )
@@ -37,10 +38,13 @@ from servo.fold.partition_rows import (
     AssetDefinitionRow,
     AssetVersionRow,
     DynamicPartitionRow,
+    EqualCodeRow,
 )
 from servo.fold.rows import Row
 from servo.fold.said import as_json, scope
 from servo.fold.versions import by_moment, by_number, by_time
+
+_FORMULA = "the same function; versions cover more code than before"
 
 
 def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
@@ -48,6 +52,8 @@ def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
     for asset in fact.assets:
         yield _asset(event, fact, asset, version)
         yield _asset_version(event, fact, asset.asset_id, asset)
+        if asset.same_code_as is not None:
+            yield _equal_code(event, asset, asset.same_code_as, reason=_FORMULA)
     # An asset in both lists is there, as a dynamic value would be.
     for asset_id in sorted(set(fact.removed_asset_ids) - {asset.asset_id for asset in fact.assets}):
         yield AssetDefinitionRow(
@@ -82,6 +88,27 @@ def _asset(event: RecordedEvent, fact: DefinitionsDeployed, asset: AssetDefiniti
     )
 
 
+def declared_equal(event: RecordedEvent, fact: CodeDeclaredEqual) -> Iterator[Row]:
+    for version in fact.equal_to:
+        yield _equal_code(event, fact, version, reason=fact.reason)
+
+
+def _equal_code(
+    event: RecordedEvent, asset: AssetDefinition | CodeDeclaredEqual, equal_to: str, *, reason: str
+) -> EqualCodeRow:
+    return EqualCodeRow(
+        **scope(event),
+        asset_id=asset.asset_id,
+        asset_key=asset.asset_key,
+        code_version=asset.code_version,
+        equal_code_version=equal_to,
+        reason=reason,
+        declared_at=event.occurred_at,
+        declared_by=event.actor,
+        declared_version=by_moment(event),
+    )
+
+
 def _asset_version(
     event: RecordedEvent, fact: DefinitionsDeployed, asset_id: str, asset: AssetDefinition | None
 ) -> AssetVersionRow:
@@ -93,8 +120,12 @@ def _asset_version(
         asset_key=None if asset is None else asset.asset_key,
         code_version=None if asset is None else asset.code_version,
         partitions=None if asset is None else as_json(asset.partitions),
+        dependencies=None if asset is None else as_json(asset.dependencies),
         deployed_at=event.occurred_at,
         deployed_by=event.actor,
+        reached=None if asset is None or not asset.reached else as_json(asset.reached),
+        git_commit=fact.git_commit,
+        git_clean=fact.git_clean,
         deployment_version=by_number(fact.number, event),
     )
 
@@ -257,6 +288,8 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
         definition_version=fact.definition_version,
         message=None if fact.message is None else as_json(fact.message),
         log=fact.log,
+        quiet_polls=fact.quiet_polls,
+        quiet_since=fact.quiet_since,
         evaluated_at=event.occurred_at,
         eval_version=event.event_id,
     )

@@ -89,7 +89,8 @@ def _made(
     count = len(partitions)
     run_id = None if isinstance(fact, PartitionsMarked) else fact.run_id
     code_version = None if isinstance(fact, PartitionsMarked) else fact.code_version
-    for key, outcome, materialization_id, rows, size, files, content_hash in zip(
+    calls = fact.calls if isinstance(fact, TaskFinished) else None
+    for key, outcome, materialization_id, rows, size, files, content_hash, call_partitions in zip(
         partitions.keys,
         partitions.outcomes(),
         partitions.materialization_ids(),
@@ -97,6 +98,7 @@ def _made(
         spread(partitions.bytes, count),
         spread(partitions.files, count),
         spread(partitions.content_hash, count),
+        [None] * count if calls is None else calls.partition_counts(count),
         strict=True,
     ):
         current = outcome is published
@@ -128,6 +130,7 @@ def _made(
                 bytes=size,
                 files=files,
                 content_hash=content_hash,
+                call_partitions=call_partitions,
                 made_at=event.occurred_at,
                 made_by=event.actor,
                 published_at=event.occurred_at if current else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from servo.events import RecordedEvent
-from servo.events.columns import Outcome, spread
+from servo.events.columns import CallTotals, Outcome, spread
 from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
@@ -74,6 +74,7 @@ def run_planned(event: RecordedEvent, fact: RunPlanned) -> Iterator[Row]:
         planned_at=event.occurred_at,
         task_count=len(fact.tasks),
         deployment_id=fact.deployment_id,
+        held_back=as_json(fact.held_back or None),
         status_version=by_number(RUN_STATUS_RANK["PLANNED"], event),
         planned_version=event.event_id,
     )
@@ -184,6 +185,7 @@ def task_finished(event: RecordedEvent, fact: TaskFinished) -> TaskRow:
     version = by_attempt(fact.attempt, step, event)
     outcomes = fact.partitions.outcomes()
     succeeded, failed = outcomes.count(Outcome.SUCCEEDED), outcomes.count(Outcome.FAILED)
+    totals = fact.call_totals or CallTotals()
     return TaskRow(
         **scope(event),
         run_id=fact.run_id,
@@ -197,6 +199,10 @@ def task_finished(event: RecordedEvent, fact: TaskFinished) -> TaskRow:
         finished_at=event.occurred_at if fact.final else None,
         partitions_succeeded=succeeded if fact.succeeded_so_far is None else fact.succeeded_so_far,
         partitions_failed=failed if fact.failed_so_far is None else fact.failed_so_far,
+        rows_left_out=totals.rows_left_out,
+        partitions_sampled=totals.partitions_sampled,
+        sample_verdict=None if totals.verdict is None else totals.verdict.value,
+        partitions_unchanged=len(fact.unchanged),
         state_version=version,
         finished_version=version,
         asset_version=event.event_id,

@@ -41,7 +41,7 @@ class AssetDefinitionRow(Row, frozen=True, kw_only=True):
 
 
 class AssetVersionRow(Row, frozen=True, kw_only=True):
-    """What one deployment said of an asset: its code and its partitions, or that it is gone, which has neither.
+    """What one deployment said of an asset: its code, partitions and inputs, or that it is gone, which has none.
 
     The newest definition alone does not tell since when the code is another than the one a partition was made with,
     nor whether there ever were other partitions.
@@ -50,7 +50,10 @@ class AssetVersionRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "asset_versions"
     key: ClassVar[tuple[str, ...]] = ("asset_id", "deployment_id")
     groups: ClassVar[tuple[Group, ...]] = (
-        newest("deployment_version", "number asset_key code_version partitions deployed_at deployed_by"),
+        newest(
+            "deployment_version",
+            "number asset_key code_version partitions deployed_at deployed_by reached git_commit git_clean",
+        ),
     )
 
     asset_id: str
@@ -59,10 +62,32 @@ class AssetVersionRow(Row, frozen=True, kw_only=True):
     asset_key: str | None = None
     code_version: str | None = None
     partitions: str | None = None
+    dependencies: str | None = None
     deployed_at: datetime | None = None
     deployed_by: str | None = None
+    reached: str | None = None  # JSON: digests of what the code version covers, by file and name
+    git_commit: str | None = None
+    git_clean: bool | None = None
     row_version: str
     deployment_version: str | None = None
+
+
+class EqualCodeRow(Row, frozen=True, kw_only=True):
+    """Two versions of an asset's code that make the same: because somebody said so, or by a change of the formula."""
+
+    table: ClassVar[str] = "equal_code"
+    key: ClassVar[tuple[str, ...]] = ("asset_id", "code_version", "equal_code_version")
+    groups: ClassVar[tuple[Group, ...]] = (first("declared_version", "asset_key reason declared_at declared_by"),)
+
+    asset_id: str
+    asset_key: str | None = None
+    code_version: str
+    equal_code_version: str
+    reason: str | None = None
+    declared_at: datetime | None = None
+    declared_by: str | None = None
+    row_version: str
+    declared_version: str | None = None
 
 
 class DynamicPartitionRow(Row, frozen=True, kw_only=True):
@@ -128,7 +153,7 @@ class MaterializationRow(Row, frozen=True, kw_only=True):
     groups: ClassVar[tuple[Group, ...]] = (
         first(
             "made_version",
-            "run_id task_key attempt code_version rows bytes files content_hash made_at made_by",
+            "run_id task_key attempt code_version rows bytes files content_hash call_partitions made_at made_by",
         ),
         first("published_version", "published_at"),
         first("place_version", "asset_id asset_key partition_key"),
@@ -145,6 +170,7 @@ class MaterializationRow(Row, frozen=True, kw_only=True):
     bytes: int | None = None
     files: int | None = None
     content_hash: str | None = None
+    call_partitions: int | None = None  # how many partitions were computed in one call; null where it was one by one
     made_at: datetime | None = None
     made_by: str | None = None
     published_at: datetime | None = None

@@ -18,7 +18,7 @@ class RunRow(Row, frozen=True, kw_only=True):
             "run_key request_fingerprint asset_selection partitions source_kind source_id source_detail "
             "priority tags requested_at requested_by",
         ),
-        first("planned_version", "planned_at task_count deployment_id"),
+        first("planned_version", "planned_at task_count deployment_id held_back"),
         first("started_version", "started_at"),
         first("cancel_version", "cancel_requested_at cancel_requested_by cancel_reason"),
         first(
@@ -43,6 +43,7 @@ class RunRow(Row, frozen=True, kw_only=True):
     planned_at: datetime | None = None
     task_count: int | None = None
     deployment_id: str | None = None
+    held_back: str | None = None  # JSON: what the plan does not make though a `+` added it, and why
     started_at: datetime | None = None
     cancel_requested_at: datetime | None = None
     cancel_requested_by: str | None = None
@@ -69,7 +70,11 @@ class TaskRow(Row, frozen=True, kw_only=True):
         first("planned_version", "partitions partition_count upstream code_version"),
         newest("state_version", "state attempt state_at retry_at reason"),
         newest("started_version", "started_at worker spark_application_id"),
-        newest("finished_version", "finished_at partitions_succeeded partitions_failed"),
+        newest(
+            "finished_version",
+            "finished_at partitions_succeeded partitions_failed partitions_unchanged rows_left_out "
+            "partitions_sampled sample_verdict",
+        ),
         first("asset_version", "asset_id asset_key"),
     )
 
@@ -92,6 +97,10 @@ class TaskRow(Row, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     partitions_succeeded: int | None = None
     partitions_failed: int | None = None
+    partitions_unchanged: int | None = None
+    rows_left_out: int | None = None
+    partitions_sampled: int | None = None
+    sample_verdict: str | None = None
     row_version: str
     planned_version: str | None = None
     state_version: str | None = None

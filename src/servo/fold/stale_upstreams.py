@@ -8,7 +8,7 @@ whom, `stale_so_far` begins with the roots, and each level adds its own rows to 
 from __future__ import annotations
 
 from servo.fold.rows import Kind
-from servo.fold.staleness import COLUMNS, REASONS, moment_sql
+from servo.fold.staleness import COLUMNS, moment_sql, reason_sql
 
 __all__ = ["LEVELS", "STEP", "answer_sql", "made_from_sql", "roots_sql"]
 
@@ -16,9 +16,7 @@ __all__ = ["LEVELS", "STEP", "answer_sql", "made_from_sql", "roots_sql"]
 LEVELS = {"asset_id": Kind.TEXT, "asset_key": Kind.TEXT, "level": Kind.INTEGER}
 
 _EARLIEST = f"least({', '.join(COLUMNS)})"
-_CODE = "CASE " + " ".join(
-    f"WHEN stale_now.{column} IS NOT NULL THEN '{code}'" for column, code in zip(COLUMNS, REASONS, strict=True)
-) + " END"  # fmt: skip
+_CODE = reason_sql("stale_now.")
 
 
 def roots_sql() -> str:

@@ -6,8 +6,9 @@ definitions and the time and not from rows (`RELATIONS`). Names and values of us
 A partition that was materialized, that its definition has and that is not frozen is stale by any of these:
 
     invalidated_since  it was invalidated after it was made or became current
-    code_since         the code in force is another than the one it was made with
-    upstream_since     an input that it is given has other content than what was read, or was not read at all
+    code_since         the code in force is another than the one it was made with, and not declared equal to it
+    upstream_since     an input that it is given has other content than what was read, or was not read at all; or it
+                       read one that it is not given any more
     freshness_since    the deadline of its policy has passed
 
 Each is the moment from which it held without a break, and not before this materialization became current.
@@ -29,7 +30,9 @@ __all__ = [
     "deadlines_sql",
     "edges_sql",
     "judged_sql",
+    "not_given_sql",
     "odd_pairs_sql",
+    "reason_sql",
     "stale_sql",
 ]
 
@@ -40,8 +43,10 @@ COLUMNS = ("invalidated_since", "code_since", "upstream_since", "freshness_since
 RELATIONS: dict[str, dict[str, Kind]] = {
     # One row: the moment that is asked about, and that from which versions count.
     "asked_at": {"now_at": Kind.TIME, "epoch_at": Kind.TIME},
-    # The assets to judge, as defined.
+    # The assets to judge, as defined; of equal versions of code the one that stands for them.
     "judged_assets": {"asset_id": Kind.TEXT, "code_version": Kind.TEXT, "freshness_seconds": Kind.INTEGER},
+    # Versions of their code that are equal to others, each with the one that stands for all of these.
+    "code_classes": {"asset_id": Kind.TEXT, "code_version": Kind.TEXT, "same_as": Kind.TEXT},
     # The partitions to judge, if not all of these assets.
     "judged_partitions": {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT},
     # Partitions that no definition in force has any more.
@@ -63,6 +68,10 @@ RELATIONS: dict[str, dict[str, Kind]] = {
         "given_from": Kind.TIME,
     },
     "input_groups": {"group_id": Kind.INTEGER, "asset_id": Kind.TEXT, "partition_key": Kind.TEXT},
+    # Assets that may have read what they are not given any more.
+    "doubtful_readers": {"asset_id": Kind.TEXT},
+    # Inputs that were read and are not given any more: who read them, and since when they are not.
+    "removed_inputs": {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT, "removed_at": Kind.TIME},
 }
 
 # What a few partitions are judged by: these columns of the large tables, of the rows of these partitions and their
@@ -83,6 +92,12 @@ _DAY, _SECOND = 86_400_000_000, 1_000_000
 _NO_TIME = "CASE WHEN false THEN asked_at.now_at END"  # a null that both engines take for a time
 
 
+def reason_sql(prefix: str = "") -> str:
+    """The code of the first reason that holds, of a row with COLUMNS."""
+    cases = (f"WHEN {prefix}{name} IS NOT NULL THEN '{code}'" for name, code in zip(COLUMNS, REASONS, strict=True))
+    return f"CASE {' '.join(cases)} END"
+
+
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
     """Which of the relations have anything in them: what is left out costs nothing."""
 
@@ -90,11 +105,13 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     shared: bool = True
     grouped: bool = True
     outside: bool = True
+    removed: bool = False
     # Only the partitions of `judged_partitions`, with the relations of `NEAR` in place of the tables, and with `judged`
     # and `odd_pairs` as relations of their own: to plan one query of it all takes longer than to run it in steps.
     some: bool = False
     odd: bool = True
     freshness: bool = True
+    equal_code: bool = True
 
     def table(self, name: str) -> str:
         return f"near_{name}" if self.some else name
@@ -111,7 +128,7 @@ def stale_sql(parts: Parts) -> str:
             *_begun(parts),
             *_upstream(parts),
             ("own_reasons", _own(parts)),
-            ("code_places", _CODE_PLACES),
+            ("code_places", _code_places(parts)),
             ("code_ends", _CODE_ENDS),
             ("every_reason", _every(parts)),
         ],
@@ -128,6 +145,23 @@ def odd_pairs_sql(parts: Parts) -> str:
     """Partitions with inputs that are not what was read: to be kept as `odd_pairs`. Only these need materializations,
     of the inputs that ODD_INPUTS gives then."""
     return _query([("pairs", _pairs(parts))], _ODD_PAIRS.format(lineage=parts.table("lineage")))
+
+
+def not_given_sql(parts: Parts) -> str:
+    """What partitions of `doubtful_readers` were made from and are not given now, by two pairs of asset_id and
+    partition_key. Which of that was removed, `removed_inputs` says."""
+    given = (
+        " WHERE NOT EXISTS (SELECT 1 FROM pairs WHERE pairs.asset_id = judged.asset_id"
+        " AND pairs.partition_key = judged.partition_key AND pairs.upstream_asset_id = lineage.upstream_asset_id"
+        " AND pairs.upstream_partition_key = lineage.upstream_partition_key)"
+    )
+    return _query(
+        [*_begun(parts), *([("pairs", _pairs(parts))] if parts.inputs else [])],
+        "SELECT judged.asset_id, judged.partition_key, lineage.upstream_asset_id, lineage.upstream_partition_key"
+        " FROM judged JOIN doubtful_readers ON doubtful_readers.asset_id = judged.asset_id"
+        f" JOIN {parts.table('lineage')} AS lineage ON lineage.materialization_id = judged.materialization_id"
+        f"{given if parts.inputs else ''}",
+    )
 
 
 ODD_INPUTS = "SELECT DISTINCT upstream_asset_id, upstream_partition_key FROM odd_pairs"
@@ -173,11 +207,26 @@ def _judged(parts: Parts) -> str:
     return f"""
     SELECT status.asset_id, status.partition_key, status.materialization_id,
            status.materialization_version AS current_version, status.last_materialization_at AS made_at,
-           status.last_materialization_run_id AS run_id, status.last_materialization_code_version AS made_with,
+           status.last_materialization_run_id AS run_id,
+           {_code("status.last_materialization_code_version", parts)} AS made_with,
            status.invalidation_version, status.invalidated_at, asset.code_version, asset.freshness_seconds
     FROM {parts.table("partition_status")} AS status JOIN judged_assets AS asset ON asset.asset_id = status.asset_id
+    {_classes("status", "last_materialization_code_version", parts)}
     WHERE status.materialization_version IS NOT NULL AND NOT coalesce(status.frozen, false)
     {_inside("status") if parts.outside else ""}{some if parts.some else ""}"""
+
+
+def _code(version: str, parts: Parts) -> str:
+    """A version of code, or the one that stands for all that are equal to it."""
+    return f"coalesce(equal.same_as, {version})" if parts.equal_code else version
+
+
+def _classes(name: str, version: str, parts: Parts) -> str:
+    if not parts.equal_code:
+        return ""
+    return (
+        f"LEFT JOIN code_classes AS equal ON equal.asset_id = {name}.asset_id AND equal.code_version = {name}.{version}"
+    )
 
 
 def _inside(name: str) -> str:
@@ -348,10 +397,13 @@ def _own(parts: Parts) -> str:
     WHERE {_INVALIDATED} OR judged.made_with <> judged.code_version{late}"""
 
 
-_CODE_PLACES = """
-    SELECT version.asset_id, version.code_version, version.deployed_at,
+def _code_places(parts: Parts) -> str:
+    return f"""
+    SELECT version.asset_id, {_code("version.code_version", parts)} AS code_version, version.deployed_at,
            row_number() OVER (PARTITION BY version.asset_id ORDER BY version.deployment_version) AS place
-    FROM asset_versions AS version JOIN judged_assets AS asset ON asset.asset_id = version.asset_id"""
+    FROM asset_versions AS version JOIN judged_assets AS asset ON asset.asset_id = version.asset_id
+    {_classes("version", "code_version", parts)}"""
+
 
 # For each code that an asset ever had, the deployment that took it away for good.
 _CODE_ENDS = """
@@ -368,6 +420,14 @@ def _every(parts: Parts) -> str:
            {_NO_TIME} AS changed, own_reasons.due
     FROM own_reasons CROSS JOIN asked_at LEFT JOIN code_ends
       ON code_ends.asset_id = own_reasons.asset_id AND code_ends.code_version = own_reasons.made_with"""
+    if parts.removed:
+        own += f"""
+    UNION ALL
+    SELECT judged.asset_id, judged.partition_key, judged.current_version, {_NO_TIME}, {_NO_TIME}, removed.since,
+           {_NO_TIME}
+    FROM judged CROSS JOIN asked_at JOIN (
+      SELECT asset_id, partition_key, min(removed_at) AS since FROM removed_inputs GROUP BY asset_id, partition_key
+    ) AS removed ON removed.asset_id = judged.asset_id AND removed.partition_key = judged.partition_key"""
     if not parts.inputs or not parts.odd:
         return own
     return f"""{own}
@@ -388,7 +448,7 @@ SELECT one.asset_id, one.partition_key, {_not_before("invalidated")} AS invalida
 FROM (
   SELECT stale.*, {moment_sql("stale.current_version")} AS became_at FROM (
     SELECT asset_id, partition_key, current_version, max(invalidated) AS invalidated, max(recoded) AS recoded,
-           max(changed) AS changed, max(due) AS due
+           min(changed) AS changed, max(due) AS due
     FROM every_reason GROUP BY asset_id, partition_key, current_version
   ) AS stale CROSS JOIN asked_at
 ) AS one"""

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from servo import decoders
 from servo.errors import Conflict, InvalidInput, LedgerCorrupt, StorageFailed
 from servo.events import GENESIS, RecordedEvent, chain
 from servo.events.envelope import to_micros
@@ -261,7 +262,7 @@ class Archive:
 
     def _parsed(self, text: bytes) -> tuple[Segment, ...]:
         try:
-            index = msgspec.json.decode(text, type=_Index)
+            index = decoders.decode(text, _Index)
         except msgspec.MsgspecError as problem:
             raise self._broken_index(str(problem)) from problem
         if (index.format, index.tenant, index.workspace) != (1, self.workspace.tenant, self.workspace.name):

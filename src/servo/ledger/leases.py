@@ -156,6 +156,11 @@ class Heartbeat:
             self._threads.append(thread)
             thread.start()
 
+    def tell(self, detail: str) -> None:
+        """Let the lease say something about its holder, with the next beat: why it cannot work, or nothing."""
+        if detail != self.holder.detail:
+            self.holder = msgspec.structs.replace(self.holder, detail=detail)
+
     def stop(self) -> None:
         """Stop beating, and release the lease unless it is lost. Never raises for a database that is away."""
         self._stopping.set()

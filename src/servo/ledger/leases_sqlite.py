@@ -1,14 +1,13 @@
 """Leases beside an embedded ledger: a SQLite file of their own, so that heartbeats never wait for an append.
 
-Every call has a connection of its own, which takes a fraction of a millisecond: threads share nothing, and a file that
-somebody removed is simply made anew. Nothing is synced to disk, for after a power cut nobody who held a lease is alive.
+Nothing is synced to disk, for after a power cut nobody who held a lease is alive.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -16,26 +15,25 @@ from typing import Any
 import msgspec
 
 from servo.clock import Clock, system_clock
-from servo.errors import LedgerUnavailable
 from servo.events.envelope import to_micros
 from servo.ledger.leases import REMEMBERED, Holder, given_up
 from servo.ledger.protocol import Workspace
+from servo.ledger.side_files import SideFile, side_path
 from servo.ledger.sql import queries
 
-_BUSY_SECONDS = 5.0  # a heartbeat that waits longer is late anyway
 _SQL = queries("leases/sqlite")
 
 
 def leases_path(ledger: Path) -> Path:
     """Where the leases of a ledger are: `leases.db` beside `ledger.db`, and a name of their own beside any other."""
-    return ledger.with_name("leases.db" if ledger.name == "ledger.db" else f"{ledger.name}.leases.db")
+    return side_path(ledger, "leases")
 
 
 class SqliteLeases:
     """The leases of a workspace in a SQLite file, for processes of one machine. The file is made by the first beat."""
 
     def __init__(self, path: Path, workspace: Workspace, clock: Clock = system_clock) -> None:
-        self._path = path
+        self._file = SideFile(path, _SQL["create_table"])
         self._clock = clock
         self._scope = {"tenant": workspace.tenant, "workspace": workspace.name}
         self._is_swept = False
@@ -52,7 +50,7 @@ class SqliteLeases:
             raise given_up(holder)
 
     def live(self) -> list[Holder]:
-        if not self._path.exists():
+        if not self._file.path.exists():
             return []  # to look makes nothing
         with self._transaction() as (connection, scope, now):
             connection.execute(_SQL["give_up"], scope | {"now": now})
@@ -60,7 +58,7 @@ class SqliteLeases:
         return [Holder(id=id_, kind=kind, host=host, pid=pid, detail=detail) for id_, kind, host, pid, detail in rows]
 
     def release(self, id: str) -> None:  # noqa: A002 – as in the protocol
-        if self._path.exists():
+        if self._file.path.exists():
             with self._transaction() as (connection, scope, now):
                 connection.execute(_SQL["release"], scope | {"id": id, "now": now})
 
@@ -70,46 +68,5 @@ class SqliteLeases:
     @contextmanager
     def _transaction(self) -> Iterator[tuple[sqlite3.Connection, dict[str, Any], int]]:
         """A connection that has the file to itself, the scope, and what time it is then."""
-        with self._explained():
-            connection = self._opened()
-        with self._explained(), closing(connection):
-            try:
-                yield connection, self._scope, to_micros(self._clock())
-                connection.execute("COMMIT")
-            except BaseException:
-                with suppress(sqlite3.Error):
-                    connection.execute("ROLLBACK")
-                raise
-
-    def _opened(self) -> sqlite3.Connection:
-        try:
-            return self._begun()
-        except sqlite3.DatabaseError as problem:
-            if problem.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
-                raise
-        # Damaged by a power cut, most likely. There is nothing in it to be restored.
-        with suppress(FileNotFoundError):
-            self._path.replace(self._path.with_name(f"{self._path.name}.damaged"))
-        return self._begun()
-
-    def _begun(self) -> sqlite3.Connection:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
-        try:
-            connection.execute("PRAGMA synchronous = OFF")
-            connection.execute("BEGIN IMMEDIATE")
-            connection.execute(_SQL["create_table"])
-        except BaseException:
-            connection.close()
-            raise
-        return connection
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as problem:
-            raise LedgerUnavailable(
-                f"{self._path}: {getattr(problem, 'strerror', None) or problem}",
-                hint="make its folder writable; the file holds nothing that lasts, and may be removed",
-            ) from problem
+        with self._file.transaction() as connection:
+            yield connection, self._scope, to_micros(self._clock())

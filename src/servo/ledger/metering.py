@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Lock
 from typing import Any
 
@@ -55,15 +55,17 @@ class AppendMeter:
 
 
 class MeteredLedger:
-    """A ledger that is measured; all else is the ledger's own."""
+    """A ledger that is measured; all else is the ledger's own. `before_append` may refuse whatever is to be written."""
 
-    def __init__(self, ledger: Ledger, meter: AppendMeter) -> None:
+    def __init__(self, ledger: Ledger, meter: AppendMeter, *, before_append: Callable[[], None] = lambda: None) -> None:
         self._ledger = ledger
         self._meter = meter
+        self._before_append = before_append
 
     def append(self, proposals: Sequence[Proposal], condition: Condition | None = None) -> list[Receipt]:
         if not proposals or condition is NEVER:  # a look at whether it could be written to, or is there
             return self._ledger.append(proposals, condition)
+        self._before_append()
         began, receipts = time.perf_counter(), None
         try:
             receipts = self._ledger.append(proposals, condition)

@@ -24,11 +24,15 @@ _UNREADABLE = (LedgerCorrupt, LedgerUnavailable, NotDeflated, ValueError, Overfl
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """How many events were looked at and what is wrong with them; the search ends at MOST_PROBLEMS."""
+    """How many events were looked at and what is wrong with them; the search ends at MOST_PROBLEMS.
+
+    `not_compared`: why the projections could not be asked what they remember of the ledger.
+    """
 
     events: int
     head: Head
     problems: list[Problem]
+    not_compared: str | None = None
 
 
 def verify(history: History, progress: Progress | None = None) -> Verification:

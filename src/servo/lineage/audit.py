@@ -18,11 +18,12 @@ from servo.events.columns import spread
 from servo.events.envelope import timestamp_text
 from servo.events.model import MaterializationPublished, PartitionsMarked, TaskFinished
 from servo.lineage.approving import approvals_of, checks_of
+from servo.lineage.calls import CallRecord, call_of
 from servo.lineage.executing import execution_of
 from servo.lineage.key_text import values_of
 from servo.lineage.proof import Fault, broken_links, cite, recorded
 from servo.lineage.report import FORMAT, Head, Proof, Report, hash_of, plain
-from servo.lineage.statements import Current, Execution, Input, Node, Output, Statements, WorkspaceName
+from servo.lineage.statements import Call, Current, Execution, Input, Node, Output, Sample, Statements, WorkspaceName
 from servo.lineage.story import Mention, Source, Story
 
 __all__ = ["assemble", "derive", "differences", "verify"]
@@ -61,19 +62,23 @@ def derive(events: Iterable[RecordedEvent], materialization_id: str) -> Statemen
             event=made.event.position,
         ),
         inputs=[
-            Input(
-                asset=node.asset,
-                partition=node.partition,
-                materialization=node.materialization,
-                content_hash=node.content_hash,
-                event=node.event,
-            )
-            for node in nodes
-            if node.depth == 1
+            *(
+                Input(
+                    asset=node.asset,
+                    partition=node.partition,
+                    materialization=node.materialization,
+                    content_hash=node.content_hash,
+                    event=node.event,
+                )
+                for node in nodes
+                if node.depth == 1
+            ),
+            *_also_given(story, made, {node.materialization for node in nodes if node.depth == 1}),
         ],
         lineage=nodes,
         checks=checks_of(story, fact, key),
         approvals=approvals_of(story, fact, key),
+        call=_call(made),
     )
 
 
@@ -129,7 +134,8 @@ def differences(report: Statements, told: Statements, *, says: str = "the cited 
     """Where a report says something else than what was told."""
     names = Statements.__struct_fields__
     said, true = plain(report), plain(told)
-    yield from _differences("", {name: said[name] for name in names}, {name: true[name] for name in names}, says)
+    ours, theirs = ({name: one[name] for name in names if name in one} for one in (said, true))
+    yield from _differences("", ours, theirs, says)
 
 
 # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -147,6 +153,47 @@ def _code_version(made: Mention) -> str | None:
 def _column(mention: Mention, name: str) -> Any:
     partitions = mention.fact.partitions
     return spread(getattr(partitions, name), len(partitions))[mention.place]
+
+
+def _record(made: Mention) -> CallRecord | None:
+    return call_of(made.fact, made.place) if isinstance(made.fact, TaskFinished) else None
+
+
+def _call(made: Mention) -> Call | None:
+    call = _record(made)
+    if call is None:
+        return None
+    return Call(
+        partitions=call.partitions,
+        rows_left_out=call.rows_left_out,
+        left_out_example=call.left_out_example,
+        samples=[
+            Sample(
+                partition=one.partition_key,
+                verdict=one.verdict.value,
+                content_hash=one.content_hash,
+                remark=one.remark,
+            )
+            for one in call.samples
+        ],
+        event=made.event.position,
+    )
+
+
+def _also_given(story: Story, made: Mention, mapped: set[str]) -> Iterator[Input]:
+    """What the call was given for its other partitions."""
+    call = _record(made)
+    for source in [] if call is None else call.given:
+        if source.materialization_id not in mapped:
+            maker = story.made(source.materialization_id)
+            yield Input(
+                asset=source.asset_key,
+                partition=source.partition_key,
+                materialization=source.materialization_id,
+                content_hash=None if maker is None else _column(maker, "content_hash"),
+                event=None if maker is None else maker.event.position,
+                mapped=False,
+            )
 
 
 def _published(story: Story, materialization_id: str) -> Current | None:
@@ -214,6 +261,9 @@ def _node(story: Story, source: Source, depth: int, inputs: list[str]) -> Node:
     if made is None:
         absent = ("content_hash", "rows", "bytes", "code_version", "run", "made_at", "made_by", "event")
         return Node(**common, **dict.fromkeys(absent))  # type: ignore[arg-type]  # None fits each of these
+    call = _record(made)
+    if call is not None and call.partitions == 1:
+        call = None
     return Node(
         **common,  # type: ignore[arg-type]  # a dict of several types
         content_hash=_column(made, "content_hash"),
@@ -224,6 +274,8 @@ def _node(story: Story, source: Source, depth: int, inputs: list[str]) -> Node:
         made_at=timestamp_text(made.event.occurred_at),
         made_by=made.event.actor,
         event=made.event.position,
+        call_partitions=None if call is None else call.partitions,
+        call_inputs=None if call is None else len(call.given),
     )
 
 

@@ -20,7 +20,8 @@ __all__ = ["picture"]
 
 _WIDTH = 174.0  # what a page has between its margins
 _WIDEST, _GAP = 50.0, 9.0
-_HEIGHT, _ROW = 11.5, 14.5
+_TITLE_LINE, _LINE, _PADDING, _BETWEEN = 3.4, 2.8, 2.5, 3.0  # millimetres down
+_TITLE_CHARACTER, _CHARACTER = 1.75, 1.45  # millimetres across, of a wide one
 _FEW, _MOST_BOXES, _MOST_COLUMNS = 3, 7, 5
 
 
@@ -33,6 +34,14 @@ class _Box(msgspec.Struct, kw_only=True):
     kind: str = "input"
     x: float = 0.0
     y: float = 0.0
+    height: float = 0.0
+
+    def fit(self, width: float) -> None:
+        """Break what is too long for a line, so that no name is cut, and find how high it gets."""
+        title = _broken(self.title, int(width / _TITLE_CHARACTER))
+        lines = [line for one in self.lines for line in _broken(one, int(width / _CHARACTER))]
+        self.title, self.lines = "\n".join(title), lines
+        self.height = _TITLE_LINE * len(title) + _LINE * len(lines) + _PADDING
 
 
 def picture(report: Report) -> dict[str, Any]:
@@ -41,11 +50,16 @@ def picture(report: Report) -> dict[str, Any]:
     width = min(_WIDEST, (_WIDTH - _GAP * (len(columns) - 1)) / len(columns))
     across = width * len(columns) + _GAP * (len(columns) - 1)
     left = (_WIDTH - across) / 2
-    height = max(len(column) for column in columns) * _ROW - (_ROW - _HEIGHT)
+    for column in columns:
+        for box in column:
+            box.fit(width)
+    heights = [sum(box.height + _BETWEEN for box in column) - _BETWEEN for column in columns]
+    height = max(heights)
     for number, column in enumerate(columns):
-        top = (height - (len(column) * _ROW - (_ROW - _HEIGHT))) / 2
-        for row, box in enumerate(column):
-            box.x, box.y = left + number * (width + _GAP), top + row * _ROW
+        top = (height - heights[number]) / 2
+        for box in column:
+            box.x, box.y = left + number * (width + _GAP), top
+            top += box.height + _BETWEEN
     boxes = [box for column in columns for box in column]
     return {
         "width": _WIDTH,
@@ -55,9 +69,9 @@ def picture(report: Report) -> dict[str, Any]:
                 "x": round(box.x, 3),
                 "y": round(box.y, 3),
                 "w": round(width, 3),
-                "h": _HEIGHT,
-                "title": _cut(box.title, int(width / 1.75)),
-                "lines": [_cut(line, int(width / 1.45)) for line in box.lines],
+                "h": round(box.height, 3),
+                "title": box.title,
+                "lines": box.lines,
                 "stack": box.stack,
                 "kind": box.kind,
             }
@@ -66,9 +80,9 @@ def picture(report: Report) -> dict[str, Any]:
         "lines": [
             {
                 "x1": round(source.x + width, 3),
-                "y1": round(source.y + _HEIGHT / 2, 3),
+                "y1": round(source.y + source.height / 2, 3),
                 "x2": round(target.x, 3),
-                "y2": round(target.y + _HEIGHT / 2, 3),
+                "y2": round(target.y + target.height / 2, 3),
             }
             for target in boxes
             for source in boxes
@@ -147,5 +161,12 @@ def _short(text: str | None) -> str:
     return "no hash" if text is None else text[:12]
 
 
-def _cut(text: str, most: int) -> str:
-    return text if len(text) <= most else f"{text[: max(most - 1, 1)]}…"
+def _broken(text: str, most: int) -> list[str]:
+    """A text in lines of so many characters at most, broken behind a mark between words where there is one."""
+    lines = []
+    while len(text) > most:
+        mark = max(text.rfind(one, most // 3, most) for one in "/_.-,= ")
+        end = mark + 1 if mark >= 0 else most
+        lines.append(text[:end])
+        text = text[end:]
+    return [*lines, text]

@@ -14,10 +14,13 @@ from importlib import resources
 from typing import Any, Literal, TypeVar
 
 from servo.errors import MissingExtra, ServoError
+from servo.events.columns import Verdict
+from servo.lineage.calls import CallRecord, SampleRecord, call_sentences
 from servo.lineage.key_text import key_text
 from servo.lineage.picture import picture
 from servo.lineage.report import Report
 from servo.lineage.statements import Approval, Attempt, Current, Execution, Node
+from servo.lineage.story import Source
 
 __all__ = ["typeset", "view"]
 
@@ -85,6 +88,7 @@ def view(report: Report) -> dict[str, Any]:
             ["Bytes", _number(report.output.bytes)],
             ["Files", _number(report.output.files)],
             ["Made", f"{_moment(report.output.made_at)} by {report.output.made_by}, event {report.output.event}"],
+            *(["Call", sentence] for sentence in _call(report)),
         ],
         "picture": picture(report),
         "inputs": _cut([node for node in report.lineage if node.depth == 1], _version),
@@ -120,6 +124,25 @@ def view(report: Report) -> dict[str, Any]:
             },
         ),
     }
+
+
+def _call(report: Report) -> list[str]:
+    """What is to be known of the call that made it, if it was for several partitions or left rows out."""
+    call = report.call
+    if call is None:
+        return []
+    record = CallRecord(
+        partitions=call.partitions,
+        given=[Source("", one.asset, one.partition, one.materialization) for one in report.inputs],
+        rows_left_out=call.rows_left_out,
+        left_out_example=call.left_out_example,
+        samples=[
+            SampleRecord(partition_key=one.partition, verdict=Verdict(one.verdict), remark=one.remark)
+            for one in call.samples
+        ],
+    )
+    own = {one.materialization for one in report.inputs if one.mapped}
+    return call_sentences(record, own, report.partition, report.output.rows)
 
 
 def _summary(report: Report) -> list[dict[str, str]]:

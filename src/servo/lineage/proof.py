@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
 from servo.errors import InvalidCanonicalValue
 from servo.events import GENESIS, RecordedEvent, canonical_bytes
 from servo.events.envelope import timestamp_text
@@ -67,7 +67,7 @@ def recorded(cited: CitedEvent) -> RecordedEvent:
     """The event as the ledger kept it. Raises a ValueError or InvalidCanonicalValue where it is none."""
     text = cited.canonical.encode()
     canonical.loads(text)
-    said = msgspec.json.decode(text, type=_Canonical)
+    said = decoders.decode(text, _Canonical)
     event = RecordedEvent(
         event_id=said.event_id,
         position=said.position,

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
 from servo.errors import InvalidInput
 from servo.lineage.statements import Moment, Part, Position, Sha256, Statements, Ulid
 
@@ -82,7 +82,7 @@ def parse(data: bytes) -> Report:
             hint="give its JSON: `servo audit report … --output report.json`; the PDF has the same hash at its foot",
         )
     try:
-        return msgspec.json.decode(data, type=Report)
+        return decoders.decode(data, Report)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
         what, _, where = str(problem).partition(" - at `")
         place = where.rstrip("`").removeprefix("$.") or "the file"

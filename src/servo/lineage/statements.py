@@ -13,6 +13,7 @@ import msgspec
 __all__ = [
     "Approval",
     "Attempt",
+    "Call",
     "Check",
     "Count",
     "Current",
@@ -28,6 +29,7 @@ __all__ = [
     "Part",
     "Position",
     "Request",
+    "Sample",
     "Sha256",
     "Statements",
     "Step",
@@ -49,7 +51,10 @@ Count = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A part of a report: every field is always there, and no other."""
+    """A part of a report: every field is always there, and no other.
+
+    Fields with a default came later, and are left out where they have it: reports of before are proved as they are.
+    """
 
 
 class WorkspaceName(Part, frozen=True, kw_only=True):
@@ -151,20 +156,45 @@ class Output(Part, frozen=True, kw_only=True):
     event: Position
 
 
-class Input(Part, frozen=True, kw_only=True):
-    """A materialization that was read to make it."""
+class Input(Part, frozen=True, kw_only=True, omit_defaults=True):
+    """A materialization that was given to the call that made it.
+
+    A call for several partitions is given the inputs of all of them. `mapped` is false for what the mapping does not
+    name for this partition; its hash is only there if the event that made it is cited for another reason.
+    """
 
     asset: str
     partition: str
     materialization: Ulid
     content_hash: str | None
     event: Position | None
+    mapped: bool = True
 
 
-class Node(Part, frozen=True, kw_only=True):
+class Sample(Part, frozen=True, kw_only=True):
+    """A partition of the same call that was computed alone as well, with only its own inputs, and how both compare."""
+
+    partition: str
+    verdict: Literal["EQUAL", "CLOSE", "NOT_DETERMINISTIC", "FAILED_ALONE", "DIFFERENT"]
+    content_hash: str | None
+    remark: str | None
+
+
+class Call(Part, frozen=True, kw_only=True):
+    """The call of the function that made it, where it was for several partitions or returned rows of others."""
+
+    partitions: Count
+    rows_left_out: Count
+    left_out_example: str | None
+    samples: list[Sample]
+    event: Position
+
+
+class Node(Part, frozen=True, kw_only=True, omit_defaults=True):
     """A materialization upstream, at its smallest distance; `inputs` are those that it was made from in turn.
 
-    `event` is the one that made it, and null where no event tells.
+    `event` is the one that made it, and null where no event tells. `call_partitions` is how many partitions were
+    computed in the same call, which was given `call_inputs` materializations for all of them; null where it was alone.
     """
 
     asset: str
@@ -182,6 +212,8 @@ class Node(Part, frozen=True, kw_only=True):
     published_at: Moment | None
     inputs: list[Ulid]
     event: Position | None
+    call_partitions: Count | None = None
+    call_inputs: Count | None = None
 
 
 class Check(Part, frozen=True, kw_only=True):
@@ -231,7 +263,7 @@ class Approval(Part, frozen=True, kw_only=True):
     event: Position
 
 
-class Statements(Part, frozen=True, kw_only=True):
+class Statements(Part, frozen=True, kw_only=True, omit_defaults=True):
     """All that the cited events say."""
 
     workspace: WorkspaceName
@@ -250,3 +282,4 @@ class Statements(Part, frozen=True, kw_only=True):
     lineage: list[Node]
     checks: list[Check]
     approvals: list[Approval]
+    call: Call | None = None

@@ -141,7 +141,7 @@ def _link(link: Link, placed: Layout) -> str:
     head = _head(path, backward=target.x <= source.x + source.width / 2, old=bool(link.outdated))
     told = f"{link.count:,} reads" if link.count > 1 else "1 read"
     if link.outdated:
-        told += f", {link.outdated:,} of a version that is not current"
+        told += f", {link.outdated:,} of other content than is current"
     thick = min(1.4 + 0.35 * (len(str(link.count)) - 1), 3.0)
     return f'<g><title>{told}</title><path class="{kind}" d="{path}" stroke-width="{thick:.2f}"/>{head}</g>'
 
@@ -173,7 +173,7 @@ def _legend(statuses: list[str], *, outdated: bool) -> tuple[str, float]:
         x += 16 + _text_width(said(status), _LINE_SIZE) + 22
     if outdated:
         parts.append(f'<path class="link old" d="M{x:.0f} -5h26" stroke-width="1.6"/>')
-        text = "read a version that is not current"
+        text = "read other content than is current"
         parts.append(f'<text class="line" x="{x + 34:.0f}" y="-1" font-size="{_LINE_SIZE}">{text}</text>')
         x += 34 + _text_width(text, _LINE_SIZE)
     return "".join(parts), x

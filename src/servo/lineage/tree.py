@@ -68,7 +68,7 @@ class _Growing:
                 other = self._nodes[far].asset_key
                 if other != asset:
                     found = beyond.setdefault(other, {})
-                    found[far] = found.get(far, 0) + old
+                    found[far] = max(found.get(far, 0), int(old))  # partitions are counted, not reads
         self._opened.update(own)
         cut = level >= DEEPEST and bool(beyond)
         below = [] if cut else sorted(beyond.items())

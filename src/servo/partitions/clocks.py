@@ -9,6 +9,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from servo.errors import InvalidPartition
 from servo.partitions.calendars import TimeDimension
+from servo.partitions.cron import require_cron
 from servo.partitions.definitions import OPEN, named
 from servo.partitions.ticks import TickGrid, tick_grid
 from servo.partitions.windows import DAY, EPOCH_DAY, LocalTime, local_time, moment_of, seconds_of
@@ -219,8 +220,18 @@ class Cron(Clock):
     ) -> None:
         if not isinstance(cron, str):
             raise InvalidPartition(f"{name}: {cron!r:.60} is not a cron", hint="pass a text of five fields")
+        require_cron(cron)
+        self._define(name, cron, start, end, timezone or "UTC")
+
+    @classmethod
+    def restored(cls, **arguments: Any) -> Cron:
+        made = cls.__new__(cls)
+        made._define(**{"end": None, **arguments})
+        return made
+
+    def _define(self, name: str, cron: str, start: MomentLike, end: MomentLike | None, timezone: str) -> None:
         object.__setattr__(self, "cron", " ".join(cron.split()))
-        self._prepare(name, start, end, timezone or "UTC")
+        self._prepare(name, start, end, timezone)
         tick_grid(self.cron, self.timezone)
 
     def to_json(self) -> dict[str, Any]:

@@ -42,6 +42,11 @@ class Dimension(ABC):
         if cls.kind:
             _KINDS[cls.kind] = cls
 
+    @classmethod
+    def restored(cls, **arguments: Any) -> Dimension:
+        """The dimension that `to_json` wrote, also where one like it would be refused today."""
+        return cls(**arguments)
+
     @property
     @abstractmethod
     def column(self) -> str:
@@ -187,7 +192,7 @@ class Partitions:
             made = []
             for described in data["dimensions"]:
                 arguments = dict(described)
-                made.append(_KINDS[arguments.pop("kind")](**arguments))
+                made.append(_KINDS[arguments.pop("kind")].restored(**arguments))
         except (KeyError, TypeError, ValueError) as error:
             hint = "it may be of a newer Servo: upgrade this one"
             raise InvalidPartition(f"not a partition definition: {str(data)[:200]}", hint=hint) from error
@@ -288,6 +293,10 @@ class Partitions:
     def everything(self, now: datetime) -> PartitionSet:
         """All values of every dimension, and of time the windows that have ended."""
         return self.box([dimension.ended(now) for dimension in self.dimensions])
+
+    def has_latest(self, now: datetime) -> bool:
+        """Whether some window of every dimension of time has ended."""
+        return all(low < high for low, high in (each.ended(now) for each in self.dimensions if each.timed))
 
     def begun(self, now: datetime) -> PartitionSet:
         """All values of every dimension, and of time the windows that have begun: what may be asked for."""

@@ -6,20 +6,12 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import lru_cache
 
-from cronsim import CronSim
-
-from servo.partitions.ticks import parsed_cron
+from servo.partitions.cron import parsed_cron, simulated
 from servo.partitions.windows import LocalTime, local_time, moment_of, seconds_of
 
-__all__ = ["firing", "require_cron"]
+__all__ = ["firing"]
 
 _AFTERMATH = 3 * 3600  # seconds in which a change may still matter: hours with a fixed time in them end by then
-
-
-def require_cron(cron: str, timezone: str) -> None:
-    """Refuse what is no cron of five fields, one that never fires, and a zone that nobody knows."""
-    _sound(cron)
-    local_time(timezone)
 
 
 def firing(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
@@ -30,7 +22,7 @@ def firing(cron: str, timezone: str, after: datetime) -> Iterator[datetime]:
     """
     cron, local = _sound(cron), local_time(timezone)
     start = moment_of(_unambiguous(local, seconds_of(after))).astimezone(local.zone)
-    for tick in CronSim(cron, start):
+    for tick in simulated(cron, start):
         moment = tick.astimezone(UTC)
         if moment > after:
             yield moment

@@ -8,25 +8,20 @@ time that is skipped fires right after the gap, one that comes twice fires once,
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from datetime import UTC, date, datetime
+from datetime import UTC, date
 from functools import lru_cache
 from threading import Lock
-from typing import TYPE_CHECKING
 
 from servo.errors import InvalidPartition
+from servo.partitions.cron import parsed_cron, simulated
 from servo.partitions.windows import DAY, EPOCH_DAY, Change, LocalTime, local_time, moment_of, seconds_of
 
-if TYPE_CHECKING:
-    from cronsim import CronSim
-
-__all__ = ["NAMES", "TickGrid", "in_fields", "parsed_cron", "tick_grid"]
+__all__ = ["TickGrid", "tick_grid"]
 
 # Counting reaches from the beginning, so that there must be an end to how far anybody can ask.
 _LAST_YEAR = 2199
 _LAST_DAY = date(_LAST_YEAR, 12, 31).toordinal() - EPOCH_DAY
-_LONGEST_CRON = 1_000  # characters
 _STRETCH = 366  # local days that are counted at a time
-_BEFORE = datetime(1969, 12, 1)  # noqa: DTZ001 (only a place for cronsim to start reading from)
 
 
 @lru_cache(maxsize=1024)
@@ -149,7 +144,7 @@ class TickGrid:
         """The first tick after the clocks changed, as cronsim goes on from the last one before."""
         start = ticks[-1] if ticks else change - 2 * DAY
         moment = moment_of(start).astimezone(self._local.zone)
-        ahead = _simulated(" ".join(self._expression.parts[1:]), moment)
+        ahead = simulated(" ".join(self._expression.parts[1:]), moment)
         for tick in ahead:
             seconds = seconds_of(tick.astimezone(UTC))
             if seconds >= change:
@@ -176,44 +171,3 @@ def _first_day(change: Change) -> int:
 
 def _last_day(change: Change) -> int:
     return (change.at + max(change.before, change.after)) // DAY + 1
-
-
-_NAMED = {
-    "@hourly": "0 * * * *",
-    "@daily": "0 0 * * *",
-    "@midnight": "0 0 * * *",
-    "@weekly": "0 0 * * 0",
-    "@monthly": "0 0 1 * *",
-    "@yearly": "0 0 1 1 *",
-    "@annually": "0 0 1 1 *",
-}
-NAMES = "@hourly, @daily, @weekly, @monthly or @yearly"
-
-
-def in_fields(cron: str) -> str:
-    """A cron by its five fields, where it is one that has a name; else as it is."""
-    return _NAMED.get(cron.strip().lower(), cron)
-
-
-def parsed_cron(cron: str) -> CronSim:
-    """A cron that was read, or an error that says what is wrong with it."""
-    if len(cron) > _LONGEST_CRON or len(cron.split()) != 5:
-        raise InvalidPartition(
-            f"{cron!r:.100} is not a cron of five fields", hint=f"write minute hour day month weekday, or {NAMES}"
-        )
-    expression = _simulated(cron, _BEFORE)
-    if next(expression, None) is None:
-        raise InvalidPartition(f"the cron {cron!r:.100} never fires", hint="check its day and month")
-    return _simulated(cron, _BEFORE)
-
-
-def _simulated(cron: str, start: datetime) -> CronSim:
-    # The one place that loads cronsim: most projects have no grid of ticks, and it costs them 15 ms.
-    from cronsim import CronSim, CronSimError  # noqa: PLC0415
-
-    try:
-        return CronSim(cron, start)
-    except (CronSimError, AssertionError, ValueError) as error:
-        detail = f": {str(error).lower()}" if str(error) else ""
-        hint = "write minute hour day month weekday, such as 0 6 * * mon-fri"
-        raise InvalidPartition(f"{cron!r:.100} is not a cron{detail}", hint=hint) from None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 
 import msgspec
 
-from servo.assets.graph import Graph
+from servo.assets.graph import Graph, OtherNames
 from servo.assets.spec import AssetSpec
 from servo.errors import AssetNotFound
+from servo.planning.history_changes import HistoryChange
 
 __all__ = ["Catalog"]
 
@@ -25,6 +27,8 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     # The event up to which the ledger is known to say nothing else.
     position: int = 0
     event_id: str | None = None
+    # What deploying it would do to the history of assets; nothing for one that is deployed.
+    changes: Callable[[], tuple[HistoryChange, ...]] = tuple
 
     @classmethod
     def of(
@@ -56,7 +60,13 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         """The same, with more values of dynamic dimensions."""
         dynamic = {**self.dynamic, **{name: (*self.dynamic.get(name, ()), *new) for name, new in added.items()}}
         specs = [_with_values(spec, dynamic) for spec in self.graph.specs.values()]
-        return msgspec.structs.replace(self, graph=Graph.known(specs), dynamic=dynamic)
+        return msgspec.structs.replace(self, graph=Graph.known(specs, self.graph.other_names), dynamic=dynamic)
+
+    def with_other_names(self, other_names: OtherNames) -> Catalog:
+        """The same, whose assets are found by other names as well."""
+        graph = copy(self.graph)
+        graph.other_names = other_names
+        return msgspec.structs.replace(self, graph=graph)
 
     def spec(self, asset_key: str) -> AssetSpec:
         found = self.graph.specs.get(asset_key)
@@ -73,6 +83,13 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
     def asset_key(self, asset_id: str) -> str | None:
         """What the asset with this id is called now; None if it is not there any more."""
         return next((key for key, one in self.asset_ids.items() if one == asset_id), None)
+
+    def current_key(self, asset_id: str, asset_key: str) -> str | None:
+        """What an asset is called now that had this id and key; None if it is not there any more.
+
+        The id decides: another asset may have taken over the name.
+        """
+        return asset_key if self.asset_ids.get(asset_key) == asset_id else self.asset_key(asset_id)
 
 
 def _with_values(spec: AssetSpec, dynamic: Mapping[str, tuple[str, ...]]) -> AssetSpec:

@@ -51,6 +51,7 @@ def definition_of(spec: AssetSpec, asset_ids: Mapping[str, str]) -> events.Asset
         freshness_seconds=None if spec.freshness is None else max(1, spec.freshness // _SECOND),
         settings=_settings(spec),
         renamed_from=spec.renamed_from,
+        reached=dict(spec.reached),
     )
 
 
@@ -62,6 +63,10 @@ def _settings(spec: AssetSpec) -> dict[str, Any]:
     }
     if spec.batch:
         said["batch"] = True
+    if not spec.sample:
+        said["sample"] = False
+    if spec.strict:
+        said["strict"] = True
     if spec.checks:
         said["checks"] = [check.to_json() for check in spec.checks]
     if spec.approval is not None:
@@ -95,6 +100,8 @@ def spec_of(definition: events.AssetDefinition, resolve: Resolve | None = None) 
         ),
         code_version=definition.code_version,
         batch=settings.get("batch", False),
+        sample=settings.get("sample", True),
+        strict=settings.get("strict", False),
         checks=tuple(Check.from_json(one) for one in settings.get("checks", ())),
         retry=_retry(settings.get("retry")),
         approval=_approval(settings.get("approval")),
@@ -105,6 +112,7 @@ def spec_of(definition: events.AssetDefinition, resolve: Resolve | None = None) 
         description=definition.description,
         renamed_from=definition.renamed_from,
         source=Source(source.get("file", "<unknown>"), source.get("line", 0)),
+        reached=dict(definition.reached),
     )
 
 
@@ -242,8 +250,11 @@ def fingerprint(
     )
 
 
-# Whether a schedule is on is up to people, once it is deployed; what its code says of that is under `declared`.
-_NOT_SAID = ("asset_id", "schedule_id", "sensor_id", "version", "enabled", "clock_since")
+# Whether a schedule is on is up to people, once it is deployed; what its code says of that is under `declared`. What a
+# code version covers is in the version itself.
+_NOT_SAID = frozenset(
+    {"asset_id", "schedule_id", "sensor_id", "version", "enabled", "clock_since", "reached", "same_code_as"}
+)
 
 
 def said(one: events.AssetDefinition | events.ScheduleDefinition | events.SensorDefinition) -> dict[str, Any]:

@@ -10,9 +10,11 @@ import msgspec
 from servo.partitions import PartitionSet
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
-from servo.planning.planner import may_read_nothing
+from servo.planning.planner import without_input
 
-__all__ = ["Due", "DueGroup", "Held", "Present", "due"]
+__all__ = ["CODE_CHANGED", "Due", "DueGroup", "Held", "Present", "due"]
+
+CODE_CHANGED = "CODE_CHANGED"
 
 
 class Present(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +25,7 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     stale: dict[str, PartitionSet] = {}  # by reason; a partition with several is in the first of them
     frozen: PartitionSet | None = None
     on_the_way: PartitionSet | None = None  # an unfinished run computes it
+    code_changes: str = ""  # what changed in the code, where that is a reason and it can be told
 
 
 class DueGroup(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,11 +35,14 @@ class DueGroup(msgspec.Struct, frozen=True, kw_only=True):
     partitions: PartitionSet
     code: str  # MISSING, a reason to be stale, or AFTER_UPSTREAM
     because_of: tuple[str, ...] = ()  # assets that run before, whose running makes these stale
+    detail: str = ""  # what changed in the code, where that is the reason
 
     def sentence(self) -> str:
         if self.code == "AFTER_UPSTREAM":
             return f"follows {', '.join(self.because_of)}"
-        return "missing" if self.code == "MISSING" else f"stale: {self.code.lower().replace('_', ' ')}"
+        if self.code == "MISSING":
+            return "missing"
+        return f"stale: {self.code.lower().replace('_', ' ')}" + (f": {self.detail}" if self.detail else "")
 
 
 class Held(msgspec.Struct, frozen=True, kw_only=True):
@@ -106,7 +112,10 @@ class _Asset:
             group = some & left
             if group:
                 left = left - group
-                self.groups.append(DueGroup(asset_key=self._key, partitions=group, code=code, because_of=because_of))
+                detail = mine.code_changes if code == CODE_CHANGED else ""
+                self.groups.append(
+                    DueGroup(asset_key=self._key, partitions=group, code=code, because_of=because_of, detail=detail)
+                )
 
     def _add(
         self,
@@ -132,9 +141,7 @@ class _Asset:
         if absent:
             readers = mapping.downstream(absent, self.wanted.partitions, self._now) & self.wanted
             self._hold(f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there", readers)
-        if may_read_nothing(mapping) or not self.wanted:
-            return
-        idle = self.wanted - mapping.downstream(needed, self.wanted.partitions, self._now) if needed else self.wanted
+        idle = without_input(mapping, self.wanted, needed, self._now)
         self._hold(f"has nothing to read in {upstream}", idle)
 
     def _hold(self, why: str, some: PartitionSet) -> None:

@@ -7,21 +7,26 @@ from datetime import datetime
 
 import msgspec
 
-from servo.partitions import PartitionSet
-from servo.partitions.mappings import ByDimension, Custom, Last, Lookback, Offset
+from servo.partitions import Partitions, PartitionSet
+from servo.partitions.mappings import ByDimension, Custom, Explicit, Last, Lookback, Offset
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
+from servo.planning.cutting import Read, cut_batch
 from servo.planning.left_out import LeftOut
 from servo.planning.stages import MissingInput, Plan, TaskPlan, staged
 
 Wanted = Mapping[str, PartitionSet]
 
-# Mappings for which reading nothing is meant: there is no day before the first, and a custom one knows best.
-_MAY_READ_NOTHING = (Offset, Lookback, Last, Custom)
+# Mappings for which reading nothing is meant: there is no day before the first, and who writes a table or a function
+# knows best.
+_MAY_READ_NOTHING = (Offset, Lookback, Last, Explicit, Custom)
 
 
 class PlanLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How many partitions one task takes at most. More per task is fewer events, fewer is sooner shared out."""
+    """How many partitions one task takes at most. More per task is fewer events, fewer is sooner shared out.
+
+    Batches are cut below that where it keeps partitions together that read the same (`cutting.py`).
+    """
 
     batch: int = 1_000
     single: int = 100
@@ -82,7 +87,7 @@ def make_plan(
         incoming = [read for read in reads if read.by == asset_key and read.upstream in by_asset]
         by_asset[asset_key] = [
             msgspec.structs.replace(task, upstream=tuple(_upstream_tasks(task, incoming, by_asset, now)))
-            for task in _cut(catalog, asset_key, wanted[asset_key], limits)
+            for task in _cut(catalog, asset_key, wanted[asset_key], limits, now)
         ]
     return Plan(
         stages=staged(task for tasks in by_asset.values() for task in tasks),
@@ -118,10 +123,7 @@ def _missing(read: _Read, wanted: Wanted, have: Wanted, now: datetime) -> Iterat
     if absent:
         readers = read.mapping.downstream(absent, asked.partitions, now) & asked
         yield MissingInput(asset_key=read.upstream, partitions=absent, needed_by=read.by, needed_for=readers)
-    if may_read_nothing(read.mapping):
-        return
-    # Who reads something is found again from what is read; whoever is not found has nothing to read.
-    idle = asked - read.mapping.downstream(read.needed, asked.partitions, now) if read.needed else asked
+    idle = without_input(read.mapping, asked, read.needed, now)
     if idle:
         nothing = read.needed.partitions.empty()
         yield MissingInput(asset_key=read.upstream, partitions=nothing, needed_by=read.by, needed_for=idle)
@@ -151,18 +153,36 @@ def _one_by_one(catalog: Catalog, missing: MissingInput, now: datetime) -> Itera
         yield str(key), msgspec.structs.replace(missing, partitions=reads, needed_for=alone).sentence()
 
 
-def may_read_nothing(mapping: PartitionMapping) -> bool:
-    """Whether a partition that maps to no upstream partition at all is as it should be."""
+def without_input(mapping: PartitionMapping, asked: PartitionSet, needed: PartitionSet, now: datetime) -> PartitionSet:
+    """Of the partitions asked for, those that read nothing of an upstream asset though their mapping is to give some.
+
+    `needed` is all that `asked` reads of the upstream asset.
+    """
     if isinstance(mapping, ByDimension):
-        return any(may_read_nothing(inner) for inner in mapping.mappings.values())
-    return isinstance(mapping, _MAY_READ_NOTHING)
+        if any(isinstance(inner, (Offset, Lookback, Last)) for inner in mapping.mappings.values()):
+            return asked.partitions.empty()
+        written = {name for name, inner in mapping.items if isinstance(inner, Explicit)}
+        if written:
+            # A value may have no input by its table; the other dimensions are to have one all the same.
+            others = [each for each in needed.partitions.dimensions if each.name not in written]
+            mapping = ByDimension({name: inner for name, inner in mapping.items if name not in written})
+            needed = mapping.upstream(asked, Partitions(others), now)
+    elif isinstance(mapping, _MAY_READ_NOTHING):
+        return asked.partitions.empty()
+    # Who reads something is found again from what is read; whoever is not found has nothing to read.
+    return asked - mapping.downstream(needed, asked.partitions, now) if needed else asked
 
 
-def _cut(catalog: Catalog, asset_key: str, partitions: PartitionSet, limits: PlanLimits) -> Iterator[TaskPlan]:
+def _cut(
+    catalog: Catalog, asset_key: str, partitions: PartitionSet, limits: PlanLimits, now: datetime
+) -> Iterator[TaskPlan]:
     spec = catalog.spec(asset_key)
-    size = limits.batch if spec.batch else limits.single
-    whole = partitions.count <= size
-    for number, chunk in enumerate([partitions] if whole else partitions.chunks(size), start=1):
+    if spec.batch:
+        pieces = list(cut_batch(partitions, limits.batch, _mappings(catalog, asset_key), now))
+    else:
+        pieces = list(partitions.chunks(limits.single))
+    whole = len(pieces) == 1
+    for number, chunk in enumerate(pieces, start=1):
         yield TaskPlan(
             task_key=asset_key if whole else f"{asset_key}#{number}",
             asset_id=catalog.asset_id(asset_key),
@@ -174,6 +194,13 @@ def _cut(catalog: Catalog, asset_key: str, partitions: PartitionSet, limits: Pla
         )
 
 
+def _mappings(catalog: Catalog, asset_key: str) -> list[Read]:
+    return [
+        Read(mapping=catalog.graph.mapping(upstream, asset_key), upstream=catalog.spec(upstream).partitions)
+        for upstream in dict.fromkeys(dependency.upstream for dependency in catalog.spec(asset_key).dependencies)
+    ]
+
+
 def _upstream_tasks(
     task: TaskPlan, incoming: Sequence[_Read], by_asset: Mapping[str, Sequence[TaskPlan]], now: datetime
 ) -> Iterator[str]:
@@ -181,6 +208,9 @@ def _upstream_tasks(
     for read in incoming:
         candidates = by_asset[read.upstream]
         remaining = read.mapping.upstream(task.partitions, candidates[0].partitions.partitions, now)
+        if not remaining:
+            # It reads no row of it, and still its columns: they are known once something of it is there.
+            yield candidates[0].task_key
         for candidate in candidates:
             if not remaining:
                 break

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 
 import msgspec
 
+from servo import canonical
 from servo.errors import InputsMissing
+from servo.events import definitions as events
 from servo.events.definitions import PlannedTask
 from servo.events.model import RunPlanned
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
+
+_EXAMPLES = 3  # missing partitions that an event names
+_LONGEST_SET = 4_096  # bytes of a set of missing partitions that an event carries; of a longer one it has examples
 
 
 class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,12 +59,47 @@ class MissingInput(msgspec.Struct, frozen=True, kw_only=True):
         return f"{asked} has nothing to read in {self.asset_key}"
 
 
+class HeldBack(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of one asset that a run does not make: what they read is missing, and a `+` added them; or they are
+    frozen."""
+
+    asset_id: str
+    asset_key: str
+    partitions: PartitionSet
+    missing: tuple[MissingInput, ...] = ()
+    held_upstream: dict[str, PartitionSet] = {}  # what is held back of the assets that it reads
+    frozen: bool = False
+    why: str = ""  # the reason, where it is neither that inputs are missing nor that they are frozen
+
+    @property
+    def reason(self) -> str:
+        """What is missing, in words; or that it is frozen."""
+        if self.why:
+            return self.why
+        if self.frozen:
+            return "is frozen" if self.partitions.count == 1 else "are frozen"
+        return "; ".join(
+            lacking(one.asset_key, one.partitions, held_back=self.is_held_back(one)) for one in self.missing
+        )
+
+    def is_held_back(self, missing: MissingInput) -> bool:
+        """Whether all of a missing input is part of the same run, and held back as well."""
+        held = self.held_upstream.get(missing.asset_key)
+        return bool(held and missing.partitions and not missing.partitions - held)
+
+    def sentence(self) -> str:
+        """Which partitions are held back, and why, in one line."""
+        return f"{self.asset_key} {self.partitions.describe()}".rstrip() + f": {self.reason}"
+
+
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """Stages in order, and what stands against running them."""
+    """Stages in order, what stands against running them, and what is not part of them though a `+` added it."""
 
     stages: tuple[Stage, ...]
     missing: tuple[MissingInput, ...] = ()
+    held_back: tuple[HeldBack, ...] = ()
     warnings: tuple[str, ...] = ()
+    history: tuple[str, ...] = ()  # what deploying its definitions first does to the history of assets
     deployment_id: str | None = None
 
     @property
@@ -71,17 +112,44 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def require_inputs(plan: Plan) -> Plan:
-    """The plan itself, if everything that it reads is there or is computed by it."""
+    """The plan itself, if it makes something, and everything that it reads is there or is computed by it."""
     if not plan.missing:
+        if plan.held_back and not plan.stages:
+            first_held = "; ".join(one.sentence() for one in plan.held_back[:3])
+            hint = f"make what is missing first, or select +{plan.held_back[0].asset_key}"
+            if all(one.frozen for one in plan.held_back):
+                hint = "give --unfreeze REASON, or thaw them: servo partition mark … --as thawed --reason …"
+            raise InputsMissing(f"nothing can run: {first_held}", hint=hint)
         return plan
     first, *others = plan.missing
     more = f", and {len(others)} more like it" if others else ""
+    for held in plan.held_back:
+        if held.asset_key == first.asset_key and held.partitions & first.partitions:
+            more += f". It is held back: {held.sentence()}"
     hint = (
         f"select +{first.needed_by} to compute what it reads as well"
         if first.partitions
         else f"ask for partitions that {first.asset_key} covers, or correct the mapping"
     )
     raise InputsMissing(f"{first.sentence()}{more}", hint=hint)
+
+
+_UNITS = {"hourly": "hour", "daily": "day", "weekly": "week", "monthly": "month"}
+
+
+def lacking(asset_key: str, some: PartitionSet, *, held_back: bool = False) -> str:
+    """What partitions that are held back lack of one upstream asset, in words."""
+    if not some:
+        return f"has nothing to read in {asset_key}"
+    which = some.describe()
+    if held_back:
+        return f"reads {f'{asset_key} {which}'.rstrip()}, which is held back as well"
+    dimensions = some.partitions.dimensions
+    if not dimensions:
+        return f"needs {asset_key}, which is missing"
+    unit = _UNITS.get(dimensions[0].kind, "partition") if len(dimensions) == 1 else "partition"
+    counted = f"1 {unit}" if some.count == 1 else f"{some.count:,} {unit}s"
+    return f"needs {counted} of {asset_key} that {'is' if some.count == 1 else 'are'} missing: {which}"
 
 
 def stage_numbers(upstream: Mapping[str, Iterable[str]]) -> dict[str, int]:
@@ -119,6 +187,32 @@ def plan_fact(plan: Plan, run_id: str) -> RunPlanned:
             )
             for task in plan.tasks
         ],
+        held_back=[_held_back_fact(held) for held in plan.held_back],
+    )
+
+
+def _held_back_fact(held: HeldBack) -> events.HeldBack:
+    return events.HeldBack(
+        asset_id=held.asset_id,
+        asset_key=held.asset_key,
+        partition_count=held.partitions.count,
+        partitions=held.partitions.to_json(),
+        described=held.partitions.describe(),
+        reason=held.reason,
+        frozen=held.frozen,
+        missing=[_missing_fact(one, held_back=held.is_held_back(one)) for one in held.missing],
+    )
+
+
+def _missing_fact(missing: MissingInput, *, held_back: bool) -> events.MissingPartitions:
+    some = missing.partitions
+    data = some.to_json() if some else None
+    return events.MissingPartitions(
+        asset_key=missing.asset_key,
+        partition_count=some.count,
+        partitions=None if data is None or len(canonical.dumps(data)) > _LONGEST_SET else data,
+        examples=[some.partitions.short_key(key) for key in islice(some, _EXAMPLES)],
+        held_back=held_back,
     )
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from servo.partitions import PartitionKey, Partitions, PartitionSet
+from servo.partitions.mapping import Mapping as PartitionMapping
 from servo.partitions.mappings import Explicit, edges
 from servo.partitions.products import Product
 from servo.partitions.relations import Equal, translation
@@ -25,6 +26,7 @@ __all__ = [
     "Group",
     "Input",
     "Reads",
+    "follows_the_clock",
     "given_from",
     "given_to",
     "looks_at_the_time",
@@ -154,6 +156,18 @@ def given_from(catalog: Catalog, asset_key: str, upstream: str) -> Callable[[str
         return lambda _: None
     when = _when_given(_product(catalog, asset_key, upstream, _ANY_TIME))
     return lambda key: when(PartitionKey.parse(key))
+
+
+def follows_the_clock(mapping: PartitionMapping, upstream: Partitions, downstream: Partitions) -> bool:
+    """Whether a mapping gives windows because they have ended, whatever the partition is: all of them, or the last."""
+    make = getattr(mapping, "product", None)
+    if make is None:
+        return False
+    product: Product = make(upstream, downstream, _ANY_TIME)
+    return any(
+        link.source is None and dimension.timed
+        for dimension, link in zip(product.upstream.dimensions, product.links, strict=True)
+    )
 
 
 def _timed(catalog: Catalog, asset_key: str, upstream: str, now: datetime) -> list[Any]:

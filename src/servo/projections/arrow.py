@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
@@ -26,6 +26,13 @@ _TYPES = {
 def schema(table: type[Row]) -> pa.Schema:
     """The exact columns of a projection, in the order of its files."""
     return pa.schema([pa.field(name, _TYPES[kind]) for name, kind in columns(table).items()])
+
+
+def table_of(names: Mapping[str, Kind], rows: Sequence[Sequence[Any]]) -> pa.Table:
+    """Rows as a table with these columns."""
+    fields = pa.schema([pa.field(name, _TYPES[kind]) for name, kind in names.items()])
+    values = list(zip(*rows, strict=True)) if rows else [()] * len(names)
+    return pa.table([pa.array(column, field.type) for column, field in zip(values, fields, strict=True)], schema=fields)
 
 
 def tables(batch: Batch) -> dict[str, pa.Table]:

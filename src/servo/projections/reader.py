@@ -6,7 +6,7 @@ import tempfile
 import threading
 import time
 import weakref
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import datetime
 from itertools import chain, count
 from math import inf
@@ -19,13 +19,15 @@ from servo.clock import Clock
 from servo.errors import ProjectionLagging, ProjectionMissing
 from servo.events import RecordedEvent, UnknownEvent
 from servo.fold.batch import Batch, batch
+from servo.fold.partition_rows import PartitionStatusRow
 from servo.fold.run_rows import RunKeyConflictRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.belonging import require_same_ledger
+from servo.projections.computed_columns import Computed, query_with
 from servo.projections.manifest import Manifest, Watermark, watermark_of
-from servo.projections.snapshot import Answer, Earlier, Snapshot, Tail, tables_in
+from servo.projections.snapshot import Answer, Earlier, Snapshot, Tail, tables_in, touched
 from servo.projections.store import Store
 from servo.projections.unknown import warn_of_unknown
 
@@ -63,16 +65,33 @@ class Reader:
         self._folding_lock = threading.Lock()
         self._spares = engine.Spares()
 
-    def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), **when: Any) -> Answer:
-        """Run one SELECT; `when` as for `snapshot`."""
-        tables = tables_in(sql)
+    def query(
+        self,
+        sql: str,
+        parameters: Sequence[Any] | dict[str, Any] = (),
+        *,
+        computed: Callable[[Snapshot], Computed] | None = None,
+        **when: Any,
+    ) -> Answer:
+        """Run one SELECT; `when` as for `snapshot`.
+
+        `computed`: what computes, for a snapshot, the columns of `partition_status` that no file holds.
+        """
+
+        def answer() -> Answer:
+            tables = tables_in(sql)
+            if computed is None or PartitionStatusRow.table not in tables:
+                return self.snapshot(**when, tables=tables).query(sql, parameters)
+            snapshot = self.snapshot(**when)  # they follow from other tables too
+            return query_with(snapshot, sql, parameters, computed(snapshot))
+
         try:
-            return self.snapshot(**when, tables=tables).query(sql, parameters)
+            return answer()
         except ProjectionMissing:
             # A version that was swept between our look at it and the first read of its files.
             with self._lock:
                 self._state = self._past = None
-            return self.snapshot(**when, tables=tables).query(sql, parameters)
+            return answer()
 
     def snapshot(
         self,
@@ -147,7 +166,7 @@ class Reader:
             state = self._state if self._state is not None and self._state.is_of(manifest) else None
         earlier = None
         if state is not None and state.position <= reached:
-            changed = folded.changed(after=state.position)
+            changed = touched(folded.changed(after=state.position))
             if tables is not None and not tables & changed:
                 return state.snapshot.seen_from(folded.watermark)
             earlier = Earlier(state.snapshot, changed)

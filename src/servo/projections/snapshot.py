@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Sequence, Set
+from collections.abc import Hashable, Iterator, Sequence, Set
+from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
@@ -13,10 +14,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import msgspec
 
 from servo.errors import InvalidQuery, ProjectionDamaged, ProjectionMissing
+from servo.fold.partition_rows import AssetDefinitionRow, AssetVersionRow
 from servo.fold.rows import Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
+from servo.projections.current_names import CURRENT_NAMES, NAMED_TABLES, NAMING_TABLES, with_current_names
 from servo.projections.files import FileMissing, require_intact
 from servo.projections.manifest import Manifest, Watermark
 from servo.projections.merging import conflicts, merged
@@ -68,8 +71,13 @@ def tables_in(sql: str) -> Set[str]:
     return TABLES_BY_NAME.keys() & words
 
 
+def touched(changed: Set[str]) -> Set[str]:
+    """Tables that show something else where something has happened to these: a deployment may rename assets."""
+    return changed if changed.isdisjoint(NAMING_TABLES) else changed | NAMED_TABLES
+
+
 class Earlier(NamedTuple):
-    """A state of the same version before this one, and the tables that something has happened to since."""
+    """A state of the same version before this one, and the tables that show something else since (`touched`)."""
 
     snapshot: Snapshot
     changed: Set[str]
@@ -91,6 +99,22 @@ class _Known(NamedTuple):
 
     tables: Set[str]
     value: Any
+
+
+class Annex(NamedTuple):
+    """A schema of one query: its views hide the tables of the same name, which go by their full names there."""
+
+    room: Room
+    connection: engine.Connection
+    ready: dict[str, Room]
+
+    @property
+    def name(self) -> str:
+        return self.room.name
+
+    def hidden(self, table: str) -> str:
+        """The full name of a table."""
+        return f"{self.ready[table].name}.{table}"
 
 
 class Snapshot:
@@ -120,23 +144,38 @@ class Snapshot:
         self._others = set(self._ready.values())
         self._known: OrderedDict[Hashable, _Known] = OrderedDict() if earlier is None else earlier.still_known()
         self._connection = self._room.connection(self._others)
+        # The current names of assets that had others before, by id; None: not looked at yet.
+        same_names = earlier is not None and earlier.changed.isdisjoint(NAMING_TABLES)
+        self._renamed: dict[str, str] | None = earlier.snapshot._renamed if earlier and same_names else None
         self._lock = threading.Lock()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """Run one SELECT over the tables by their names."""
         engine.require_select(sql)
-        cursor = self.prepared(sql)
+        return self.answer(self.prepared(sql), sql, parameters)
+
+    def answer(
+        self, connection: engine.Connection, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()
+    ) -> Answer:
+        """The answer to one SELECT, on a connection of this state that is closed with it."""
+        with self.naming_lost_files():
+            return Answer(*engine.ask(connection, sql, parameters), self.watermark)
+
+    @contextmanager
+    def naming_lost_files(self) -> Iterator[None]:
+        """Where a query fails because of a file, name the file that has changed or gone.
+
+        The files were as written when they were first looked at. DuckDB says of one that is gone that it may not be
+        opened, as if the query were at fault.
+        """
         try:
-            names, rows = engine.ask(cursor, sql, parameters)
+            yield
         except (ProjectionDamaged, InvalidQuery) as failure:
-            # The files were as written when they were first looked at: say which one has changed or gone since.
-            # DuckDB says of one that is gone that it may not be opened, as if the query were at fault.
             with self._lock:
                 ready = sorted(self._ready)
             for table in ready:
                 self._checked(table, again=isinstance(failure, ProjectionDamaged))
             raise
-        return Answer(names, rows, self.watermark)
 
     def recall(self, name: Hashable) -> Any:
         """What was worked out under this name, in this state or one before it; None if nothing was."""
@@ -175,6 +214,13 @@ class Snapshot:
         self.prepare(sql)
         return self._room.connection(self._others)
 
+    def annex(self, sql: str) -> Annex:
+        """A schema for one query, with the tables that it speaks of in place behind it."""
+        self.prepare(sql)
+        room = self._room.another()
+        with self._lock:
+            return Annex(room, room.connection({self._room, *self._others}), dict(self._ready))
+
     def said(self, name: str, connection: engine.Connection) -> tuple[str, str | None]:
         """What a table is made of, as relations for this connection: the largest file, and all that is newer or None.
 
@@ -189,15 +235,16 @@ class Snapshot:
         """Make a view: rows that only the largest file speaks of as they are, all others merged once."""
         if table.table in self._ready:
             return
+        shown = with_current_names(table, self._renames()) if table.table in NAMED_TABLES else "*"
         base, newer = self.said(table.table, self._connection)
         if self._is_small(table.table):
             # To plan how to read files takes longer than to read them, where they are small: they are read once.
             rows = f"SELECT * FROM {base}"
             if newer is not None:
                 rows = merged(table, f"({rows} UNION ALL SELECT * FROM {newer})")
-            engine.run(self._connection, f"CREATE OR REPLACE TABLE {table.table} AS {rows}")
+            engine.run(self._connection, f"CREATE OR REPLACE TABLE {table.table} AS SELECT {shown} FROM ({rows})")
         elif newer is None:
-            engine.run(self._connection, f"CREATE OR REPLACE VIEW {table.table} AS SELECT * FROM {base}")
+            engine.run(self._connection, f"CREATE OR REPLACE VIEW {table.table} AS SELECT {shown} FROM {base}")
         else:
             keys = ", ".join(table.key)
             # Whatever an attempt that failed half-way has left is replaced. Of a table it is known how small it is.
@@ -211,11 +258,19 @@ class Snapshot:
             engine.run(self._connection, f"DROP TABLE newer_{table.table}")
             engine.run(
                 self._connection,
-                f"CREATE OR REPLACE VIEW {table.table} AS"
-                f" SELECT * FROM {base} ANTI JOIN {self._room.name}.merged_{table.table} USING ({keys})"
-                f" UNION ALL SELECT * FROM {self._room.name}.merged_{table.table}",
+                f"CREATE OR REPLACE VIEW {table.table} AS SELECT {shown} FROM ("
+                f"SELECT * FROM {base} ANTI JOIN {self._room.name}.merged_{table.table} USING ({keys})"
+                f" UNION ALL SELECT * FROM {self._room.name}.merged_{table.table})",
             )
         self._ready[table.table] = self._room
+
+    def _renames(self) -> dict[str, str]:
+        """The current names of assets that had others before, by id."""
+        if self._renamed is None:
+            self._define(AssetDefinitionRow)
+            self._define(AssetVersionRow)
+            self._renamed = dict(engine.fetch(self._connection, CURRENT_NAMES)[1])
+        return self._renamed
 
     def _is_small(self, table: str) -> bool:
         """Whether all that is said of a table is soon read."""

@@ -14,10 +14,11 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
 from hashlib import sha256
 from pathlib import Path
@@ -25,7 +26,16 @@ from typing import TextIO
 
 import msgspec
 
-from servo.errors import FencedOut, ProjectionDamaged, ProjectionMissing, ServoError, StorageFailed
+from servo import decoders
+from servo.errors import (
+    FencedOut,
+    ProjectionDamaged,
+    ProjectionError,
+    ProjectionMissing,
+    SchemaTooNew,
+    ServoError,
+    StorageFailed,
+)
 from servo.faults import reach
 from servo.projections.files import require_intact
 from servo.projections.manifest import REBUILD, FileRef, Manifest, decode, encode
@@ -37,6 +47,10 @@ KEEP_VERSIONS = 16
 _LOOK_AGAIN, _SAY_SO = 0.05, 1.0
 
 log = logging.getLogger(__name__)
+
+
+# Version and epoch.
+_NAME = re.compile(r"[0-9]{12,}-[0-9]{6,}\.json")
 
 
 class _Pointer(msgspec.Struct):
@@ -59,48 +73,79 @@ class Store:
 
         One of an older fold counts as empty: all events are folded again, on top of it.
         """
-        try:
-            data = self._pointer.read_bytes()
-        except FileNotFoundError:
+        pointer = self._read_pointer()
+        if pointer is None:
             return Manifest()
-        except OSError as problem:
-            raise StorageFailed(f"{self._pointer}: {problem.strerror}", hint="check the disk") from problem
-        try:
-            pointer = msgspec.json.decode(data, type=_Pointer)
-        except msgspec.MsgspecError as problem:
-            raise ProjectionDamaged(f"{self._pointer} is damaged: {problem}", hint=REBUILD) from problem
-        found = self._load(pointer.manifest, pointer.sha256)
+        found = self._published(pointer)
         if found.is_complete:
             return found
         return Manifest(version=found.version, epoch=found.epoch, created_at=found.created_at, replayed=found.version)
 
-    def _load(self, name: str, digest: str | None = None) -> Manifest:
-        path = self._manifests / name
+    def _read_pointer(self) -> _Pointer | None:
+        """What the pointer names, or None where nothing was ever published; ProjectionDamaged if it names nothing."""
         try:
-            data = path.read_bytes()
+            pointer = decoders.decode(self._pointer.read_bytes(), _Pointer)
+            if _NAME.fullmatch(pointer.manifest) is None:
+                raise ValueError(f"{pointer.manifest!r:.60} is not the name of a manifest")
+        except FileNotFoundError:
+            return None
+        except OSError as problem:
+            raise StorageFailed(f"{self._pointer}: {problem.strerror}", hint="check the disk") from problem
+        except ValueError as problem:  # msgspec's errors are ValueErrors too
+            raise ProjectionDamaged(f"the pointer {self._pointer} is damaged: {problem}", hint=REBUILD) from problem
+        return pointer
+
+    def _published(self, pointer: _Pointer) -> Manifest:
+        """The manifest that the pointer names, just as it was published."""
+        path = self._manifests / pointer.manifest
+        try:
+            data = self._read(path)
+        except ProjectionMissing as problem:
+            raise ProjectionMissing(
+                f"{problem.message}, or the pointer {self._pointer} that names it is damaged", hint=REBUILD
+            ) from None
+        # Its own checksum and its format are looked at first: they tell a damaged manifest, a newer Servo's and a
+        # damaged pointer apart.
+        found = decode(data, str(path))
+        if sha256(data).hexdigest() != pointer.sha256:
+            raise ProjectionDamaged(
+                f"the pointer {self._pointer} and the manifest {path} that it names do not fit together:"
+                " one of them is damaged",
+                hint=REBUILD,
+            )
+        return found
+
+    def _read(self, path: Path) -> bytes:
+        try:
+            return path.read_bytes()
         except FileNotFoundError:
             raise ProjectionMissing(f"projection manifest {path} is missing", hint=REBUILD) from None
-        if digest is not None and sha256(data).hexdigest() != digest:
-            # The format is looked at first: a newer Servo's manifest deserves a better message than "damaged".
-            decode(data, str(path))
-            raise ProjectionDamaged(f"projection manifest {path} is not what was published", hint=REBUILD)
-        return decode(data, str(path))
+        except OSError as problem:
+            raise StorageFailed(f"{path}: {problem.strerror}", hint="check the disk") from problem
+
+    def _load(self, path: Path, *, sealed: bool = False) -> Manifest:
+        return decode(self._read(path), str(path), sealed=sealed)
 
     def versions(self) -> list[Manifest]:
-        """Every version since the last replay that is still kept, oldest first.
+        """Every version since the last replay that is still kept and proven to be what was published, oldest first.
 
-        One that cannot be read is passed over, for nothing depends on it.
+        The pointer proves the newest, a checksum of its own any other. What is damaged, or was written without one by
+        an older Servo, is passed over: nothing depends on it.
         """
         kept = []
-        current = self.current()
-        for path in sorted(self._manifests.glob("*.json")):
+        current, pointer = self.current(), self._read_pointer()
+        for path in self._paths():
             try:
-                manifest = self._load(path.name)
+                manifest = self._load(path, sealed=pointer is None or path.name != pointer.manifest)
             except ServoError:
                 continue
             if current.replayed <= manifest.version <= current.version and manifest.is_complete:
                 kept.append(manifest)
         return kept
+
+    def _paths(self) -> list[Path]:
+        """The manifests that are there, oldest first."""
+        return sorted(path for path in self._manifests.glob("*.json") if _NAME.fullmatch(path.name))
 
     def path(self, table: str, file: FileRef) -> Path:
         return self.root / "files" / table / file.name
@@ -188,7 +233,7 @@ class Store:
             kept: set[tuple[str, str]] = set()
             for path in sorted(self._manifests.glob("*.json")):
                 try:
-                    manifest = self._load(path.name)
+                    manifest = self._load(path)
                 except ServoError:
                     path.unlink(missing_ok=True)
                     continue
@@ -219,28 +264,23 @@ class Store:
         return removed
 
     def _pointer_version(self) -> int:
-        """The current version number, also where its manifest is damaged: a replay must be able to replace it."""
-        try:
-            pointer = msgspec.json.decode(self._pointer.read_bytes(), type=_Pointer)
-            return int(pointer.manifest.partition("-")[0])
-        except FileNotFoundError:
-            return 0
-        except (msgspec.MsgspecError, ValueError):
-            names = sorted(path.name for path in self._manifests.glob("*.json"))
-            return int(names[-1].partition("-")[0]) if names else 0
+        """The current version number. Where pointer or manifest are damaged it is that of the newest manifest there
+        is: a replay must be able to replace them, and must not take a number that was used before."""
+        with suppress(ProjectionError, SchemaTooNew):
+            pointer = self._read_pointer()
+            return 0 if pointer is None else self._published(pointer).version
+        return max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
 
     def next_version(self) -> int:
         return self._pointer_version() + 1
 
     def _epoch(self) -> int:
+        # Only the order of epochs matters: whatever the file says, they go on after the newest one that published.
+        published = max((int(path.stem.rpartition("-")[2]) for path in self._paths()), default=0)
         try:
-            return int((self.root / "EPOCH").read_text())
-        except FileNotFoundError:
-            return 0
-        except ValueError:
-            # Only the order of epochs matters: go on after the newest one that published.
-            names = sorted(path.stem.rpartition("-")[2] for path in self._manifests.glob("*.json"))
-            return int(names[-1]) if names else 0
+            return max(int((self.root / "EPOCH").read_text()), published)
+        except (FileNotFoundError, ValueError):
+            return published
 
     @contextmanager
     def _locked(self) -> Iterator[None]:

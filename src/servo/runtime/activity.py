@@ -4,15 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
+from servo.controllers.unchanged import UNCHANGED
 from servo.events import decode
 from servo.events.columns import spread
+from servo.events.definitions import HeldBack
 from servo.events.model import TaskFinished
 from servo.partitions import PartitionKey, PartitionSet
+from servo.planning.stages import lacking
+from servo.runtime.frozen import FROZEN
 from servo.runtime.inputs import current
 from servo.runtime.moments import Moment
 from servo.runtime.overlays import partitions_of
@@ -26,7 +31,8 @@ __all__ = ["Activity", "Obstacle", "error_of", "missing_inputs"]
 # Of an asset, the newest tasks that may be about one partition; who asks for a thousand runs of it in vain knows why.
 _TASKS = """
     SELECT t.run_id, t.task_key, t.state, t.attempt, t.state_at, t.retry_at, t.reason, t.partitions, t.upstream,
-           t.worker, t.started_at, r.requested_at, r.requested_by, r.planned_at, r.cancel_reason, r.finished_at
+           t.worker, t.started_at, t.partitions_unchanged, t.finished_version, r.requested_at, r.requested_by,
+           r.planned_at, r.cancel_reason, r.finished_at
     FROM tasks t JOIN runs r USING (run_id)
     WHERE t.asset_id = $asset_id AND r.requested_version IS NOT NULL
       AND (r.finished_version IS NULL OR t.state <> 'SUCCEEDED' OR t.partitions_succeeded < t.partition_count)
@@ -38,6 +44,17 @@ _UNPLANNED = """
     WHERE requested_version IS NOT NULL AND planned_version IS NULL AND finished_version IS NULL
     ORDER BY requested_version DESC LIMIT 1000
 """
+_HELD_BACK = """
+    SELECT run_id, held_back, planned_at FROM runs
+    WHERE held_back IS NOT NULL AND contains(held_back, $asset_id)
+      AND ($after IS NULL OR requested_version > $after OR planned_at > $made_at)
+    ORDER BY requested_version DESC LIMIT 1000
+"""
+_PUBLISHED_BY = """
+    SELECT 1 FROM materializations WHERE asset_id = $asset_id AND partition_key = $key AND run_id = $run_id
+      AND published_at IS NOT NULL LIMIT 1
+"""
+_NAMED = 3  # inputs that are missing
 _CHECKPOINTS = """
     SELECT checkpoint_id, name, approvers, deadline, requested_at FROM checkpoints
     WHERE run_id = $run_id AND task_key = $task_key AND list_contains(partition_keys, $key)
@@ -51,7 +68,8 @@ _ATTEMPTS = """
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     """Why a partition is not computed, or not yet: RUNNING, READY, QUEUED, WAITS_FOR_UPSTREAM, RETRY_WAIT,
-    WAITING_APPROVAL, FAILED, SKIPPED, CANCELLED, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED, FROZEN or UNDEFINED.
+    WAITING_APPROVAL, FAILED, SKIPPED, UNCHANGED, CANCELLED, HELD_BACK, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED,
+    FROZEN or UNDEFINED.
     """
 
     code: str
@@ -85,7 +103,7 @@ class Activity:
             elif not ended and (said := self._ended(task, row)) is not None:
                 obstacles.append(said)
                 ended = True  # the newest says it; what was before it is history
-        return obstacles
+        return [*obstacles, *islice(self._held_back(row), 1)]
 
     # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,6 +118,37 @@ class Activity:
             data = canonical.loads(task["partitions"].encode()) if task["partitions"] else None
             if self._key in partitions_of(data, self._definition):
                 yield task
+
+    def _held_back(self, row: dict[str, Any]) -> Iterator[Obstacle]:
+        """Runs that were to make it because of a `+`, since it was made last, and held it back; the newest first."""
+        version = row.get("materialization_version")
+        parameters = {
+            "asset_id": self._asset_id,
+            "after": None if version is None else version.rpartition(":")[2],
+            "made_at": row.get("last_materialization_at"),
+        }
+        for run_id, text, at in self._moment.snapshot.query(_HELD_BACK, parameters).rows:
+            for held in decoders.decode(text, list[HeldBack]):
+                if held.asset_id == self._asset_id and self._key in partitions_of(held.partitions, self._definition):
+                    reason, lacking = self._lacking(held, at)
+                    sentence = f"was held back in {run_id}: {reason}"
+                    yield Obstacle(code="HELD_BACK", sentence=sentence, run_id=run_id, at=at, because_of=lacking)
+
+    def _lacking(self, held: HeldBack, at: datetime) -> tuple[str, list[str]]:
+        """What of the inputs that a run missed this partition reads, in words, and some of them by name."""
+        known, mine = self._moment.known, self._definition.set_of([self._key])
+        reasons, names = [], []
+        for one in held.missing:
+            spec = known.graph.specs.get(one.asset_key)
+            some = None if spec is None else partitions_of(one.partitions, spec.partitions)
+            if not some or one.asset_key not in known.graph.upstream(self._asset_key):
+                return held.reason, [f"{one.asset_key} {label}".strip() for label in one.examples]
+            definition = some.partitions
+            some = known.graph.mapping(one.asset_key, self._asset_key).upstream(mine, definition, at) & some
+            if some:
+                reasons.append(lacking(one.asset_key, some, held_back=one.held_back))
+                names += [f"{one.asset_key} {definition.short_key(key)}".strip() for key in islice(some, _NAMED)]
+        return "; ".join(reasons) or held.reason, names
 
     def _requested(self) -> Iterator[Obstacle]:
         for run_id, asked, at, by in self._moment.snapshot.query(_UNPLANNED).rows:
@@ -194,11 +243,22 @@ class Activity:
         if outcome == "CANCELLED" or task["state"] == "CANCELLED":
             why = f": {task['cancel_reason']}" if task["cancel_reason"] else ""
             return Obstacle(code="CANCELLED", sentence=f"its run was cancelled{why}", **common)
+        if self._was_made_by(task["run_id"]):
+            return None  # also where a rollback has made it current again since
+        if error_of(self._project, {"attempt_version": task["finished_version"]}, str(self._key)) == FROZEN:
+            return Obstacle(code="SKIPPED", sentence=f"was skipped: {FROZEN}", **common)
         culprits = self._culprits(task)
+        if task["partitions_unchanged"] and not culprits:
+            return Obstacle(code="UNCHANGED", sentence=f"was skipped as {UNCHANGED}", **common)
         of = f": {_few(culprits)} failed" if culprits else f": {task['reason']}" if task["reason"] else ""
         return Obstacle(
             code="SKIPPED", sentence=f"was skipped{of}", because_of=culprits, error=self._culprit_error, **common
         )
+
+    def _was_made_by(self, run_id: str) -> bool:
+        """Whether a run published this partition, whatever became of others in the same task."""
+        place = {"asset_id": self._asset_id, "key": str(self._key), "run_id": run_id}
+        return bool(self._moment.snapshot.query(_PUBLISHED_BY, place).rows)
 
     _culprit_error: str | None = None
 

@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from servo.projections import Manifest, Store
 
 
-def witnesses(store: Store) -> list[Manifest]:
-    """The versions that are still kept, one for each position; none where they cannot be read."""
+def witnesses(store: Store) -> tuple[list[Manifest], str | None]:
+    """The versions that are still kept, one for each position; none and the reason where they cannot be read."""
     try:
         versions = store.versions()
-    except (ServoError, OSError):
-        return []  # damaged projections say nothing about the ledger, and `doctor` says that they are
-    return list({version.watermark.position: version for version in versions}.values())
+    except ServoError as problem:
+        return [], str(problem)  # damaged projections say nothing about the ledger
+    return list({version.watermark.position: version for version in versions}.values()), None
 
 
 def compared(found: Verification, versions: Iterable[Manifest], history: History) -> Verification:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from threading import Lock
 
 from servo.assets.spec import AssetSpec
 from servo.controllers.dispatch import Claim
 from servo.controllers.retries import next_attempt
+from servo.controllers.unchanged import UNCHANGED
 from servo.errors import ServoError, StorageFailed, TaskError, WorkCancelled
-from servo.events.columns import MADE, InputPartitions, Outcome, PartitionOutcomes
+from servo.events.columns import MADE, CallTotals, GivenPartitions, InputPartitions, Outcome, PartitionOutcomes
 from servo.events.fact import Fact
 from servo.events.model import CheckpointRequested, TaskFinished, TaskRetryScheduled
-from servo.execution.protocol import Input, Order, PartitionResult, Place, Storage
+from servo.execution.protocol import Call, Input, Order, PartitionResult, Place, Storage
 from servo.ids import ulid_range
 from servo.runtime.fence import Fence
-from servo.runtime.outcomes import checks, made, outcomes, unmade
+from servo.runtime.frozen import FROZEN
+from servo.runtime.outcomes import calls, calls_of, checks, made, outcomes, samples, totals, unmade
 from servo.runtime.wiring import Project
 
 
@@ -33,6 +35,8 @@ class Attempt:
         *,
         application: Callable[[], str | None] = lambda: None,
         published: Callable[[Place], None] = lambda _: None,
+        unchanged: Sequence[str] = (),
+        frozen: Sequence[str] = (),
     ) -> None:
         self._project = project
         self._storage = storage
@@ -43,6 +47,8 @@ class Attempt:
         self._edges: Mapping[str, list[list[int]] | None] = {}
         self._application = application  # what Spark calls itself, which is known once it has started
         self._published = published  # is told what became current
+        self._unchanged = list(unchanged)  # beside the claim: current as they are, or frozen with data
+        self._frozen = dict.fromkeys(frozen, FROZEN)  # why each of these is skipped
         self._lock = Lock()
         self._positions = {key: number for number, key in enumerate(claim.keys)}
         # The newest group waits for the next one or the end, so that a task of one group is one event.
@@ -51,6 +57,7 @@ class Attempt:
         self._first: str | None = None
         self._said: dict[str, PartitionResult] = {}  # the newest word on each partition, recorded or held
         self._succeeded = claim.succeeded_before  # and recorded
+        self._totals = CallTotals()  # of what is recorded
         self._part = 0
 
     def of(self, order: Order) -> None:
@@ -81,12 +88,14 @@ class Attempt:
                     problem = late
             return self._end(problem)
 
-    def hand_back(self, reason: str, retry_at: datetime | None = None) -> None:
+    def hand_back(self, reason: str, retry_at: datetime | None = None, *, session_lost: bool = False) -> None:
         """Give the task to another worker, at once or later, and not by its own fault; unless it was cancelled."""
-        again = self._again(retry_at or self._project.clock(), reason)
         with self._lock:
-            # What failed is tried again, by another worker.
+            # What failed is tried again, by another worker; but not what was recorded, and trying does not mend.
             held, self._held = self._held, [result for result in self._held if result.outcome in MADE]
+            recorded = {result.key for result in self._failed if not result.retryable} - {one.key for one in held}
+            settled = sorted(recorded) if session_lost else []
+            again = self._again(retry_at or self._project.clock(), reason, settled=settled, session_lost=session_lost)
             try:
                 try:
                     self._record(again, final=False)
@@ -112,6 +121,11 @@ class Attempt:
             problem = problem or TaskError("the executor said nothing about it", hint="run it again")
             self._take([unmade(key, Outcome.FAILED, problem) for key in left])
         failed = self._failed
+        skipped = self._unchanged or self._frozen
+        if skipped and not self._said and not self._claim.succeeded_before and not self._claim.failed_before:
+            current = any(key not in self._frozen for key in self._unchanged)
+            whys = [UNCHANGED] * current + [FROZEN] * bool(self._frozen)
+            return self._last(Outcome.SKIPPED, "; or ".join(whys))
         if not failed and self._spec.approval is not None:
             return self._last(Outcome.STAGED, None)
         if not failed and self._claim.failed_before:
@@ -163,6 +177,7 @@ class Attempt:
                 raise
         self._fence.append([*facts, *more], despite_cancel=outcome is Outcome.CANCELLED)
         self._succeeded += made(self._held)
+        self._totals = totals(self._totals, calls_of(self._held))
         self._held, self._first = [], None
         for fact in facts:
             if isinstance(fact, TaskFinished):
@@ -175,7 +190,9 @@ class Attempt:
             key, name = current[-1]
             self._published(Place(asset_id=self._claim.asset_id, key=key, materialization_id=name))
 
-    def _again(self, retry_at: datetime, reason: str | None, *, settled: Sequence[str] = ()) -> TaskRetryScheduled:
+    def _again(
+        self, retry_at: datetime, reason: str | None, *, settled: Sequence[str] = (), session_lost: bool = False
+    ) -> TaskRetryScheduled:
         return TaskRetryScheduled(
             run_id=self._claim.run_id,
             task_key=self._claim.task_key,
@@ -183,6 +200,7 @@ class Attempt:
             retry_at=retry_at,
             reason=reason,
             settled=list(settled),
+            session_lost=session_lost,
         )
 
     # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -193,10 +211,12 @@ class Attempt:
         """Move what was made to its own place, and say so: current is it only once this is recorded."""
         claim = self._claim
         results = sorted(results, key=lambda result: result.outcome not in MADE)
-        skipped = list(claim.skipped) if final else []
+        unchanged = self._unchanged if final else []
+        skipped = [*claim.skipped, *unchanged] if final else []
         if self._first is None:
             # For all that may be said together with what is held, so that it can be said in other company as well.
-            self._first = self._project.mint(max(len(claim.keys) + len(claim.skipped), 1))
+            together = len(claim.keys) + len(claim.skipped) + len(self._unchanged)
+            self._first = self._project.mint(max(together, 1))
         first = self._first
         ids = ulid_range(first, len(results))
         self._storage.publish(
@@ -206,7 +226,10 @@ class Attempt:
                 if result.staged is not None and result.outcome in MADE
             ]
         )
-        partitions = outcomes(results, skipped, first)
+        partitions = outcomes(results, skipped, first, self._frozen)
+        listed = calls_of(results)
+        so_far = totals(self._totals, listed)
+        inputs = [one for source in self._inputs if (one := self._read(source, results, listed)) is not None]
         if outcome is None:
             outcome = Outcome.FAILED if any(one.outcome is Outcome.FAILED for one in results) else Outcome.SUCCEEDED
         self._part += 1
@@ -221,13 +244,17 @@ class Attempt:
             part=None if final else self._part,
             final=final,
             code_version=claim.code_version,
-            inputs=[one for source in self._inputs if (one := self._read(source, results)) is not None],
+            inputs=inputs,
             checks=checks(results),
             succeeded_so_far=self._succeeded + made(results),
             failed_so_far=len(self._failed),
             worker=self._fence.worker,
             spark_application_id=self._application(),
             error=error,
+            calls=calls(results, listed, len(skipped), self._given_to(inputs, listed)) if listed else None,
+            samples=samples(listed),
+            call_totals=None if so_far == CallTotals() else so_far,
+            unchanged=unchanged,
         )
         staged = [result for result in results if result.outcome is Outcome.STAGED]
         return [finished, self._checkpoint(outcomes(staged, [], first))] if staged else [finished]
@@ -252,16 +279,33 @@ class Attempt:
             escalate_to=approval.escalate_to if approval.on_deadline == "escalate" else None,
         )
 
-    def _read(self, source: Input, results: list[PartitionResult]) -> InputPartitions | None:
-        """Which partitions of an upstream went into what this event speaks of."""
-        edges = self._edges.get(source.asset_key)
-        positions = self._positions
-        reads = [
-            ([positions[result.key]] if edges is None else edges[positions[result.key]])
-            if result.outcome in MADE
-            else []
-            for result in results
-        ]
+    def _read(self, source: Input, results: list[PartitionResult], listed: Sequence[Call]) -> InputPartitions | None:
+        """Which partitions of an upstream went into what this event speaks of, or were given to the calls."""
+        reads = [self._named(source, result.key) if result.outcome in MADE else [] for result in results]
+        given = [index for call in listed for index in self._given(source, call)]
         return InputPartitions.of_reads(
-            source.asset_id, source.asset_key, source.keys, source.materialization_ids, reads
+            source.asset_id, source.asset_key, source.keys, source.materialization_ids, reads, given=given
         )
+
+    def _given_to(self, inputs: Sequence[InputPartitions], listed: Sequence[Call]) -> list[GivenPartitions]:
+        """What the calls were given of each input, where one was for several partitions."""
+        if all(len(call.keys) == 1 for call in listed):
+            return []
+        sources = {source.asset_key: source for source in self._inputs}
+        found = []
+        for one in inputs:
+            source, places = sources[one.asset_key], {key: place for place, key in enumerate(one.keys)}
+            given = [[places[source.keys[index]] for index in self._given(source, call)] for call in listed]
+            found.append(GivenPartitions.of_indexes(one.asset_key, given))
+        return found
+
+    def _given(self, source: Input, call: Call) -> Iterable[int]:
+        """What a call was given: all that the mapping names for its partitions."""
+        return dict.fromkeys(index for key in call.keys for index in self._named(source, key))
+
+    def _named(self, source: Input, key: str) -> Sequence[int]:
+        """What the mapping names for a partition."""
+        edges, position = self._edges.get(source.asset_key), self._positions[key]
+        if edges is not None:
+            return edges[position]
+        return [position] if position < len(source.keys) else []

@@ -61,7 +61,7 @@ _FAILURES = """
       FROM backfill_chunks WHERE backfill_id IN (SELECT unnest($ids)) AND state IN ('FAILED', 'CANCELLED')
       ORDER BY open DESC, planned_version LIMIT $limit
     ), made AS (
-      SELECT run_id, sum(partitions_succeeded) AS count FROM tasks
+      SELECT run_id, sum(partitions_succeeded + coalesce(partitions_unchanged, 0)) AS count FROM tasks
       WHERE run_id IN (SELECT run_id FROM lost) GROUP BY run_id
     )
     SELECT lost.backfill_id, lost.chunk_index, lost.run_id, lost.state, runs.reason,
@@ -91,7 +91,7 @@ _CHUNKS = """
       SELECT chunk_index, state, partition_count, run_id, planned_at FROM backfill_chunks
       WHERE backfill_id = $id AND chunk_index > $after ORDER BY chunk_index LIMIT $limit
     ), made AS (
-      SELECT run_id, sum(partitions_succeeded) AS count FROM tasks
+      SELECT run_id, sum(partitions_succeeded + coalesce(partitions_unchanged, 0)) AS count FROM tasks
       WHERE run_id IN (SELECT run_id FROM shown) GROUP BY run_id
     )
     SELECT shown.chunk_index, shown.state, shown.partition_count, shown.run_id, shown.planned_at, runs.started_at,
@@ -133,7 +133,7 @@ class BackfillBook:
         ordered = {root: sorted(tree, key=lambda job: job.fact.level) for root, tree in trees.items() if tree}
         return [tree_of(root, [views[job.id] for job in tree], []) for root, tree in ordered.items()]
 
-    def tree(self, backfill_id: str, root: str, *, failures: int = 20) -> BackfillTree:
+    def tree(self, backfill_id: str, root: str, *, failures: int = 100) -> BackfillTree:
         """A backfill with its tree, or, of one that is not the root, with itself and its retries.
 
         With so many failures at most, those first that no retry has repaired; how many there are is in `chunks` of each

@@ -124,6 +124,7 @@ def _job_fact(
         distance=job.distance,
         state=state.value,
         warnings=list(job.warnings),
+        only_stale=asked.only_stale and job.role != "upstream",
     )
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
-from servo import canonical
+from servo import canonical, decoders
 from servo.controllers.backfill_board import Backfills
 from servo.controllers.backfill_states import GOING, OVER, Backfill, BackfillState, Chunk
 from servo.events.automation import BackfillCreated
@@ -43,7 +41,7 @@ _ENDED_CHUNKS = """
            max(c.planned_version)
     FROM backfill_chunks c
     LEFT JOIN (
-      SELECT run_id, sum(partitions_succeeded) AS made FROM tasks
+      SELECT run_id, sum(partitions_succeeded + coalesce(partitions_unchanged, 0)) AS made FROM tasks
       WHERE run_id IN (SELECT run_id FROM backfill_chunks WHERE backfill_id IN (SELECT unnest($ids))) GROUP BY run_id
     ) t ON t.run_id = c.run_id
     WHERE c.backfill_id IN (SELECT unnest($ids)) GROUP BY c.backfill_id
@@ -55,7 +53,7 @@ _ACTIVE_CHUNKS = f"""
     ORDER BY c.chunk_index
 """
 _MADE = """
-    SELECT run_id, task_key, partitions_succeeded FROM tasks
+    SELECT run_id, task_key, partitions_succeeded + coalesce(partitions_unchanged, 0) FROM tasks
     WHERE run_id IN (SELECT unnest($runs)) AND partitions_succeeded IS NOT NULL
 """
 
@@ -76,7 +74,7 @@ def created_fact(row: dict[str, Any]) -> BackfillCreated:
     """The fact that a row of `backfills` began with."""
     values = {name: row[name] for name in BackfillCreated.__struct_fields__ if row.get(name) is not None}
     values |= {name: canonical.loads(values[name].encode()) for name in ("selector", "definition") if name in values}
-    values["upstreams"] = msgspec.convert(canonical.loads((row["upstreams"] or "[]").encode()), list[Upstream])
+    values["upstreams"] = decoders.convert(canonical.loads((row["upstreams"] or "[]").encode()), list[Upstream])
     # What it is now is another matter.
     return BackfillCreated(**{**values, "state": BackfillState.PENDING.value})
 

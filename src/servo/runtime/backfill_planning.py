@@ -9,7 +9,7 @@ from functools import cache
 
 import msgspec
 
-from servo.errors import InvalidInput, InvalidSelection, LedgerNotFound
+from servo.errors import Conflict, InvalidInput, InvalidSelection, LedgerNotFound
 from servo.fold.display import Status
 from servo.partitions import Partitions, PartitionSet
 from servo.planning.catalog import Catalog
@@ -18,8 +18,10 @@ from servo.planning.planner import boundary, unmet
 from servo.planning.propagation import Job, Read, propagate
 from servo.runtime.cataloguing import local_catalog
 from servo.runtime.durations import partition_seconds
+from servo.runtime.frozen import frozen_among
 from servo.runtime.inputs import present
 from servo.runtime.moments import Moment, look_at
+from servo.runtime.planned import united
 from servo.runtime.settings import BackfillSettings
 from servo.runtime.states import states_of
 from servo.runtime.tracing import span
@@ -30,6 +32,7 @@ __all__ = ["BackfillJob", "BackfillPlan", "BackfillRequest", "plan_backfill", "p
 log = logging.getLogger(__name__)
 
 _PRIORITIES = (-(2**63), 2**63 - 1)  # what an event holds
+STALE_CAUSE = "stale:"
 FILTERS = ("missing", "failed", "stale")
 
 
@@ -52,6 +55,11 @@ class BackfillRequest(msgspec.Struct, frozen=True, kw_only=True):
     newest_first: bool = False
     name: str | None = None
     cause: str | None = None  # of one whose partitions a program chose: what it chose them by
+
+    @property
+    def only_stale(self) -> bool:
+        """Whether its partitions are chosen for being stale: those that no longer are are left as they are."""
+        return self.filter == "stale" or (self.cause or "").startswith(STALE_CAUSE)
 
 
 class BackfillJob(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +107,8 @@ def plan_backfill(
     now = project.clock()
     there = _States(project, known)
     targets = _targets(known, asked, there, now) if chosen is None else dict(chosen)
+    frozen = frozen_among(project, known, targets)
+    targets = _without(targets, frozen)
     with span("backfill.discover_upstream", depth=depth, targets=len(targets)) as current:
         found = propagate(
             known,
@@ -108,10 +118,15 @@ def plan_backfill(
             downstream=asked.include_downstream,
             current=there.current if asked.only_missing else None,
         )
+        found, more = _unfrozen(project, known, found)
+        frozen = united(frozen, more)
         current.set("servo.jobs", len(found))
     seconds = partition_seconds(project, [known.asset_ids[job.asset_key] for job in found])
     jobs = tuple(_job(job, asked, seconds.get(known.asset_ids[job.asset_key])) for job in found)
-    warnings = [warning for job in jobs for warning in job.warnings]
+    warnings = [
+        f"{key} {some.describe()} is frozen, and left out".replace("  ", " ") for key, some in sorted(frozen.items())
+    ]
+    warnings += [warning for job in jobs for warning in job.warnings]
     warnings += _missing_inputs(project, known, {job.asset_key: job.partitions for job in found}, asked)
     return BackfillPlan(
         jobs=jobs,
@@ -121,6 +136,36 @@ def plan_backfill(
         warnings=tuple(dict.fromkeys(warnings)),
         estimated_seconds=_estimated(jobs),
     )
+
+
+def _without(targets: dict[str, PartitionSet], frozen: Mapping[str, PartitionSet]) -> dict[str, PartitionSet]:
+    """What was asked for without what is frozen; refused where that names one partition, or leaves nothing."""
+    left = {key: some - frozen[key] if key in frozen else some for key, some in targets.items()}
+    if not any(left.values()):
+        key, some = next(iter(frozen.items()))
+        which = f"{key} {some.describe()}".rstrip()
+        raise Conflict(
+            f"nothing to backfill: {which} {'is' if some.count == 1 else 'are'} frozen",
+            hint=f"thaw it first: servo partition mark {which} --as thawed --reason …",
+        )
+    return {key: some for key, some in left.items() if some}
+
+
+def _unfrozen(project: Project, known: Catalog, jobs: Sequence[Job]) -> tuple[list[Job], dict[str, PartitionSet]]:
+    """The jobs without what is frozen of them, and what that is; nobody waits for a job that has nothing left."""
+    frozen = frozen_among(project, known, {job.asset_key: job.partitions for job in jobs})
+    left = {
+        job.asset_key: job.partitions - frozen[job.asset_key] if job.asset_key in frozen else job.partitions
+        for job in jobs
+    }
+    kept = [
+        msgspec.structs.replace(
+            job, partitions=left[job.asset_key], waits_for=tuple(one for one in job.waits_for if left.get(one, True))
+        )
+        for job in jobs
+        if left[job.asset_key]
+    ]
+    return kept, frozen
 
 
 # ── which partitions ─────────────────────────────────────────────────────────────────────────────────────────────

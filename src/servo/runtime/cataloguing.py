@@ -8,6 +8,7 @@ from datetime import datetime
 from servo.assets.loading import load
 from servo.errors import LedgerNotFound
 from servo.planning.catalog import Catalog
+from servo.runtime.asset_names import with_other_names
 from servo.runtime.deployed_state import DeployedState, look
 from servo.runtime.deploying import catalog, deploy, in_force, preview, quick_catalog
 from servo.runtime.wiring import Project
@@ -19,8 +20,8 @@ def deployed_catalog(project: Project, *, actor: str, sound: Callable[[Catalog],
         sound(known)
         return known
     loaded = load(project.settings)
-    sound(preview(loaded, look(project)))
-    return deploy(project, loaded, actor=actor).catalog
+    sound(with_other_names(project, preview(loaded, look(project))))
+    return with_other_names(project, deploy(project, loaded, actor=actor).catalog)
 
 
 def local_catalog(project: Project) -> Catalog:
@@ -31,7 +32,7 @@ def local_catalog(project: Project) -> Catalog:
         state = look(project)
     except LedgerNotFound:
         state = DeployedState(position=0)
-    return preview(load(project.settings), state)
+    return with_other_names(project, preview(load(project.settings), state))
 
 
 def recorded_catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
@@ -42,4 +43,4 @@ def recorded_catalog(project: Project, as_of: datetime | str | None = None) -> C
 def _remembered(project: Project) -> Catalog | None:
     """The catalog of the last deployment from this folder, while neither its files nor what is deployed changed."""
     known = quick_catalog(project.settings)
-    return known if known is not None and in_force(project, known) else None
+    return with_other_names(project, known) if known is not None and in_force(project, known) else None

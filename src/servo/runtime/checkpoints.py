@@ -39,7 +39,7 @@ from servo.ids import ulid_offset
 from servo.ledger.protocol import Condition, Receipt
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.requesting import append_answered
-from servo.runtime.staged import require_files, staging_of
+from servo.runtime.staged import require_files, require_none_frozen, staging_of
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
 
@@ -178,6 +178,7 @@ class Checkpoints:
 
         def facts(checkpoint: Checkpoint) -> Sequence[Fact]:
             nonlocal staging
+            require_none_frozen(self._project, checkpoint)
             if content_hash is not None:
                 require_hash(checkpoint, content_hash)
             if staging is None:  # it never changes, so once is enough, however often somebody is first

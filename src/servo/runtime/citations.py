@@ -14,6 +14,7 @@ from threading import get_ident
 
 import msgspec
 
+from servo import decoders
 from servo.errors import StorageFailed
 from servo.lineage.report import Report
 from servo.runtime.settings import Settings
@@ -44,7 +45,11 @@ class Citations:
             partition=report.partition,
             generated_at=report.generated_at,
             report_hash=report.report_hash,
-            materializations=[report.materialization, *(node.materialization for node in report.lineage)],
+            materializations=[
+                report.materialization,
+                *(node.materialization for node in report.lineage),
+                *(one.materialization for one in report.inputs if not one.mapped),
+            ],
         )
         path = self._folder / f"{report.report_hash}.json"
         unfinished = path.with_suffix(f".{os.getpid()}-{get_ident()}.tmp")  # others may be at the same report
@@ -67,7 +72,7 @@ class Citations:
         found = []
         for path in sorted(self._folder.glob("*.json")):
             try:
-                found.append(msgspec.json.decode(path.read_bytes(), type=Citation))
+                found.append(decoders.decode(path.read_bytes(), Citation))
             except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as problem:
                 raise StorageFailed(
                     f"{path} cannot be read, so nobody knows what it protects: {problem}",

@@ -59,7 +59,9 @@ class Code:
                 try:
                     self._read()
                 except ServoError as problem:
-                    log.warning("%s", problem, extra={"action": "worker.code"})
+                    log.warning(
+                        "The definitions of this folder cannot be loaded: %s", problem, extra={"action": "worker.code"}
+                    )
             return None if self._planned(claim) is not None else self._lacks(claim)
 
     def asset(self, claim: Claim) -> Asset:
@@ -87,7 +89,10 @@ class Code:
 
     def _planned(self, claim: Claim) -> Asset | None:
         asset = self._definitions.assets.get(claim.asset_key)
-        return asset if asset is not None and asset.spec.code_version == claim.code_version else None
+        if asset is None:
+            return None
+        # A run may have been planned before an upgrade, by the first formula.
+        return asset if claim.code_version in {asset.spec.code_version, asset.spec.first_version} else None
 
 
 def _unlike(claim: Claim, known: Catalog) -> ServoError | None:

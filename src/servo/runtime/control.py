@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from threading import Event
 
 import msgspec
 
+from servo.assets.selection import Selection
 from servo.controllers import backfilling
 from servo.controllers.anti_entropy import sweep
 from servo.controllers.backfill_board import Backfills
@@ -18,9 +19,9 @@ from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unplanned
 from servo.controllers.leaving_out import planned_without
-from servo.controllers.requests import gone, require_some
+from servo.controllers.requests import gone, requested_additions, require_some
 from servo.controllers.states import RunState
-from servo.errors import PASSING, Conflict, ServoError
+from servo.errors import PASSING, Conflict, ProjectionDamaged, ProjectionError, ProjectionMissing, ServoError
 from servo.events.automation import BackfillStateChanged
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
@@ -29,6 +30,7 @@ from servo.ids import run_id
 from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.planning import plan_fact, require_inputs
+from servo.runtime.compacting import CompactionAside
 from servo.runtime.planned import plan_for, plan_of_what_can_be_made
 from servo.runtime.service import Service
 from servo.runtime.tracing import past_span, span
@@ -45,7 +47,7 @@ _LONGEST_REST_SECONDS = 0.2
 class Control:
     """Plans runs and chunks of backfills, ends what is over, and gives the tasks of lost workers to others."""
 
-    def __init__(self, project: Project, *, compact_aside: Callable[[], None] | None = None) -> None:
+    def __init__(self, project: Project, *, compact_aside: CompactionAside | None = None) -> None:
         self._project = project
         self._compact_aside = compact_aside
         self._watch = Watch(project, backfills=True)
@@ -74,7 +76,26 @@ class Control:
             stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
             self._watch.wait(self._pause())
         except PASSING as problem:
-            _trouble(problem, stop)
+            if isinstance(problem, ProjectionError) and self._rebuilds_damaged():
+                stop.wait(_SWEEP_SECONDS)
+            else:
+                _trouble(problem, stop)
+
+    def _rebuilds_damaged(self) -> bool:
+        """Have projections that cannot be opened rebuilt from the ledger; False where that is not what is wrong.
+
+        Not those that belong to another ledger: they may be the last to know what this one has lost.
+        """
+        if self._compact_aside is None:
+            return False
+        try:
+            self._project.store.current()
+        except (ProjectionDamaged, ProjectionMissing) as damage:
+            if self._compact_aside.replay():
+                told = "%s; the projections are rebuilt from the ledger now, which is not affected"
+                log.warning(told, damage.message, extra={"action": "projections.rebuild"})
+            return True
+        return False
 
     def step(self) -> None:
         """One pass: everything that can be decided now."""
@@ -146,7 +167,8 @@ class Control:
             plan, unread = plan_of_what_can_be_made(self._project, known, wanted, now)
             left_out += unread
         else:
-            plan = require_inputs(plan_for(self._project, known, wanted, now))
+            selection = Selection(wanted=wanted, added=requested_additions(run, known))
+            plan = require_inputs(plan_for(self._project, known, selection, now))
         return planned_without(run, plan_fact(plan, run.run_id), left_out, known)
 
     def _refused(self, run: RunState, reason: str) -> Decision:
@@ -191,5 +213,9 @@ def _tell_waited(waiting: dict[str, Backfill], decision: Decision) -> None:
 
 
 def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning("%s", problem, extra={"action": "control.trouble"})
+    log.warning(
+        "Runs cannot be planned or ended at the moment; it is tried again: %s",
+        problem,
+        extra={"action": "control.trouble"},
+    )
     stop.wait(_SWEEP_SECONDS)

@@ -7,6 +7,7 @@ from bisect import bisect_left
 
 import msgspec
 
+from servo import decoders
 from servo.errors import InvalidInput
 from servo.partitions import Dimension, Dynamic, PartitionKey, PartitionSet, regions
 from servo.partitions.definitions import OPEN
@@ -32,7 +33,7 @@ def text_of(place: Place) -> str:
 def place_of(text: str) -> Place:
     """The place that a text means."""
     try:
-        return msgspec.json.decode(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), type=Place)
+        return decoders.decode(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), Place)
     except (ValueError, msgspec.DecodeError):
         raise InvalidInput(f"{text!r:.60} is no cursor", hint="pass the one that came with the page before") from None
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from servo.errors import AppendConflict, Conflict, DataNotFound
+from servo.errors import AppendConflict, Conflict, DataNotFound, InvalidInput
 from servo.events import Proposal
 from servo.events.columns import EarlierMaterializations
 from servo.events.model import RolledBack
@@ -19,9 +19,12 @@ from servo.execution.vacuum import Removed, vacuum
 from servo.ids import is_ulid, ulid_time
 from servo.ledger.protocol import Condition
 from servo.partitions import PartitionKey, PartitionSet
+from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.citations import Citations
+from servo.runtime.frozen import frozen_among
 from servo.runtime.inputs import Current, current
+from servo.runtime.removed_partitions import removed_key, require_set
 from servo.runtime.requesting import append_answered
 from servo.runtime.service import parse_moment
 from servo.runtime.settings import RetentionSettings
@@ -79,7 +82,7 @@ class Data:
         known = recorded_catalog(self._project, as_of=as_of)
         key = known.graph.resolve(asset)
         definition, asset_id = known.spec(key).partitions, known.asset_id(key)
-        wanted = self._parsed(definition, partitions)
+        wanted = self._parsed(known, key, partitions, asset)
         found = current(self._project, asset_id, None if wanted is None else map(str, wanted), as_of)
         if wanted is not None:
             absent = next((one for one in wanted if str(one) not in found), None)
@@ -89,6 +92,15 @@ class Data:
                     f"{key} {definition.label(absent)} has no data{when}".replace("  ", " "),
                     hint=f"materialize it: servo materialize '{asset}@{definition.short_key(absent)}'",
                 )
+            marked = next((one for one in wanted if found[str(one)].marked), None)
+            if marked is not None:
+                raise DataNotFound(
+                    f"{key} {definition.label(marked)} was marked as materialized, and holds no data".replace(
+                        "  ", " "
+                    ),
+                    hint=f"materialize it for real: servo materialize '{asset}@{definition.short_key(marked)}'",
+                )
+        found = {name: one for name, one in found.items() if not one.marked}
         if not found:
             which = "" if not definition.dimensions else "@latest"
             raise DataNotFound(f"{key} has no data", hint=f"materialize it: servo materialize {asset}{which}")
@@ -111,14 +123,29 @@ class Data:
         return rows_of(self._project.storage, places, chosen, limit, offset)
 
     def materializations(self, asset: str, partition: str = "") -> list[dict[str, Any]]:
-        """Every version of a partition that was ever published, the newest first."""
+        """Every version of a partition that was ever published, the newest first.
+
+        Also of one that was removed from the definition: then each row says when, and by whom.
+        """
         known = recorded_catalog(self._project)
         key = known.graph.resolve(asset)
-        one = known.spec(key).partitions.parse_key(partition)
+        removed = None
+        try:
+            one = known.spec(key).partitions.parse_key(partition)
+        except InvalidInput:
+            snapshot = self._project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+            found = removed_key(snapshot, known, key, partition)
+            if found is None:
+                raise
+            one, removed = found
         rows = self._history(known.asset_id(key), [str(one)])
         if not rows:
             raise DataNotFound(f"{key} {partition} has no data".replace("  ", " "), hint="materialize it")
-        return rows
+        gone = {
+            "removed_at": None if removed is None else removed.removed_at,
+            "removed_by": None if removed is None else removed.removed_by,
+        }
+        return [row | gone for row in rows]
 
     # ── going back ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -159,8 +186,14 @@ class Data:
         known = recorded_catalog(self._project)
         key = known.graph.resolve(asset)
         definition, asset_id = known.spec(key).partitions, known.asset_id(key)
-        wanted = self._parsed(definition, partitions) or definition.set_of([PartitionKey()])
+        wanted = self._parsed(known, key, partitions, asset) or definition.set_of([PartitionKey()])
         keys = [str(one) for one in wanted]
+        frozen = frozen_among(self._project, known, {key: wanted})
+        if frozen:
+            raise Conflict(
+                f"{key} {frozen[key].describe()} is frozen, and stays as it is".replace("  ", " "),
+                hint=f"thaw it first: servo partition mark {asset} … --as thawed --reason …",
+            )
         history: dict[str, list[dict[str, Any]]] = {one: [] for one in keys}
         for row in self._history(asset_id, keys):
             history[row["partition_key"]].append(row)
@@ -219,10 +252,10 @@ class Data:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _parsed(self, definition: Any, partitions: Sequence[str]) -> PartitionSet | None:
+    def _parsed(self, known: Catalog, key: str, partitions: Sequence[str], asset: str) -> PartitionSet | None:
         wanted: PartitionSet | None = None
         for text in partitions:
-            some = definition.parse_set(text, self._project.clock())
+            some = require_set(self._project, known, key, text, asset=asset)
             wanted = some if wanted is None else wanted | some
         return wanted
 

@@ -13,6 +13,7 @@ from contextlib import suppress
 
 import msgspec
 
+from servo import decoders
 from servo.assets.loading import Definitions
 from servo.canonical import sha256_hex
 from servo.events.definitions import AssetDefinition
@@ -52,7 +53,7 @@ def quick_catalog(settings: Settings) -> Catalog | None:
     """The catalog of the last deployment from this folder, if nothing that it was made from has changed."""
     try:
         data = (settings.home / _FILE).read_bytes()
-        cache = msgspec.json.decode(data, type=_Cache)
+        cache = decoders.decode(data, _Cache)
         if cache.made_by != _maker(settings) or [_stamp(one.path) for one in cache.beside] != cache.beside:
             return None
         if _below(settings) != cache.below:
@@ -73,9 +74,7 @@ def quick_catalog(settings: Settings) -> Catalog | None:
 def remembered_keys(settings: Settings) -> list[str]:
     """The keys of the assets of the last deployment from this folder, whatever has changed since."""
     try:
-        return [
-            asset.asset_key for asset in msgspec.json.decode((settings.home / _FILE).read_bytes(), type=_Cache).assets
-        ]
+        return [asset.asset_key for asset in decoders.decode((settings.home / _FILE).read_bytes(), _Cache).assets]
     except (OSError, msgspec.MsgspecError):
         return []
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
 from servo.assets.resolving import resolver
 from servo.events.definitions import AssetDefinition, Dependency, ScheduleDefinition, SensorDefinition
+from servo.partitions import Partitions
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED, fingerprint, spec_of
+from servo.planning.identity import NameUse
+from servo.runtime.keysets import stored
 from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
 
@@ -37,6 +42,12 @@ _ASSETS = """
            freshness_seconds, settings, renamed_from, deployment_id, removed_at, definition_version, presence_version
     FROM asset_definitions WHERE asset_key IS NOT NULL ORDER BY definition_version, asset_key
 """
+_NAMES = """
+    SELECT asset_id, asset_key, code_version, min(number) AS first, max(number) AS last
+    FROM asset_versions WHERE asset_key IS NOT NULL GROUP BY ALL ORDER BY first, asset_id, asset_key
+"""
+_HAS_DATA = "materialization_id IS NOT NULL"
+_MADE = f"SELECT asset_id, count(*) FROM partition_status WHERE {_HAS_DATA} GROUP BY asset_id"
 _SCHEDULES = """
     SELECT schedule_id, name, cron, timezone, asset_selection, catchup_window_minutes, max_catchup_ticks, overlap,
            settings, version, clock_since, enabled, deleted_at, definition_version, switch_version
@@ -74,6 +85,11 @@ class DeployedState(msgspec.Struct, frozen=True, kw_only=True):
     dynamic: dict[str, list[str]] = {}
     deployment_id: str | None = None
     number: int = 0
+    # Both are asked only by who compares these definitions with others.
+    names: Callable[[], list[NameUse]] = list  # every name that an asset ever had
+    made: Callable[[], dict[str, int]] = dict  # of how many partitions there is data, by asset id
+    # Of assets by id, how many partitions with data these definitions of their partitions do not have.
+    outside: Callable[[Mapping[str, Partitions]], dict[str, int]] = lambda _: {}
 
     @property
     def present(self) -> list[AssetDefinition]:
@@ -128,6 +144,11 @@ def state_of(snapshot: Answers, *, assets_only: bool = False) -> DeployedState:
         dynamic=dynamic,
         deployment_id=rows[-1]["deployment_id"] if rows else None,
         number=max((_number(row["presence_version"]) for row in rows), default=0),
+        names=cache(lambda: [NameUse(**row) for row in snapshot.query(_NAMES).dicts()]),
+        made=cache(lambda: dict(snapshot.query(_MADE).rows)),
+        outside=lambda definitions: {
+            asset_id: rows.outside() for asset_id, rows in stored(snapshot, definitions, [], where=_HAS_DATA).items()
+        },
     )
 
 
@@ -163,7 +184,7 @@ def _asset(row: dict[str, Any]) -> AssetDefinition:
         asset_key=row["asset_key"],
         code_version=row["code_version"],
         partitions=_json(row["partitions"]),
-        dependencies=msgspec.convert(_json(row["dependencies"]) or [], list[Dependency]),
+        dependencies=decoders.convert(_json(row["dependencies"]) or [], list[Dependency]),
         group=row["asset_group"],
         owners=row["owners"] or [],
         tags=row["tags"] or {},

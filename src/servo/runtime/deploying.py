@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+import logging
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
+from functools import cache
 from typing import Any, TypeVar
 
 import msgspec
 
 from servo.assets.loading import Definitions
+from servo.assets.spec import AssetSpec
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidDefinition
 from servo.events import Proposal
 from servo.events.automation import ScheduleDeleted, SensorDeleted
@@ -16,13 +19,30 @@ from servo.events.definitions import ScheduleDefinition, SensorDefinition
 from servo.events.fact import Fact
 from servo.events.model import DEFINITIONS, DefinitionsDeployed, DynamicPartitionsChanged
 from servo.ledger.protocol import Condition, Receipt
+from servo.partitions import UNPARTITIONED
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, schedule_of, sensor_of
+from servo.planning.history_changes import HistoryChange, HistoryChangeKind, history_changes
+from servo.planning.identity import identify
+from servo.runtime.asset_names import with_other_names
+from servo.runtime.commits import Commit, commit_of
 from servo.runtime.definitions_cache import quick_catalog, remember
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
 from servo.runtime.wiring import Project
 
-__all__ = ["Deployment", "catalog", "deploy", "deployment_facts", "in_force", "preview", "quick_catalog"]
+__all__ = [
+    "Deployment",
+    "catalog",
+    "changes_of",
+    "deploy",
+    "deployment_facts",
+    "in_force",
+    "preview",
+    "quick_catalog",
+    "same_code",
+]
+
+log = logging.getLogger(__name__)
 
 _TRIES = 20
 _FEW = 1_000  # events that are read sooner than the projections are asked
@@ -35,13 +55,30 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
     catalog: Catalog
     changed: bool
     event_id: str | None = None
-    added: tuple[str, ...] = ()  # asset keys
-    removed: tuple[str, ...] = ()
+    changes: tuple[HistoryChange, ...] = ()  # what it did to the history of assets
+
+    @property
+    def added(self) -> tuple[str, ...]:
+        """Keys of assets that were not there before, under whatever name."""
+        kinds = (HistoryChangeKind.NEW, HistoryChangeKind.BACK)
+        return tuple(one.asset_key for one in self.changes if one.kind in kinds)
+
+    @property
+    def removed(self) -> tuple[str, ...]:
+        """Keys of assets that are no longer there, under whatever name."""
+        return tuple(one.asset_key for one in self.changes if one.kind is HistoryChangeKind.REMOVED)
 
 
-def deploy(project: Project, definitions: Definitions, *, actor: str = "controller:deploy") -> Deployment:
+def deploy(
+    project: Project,
+    definitions: Definitions,
+    *,
+    actor: str = "controller:deploy",
+    tell: Callable[[Sequence[HistoryChange]], None] | None = None,
+) -> Deployment:
     """Make the definitions take effect, unless they are what is deployed already. Of two who deploy at once, the
-    later one looks again."""
+    later one looks again. `tell` is told what that does to history, before it is recorded; else it is logged."""
+    told: tuple[HistoryChange, ...] = ()
     for attempt in range(_TRIES):
         state = look(project)
         facts = deployment_facts(
@@ -50,12 +87,17 @@ def deploy(project: Project, definitions: Definitions, *, actor: str = "controll
             now=project.clock(),
             mint=project.mint,
             mint_asset=lambda _: project.new_asset_id(),
+            commit=lambda: commit_of(project.settings.root, project.settings.home),
         )
         if not facts:
             done = Deployment(catalog=state.catalog(project.settings), changed=False)
             remember(project.settings, definitions, done.catalog)
             project.unchanged.saw(done.catalog.event_id, state.position)
             return done
+        changes = changes_of(state, definitions)
+        if changes != told:
+            told = changes
+            (tell or _log)(changes)
         now = project.clock()
         proposals = [
             Proposal(
@@ -74,12 +116,37 @@ def deploy(project: Project, definitions: Definitions, *, actor: str = "controll
             if attempt == _TRIES - 1:
                 raise
             continue
-        return _deployed(project, definitions, state, facts, receipts[0])
+        return _deployed(project, definitions, state, facts, receipts[0], changes)
     raise AssertionError("the loop ends by returning or raising")
 
 
-def _deployed(
-    project: Project, definitions: Definitions, state: DeployedState, facts: list[Fact], receipt: Receipt
+def _log(changes: Sequence[HistoryChange]) -> None:
+    """Warn of what happens to the history of assets that are there; that one is new need not be said."""
+    for change in changes:
+        if change.kind not in (HistoryChangeKind.NEW, HistoryChangeKind.BACK):
+            log.warning("deploying: %s", change.sentence(), extra={"action": "deploy.history"})
+
+
+def changes_of(state: DeployedState, definitions: Definitions) -> tuple[HistoryChange, ...]:
+    """What deploying the definitions does to the history of assets."""
+    specs, present = definitions.graph.specs, state.present
+    ids = _known_ids(state, definitions)
+    deployed = {asset.asset_id: asset.partitions or UNPARTITIONED.to_json() for asset in present}
+    moved = {
+        ids[key]: spec.partitions.resolved(state.dynamic)
+        for key, spec in specs.items()
+        if key in ids and deployed.get(ids[key], spec.partitions.to_json()) != spec.partitions.to_json()
+    }
+    return history_changes(specs, ids, present, state.made(), state.outside(moved) if moved else {})
+
+
+def _deployed(  # noqa: PLR0917 (all that one deployment is made of)
+    project: Project,
+    definitions: Definitions,
+    state: DeployedState,
+    facts: list[Fact],
+    receipt: Receipt,
+    changes: tuple[HistoryChange, ...],
 ) -> Deployment:
     fact = facts[0]
     assert isinstance(fact, DefinitionsDeployed)
@@ -94,19 +161,12 @@ def _deployed(
         event_id=receipt.event_id,
     )
     remember(project.settings, definitions, known)
-    before = {asset.asset_key for asset in state.present}
-    return Deployment(
-        catalog=known,
-        changed=True,
-        event_id=receipt.event_id,
-        added=tuple(key for key in definitions.graph.specs if key not in before),
-        removed=tuple(sorted(before - definitions.graph.specs.keys())),
-    )
+    return Deployment(catalog=known, changed=True, event_id=receipt.event_id, changes=changes)
 
 
 def catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
     """What is deployed, now or as of a moment or an event."""
-    return look(project, as_of).catalog(project.settings)
+    return with_other_names(project, look(project, as_of).catalog(project.settings))
 
 
 def in_force(project: Project, known: Catalog) -> bool:
@@ -136,13 +196,16 @@ def in_force(project: Project, known: Catalog) -> bool:
 
 def preview(definitions: Definitions, state: DeployedState) -> Catalog:
     """The catalog that the definitions would give; assets that were never deployed have no id but their key."""
-    return Catalog.of(
+    known = Catalog.of(
         definitions.graph.specs.values(),
         _asset_ids(state, definitions, lambda key: key),
         deployment_id=state.deployment_id,
         number=state.number,
         dynamic=state.dynamic,
     )
+    # Where nothing was deployed yet, there is no history to do anything to.
+    changes = cache(lambda: changes_of(state, definitions) if state.deployment_id is not None else ())
+    return msgspec.structs.replace(known, changes=changes)
 
 
 # ── what is to be recorded ───────────────────────────────────────────────────────────────────────────────────────
@@ -155,18 +218,27 @@ def deployment_facts(
     now: datetime,
     mint: Callable[[], str],
     mint_asset: Callable[[str], str],
+    commit: Callable[[], Commit] = Commit,
 ) -> list[Fact]:
-    """What must be recorded so that the definitions take effect; nothing if they already have."""
+    """What must be recorded so that the definitions take effect; nothing if they already have. Another commit alone
+    deploys nothing: which one it was is told by the deployment that it changed something with."""
     ids = _asset_ids(state, definitions, mint_asset)
-    assets = [definition_of(spec, ids) for spec in definitions.graph.specs.values()]
+    before = {asset.asset_id: asset.code_version for asset in state.present}
+    assets = [
+        msgspec.structs.replace(one, same_code_as=same_code(spec, before.get(one.asset_id)))
+        for spec in definitions.graph.specs.values()
+        for one in (definition_of(spec, ids),)
+    ]
     schedules = [
         _clocked(state.schedules, _current(state.schedules, one, schedule_of, mint), now)
         for one in definitions.schedules.values()
     ]
     sensors = [_current(state.sensors, one, sensor_of, mint) for one in definitions.sensors.values()]
     declared = fingerprint(assets, schedules, sensors)
-    if declared == state.definitions_hash() and state.deployment_id is not None:
+    same = {asset.asset_key: asset.asset_id for asset in state.present} == ids
+    if declared == state.definitions_hash() and same and state.deployment_id is not None:
         return []
+    tree = commit()
     kept = set(ids.values())
     facts: list[Fact] = [
         DefinitionsDeployed(
@@ -178,6 +250,8 @@ def deployment_facts(
             schedules=schedules,
             sensors=sensors,
             removed_asset_ids=sorted(asset.asset_id for asset in state.present if asset.asset_id not in kept),
+            git_commit=tree.id,
+            git_clean=tree.clean,
         )
     ]
     reason = "no longer declared"
@@ -194,19 +268,29 @@ def deployment_facts(
     return facts
 
 
+def same_code(spec: AssetSpec, deployed: str | None) -> str | None:
+    """The deployed code version, if the first formula made it of this very function.
+
+    Earlier versions of Servo had that formula alone. What the function called then nobody has recorded, so it is taken
+    to be what it calls now.
+    """
+    return deployed if deployed in {spec.first_version} - {None, spec.code_version} else None
+
+
 def _is_left_behind(one: DeployedAutomation, names: Collection[str]) -> bool:
     return not one.gone and DECLARED in one.definition.settings and one.definition.name not in names
 
 
+def _known_ids(state: DeployedState, definitions: Definitions) -> dict[str, str]:
+    """The ids of the assets that are not new."""
+    specs = definitions.graph.specs
+    return identify(specs, state.present, state.names(), lambda asset_id: not state.made().get(asset_id))
+
+
 def _asset_ids(state: DeployedState, definitions: Definitions, mint_asset: Callable[[str], str]) -> dict[str, str]:
-    """The id of each asset: that of its name, now or before it was removed; that of its old name; or a new one."""
-    there = {asset.asset_key: asset.asset_id for asset in state.present}
-    gone = {asset.asset_key: asset.asset_id for asset, present in state.assets if not present}
-    ids: dict[str, str] = {}
-    for key, spec in definitions.graph.specs.items():
-        before = spec.renamed_from
-        known = there.get(key) or (before and there.get(before)) or gone.get(key) or (before and gone.get(before))
-        ids[key] = known or mint_asset(key)
+    """The id of each asset: that which its name, or its old name, has or had; or a new one."""
+    specs, known = definitions.graph.specs, _known_ids(state, definitions)
+    ids = {key: known.get(key) or mint_asset(key) for key in specs}
     if len(set(ids.values())) < len(ids):
         twice = next(key for key in ids if list(ids.values()).count(ids[key]) > 1)
         raise InvalidDefinition(f"{twice} shares its history with another asset", hint="mend renamed_from")

@@ -15,7 +15,8 @@ from servo.events import EVENT_CLASSES, GENESIS, chain
 from servo.ids import ulid_time
 from servo.ledger.protocol import Head
 from servo.ledger.sql import migrations
-from servo.runtime.machine import Check, disks, failed, good, machine, problem, spark, warning
+from servo.runtime.machine import Check, disks, failed, good, machine, problem, spark, storage, warning
+from servo.runtime.secret_check import secret_problem
 from servo.runtime.secrets import permission_problem, secret_path
 from servo.runtime.settings import Setting, Settings, unknown_variables
 
@@ -49,6 +50,7 @@ def examine(project: Project, environ: Mapping[str, str] = os.environ) -> Diagno
         *_secret(settings, environ),
         *_ledger(project),
         *disks(settings),
+        *storage(settings, environ),
     ]
     return _diagnosis(checks, settings.shown())
 
@@ -105,6 +107,7 @@ def _ledger(project: Project) -> Iterator[Check]:
         "ledger", f"{head.position} events, {head.position - head.trimmed_position} of them live; {_schema(project)}"
     )
     for name, examined in (
+        ("ledger's secret", _ledgers_secret),
         ("chain", _chain),
         ("clock", _clock),
         ("archive", _archive),
@@ -114,6 +117,15 @@ def _ledger(project: Project) -> Iterator[Check]:
             yield from examined(project, head)
         except ServoError as problem:
             yield failed(name, problem)
+
+
+def _ledgers_secret(project: Project, head: Head, environ: Mapping[str, str] = os.environ) -> Iterator[Check]:
+    """Whether run ids follow from the same secret here as they did before, on whichever machine."""
+    wrong = secret_problem(project, environ)
+    if wrong is not None:
+        yield problem("ledger's secret", wrong.message, str(wrong.hint))
+    elif head.position:
+        yield good("ledger's secret", "is the one of this machine")
 
 
 def _schema(project: Project) -> str:

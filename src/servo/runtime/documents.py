@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from servo import decoders
+from servo.events.definitions import HeldBack
 from servo.planning.explain import explain
+from servo.planning.stages import plan_fact
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from servo.partitions import PartitionSet
     from servo.partitions.mappings import Mapping
     from servo.planning.due import Due
+    from servo.planning.history_changes import HistoryChange
     from servo.planning.stages import Plan
     from servo.runtime.backfill_planning import BackfillPlan
     from servo.runtime.backfill_views import BackfillTree
@@ -26,6 +30,8 @@ __all__ = [
     "asset_shown",
     "backfill_listed",
     "due_shown",
+    "held_back_of",
+    "history_change_shown",
     "invalidated",
     "lineage_shown",
     "plan_shown",
@@ -112,7 +118,47 @@ def run_plan_shown(plan: Plan) -> dict[str, Any]:
             for stage in plan.stages
         ],
         "total": plan.partition_count,
+        "held_back": [_held_back_shown(held) for held in plan_fact(plan, "").held_back],
         "warnings": list(plan.warnings),
+        "history": list(plan.history),
+    }
+
+
+def history_change_shown(change: HistoryChange) -> dict[str, Any]:
+    """What a deployment does to the history of one asset."""
+    return {
+        "kind": change.kind.value,
+        "asset_key": change.asset_key,
+        "renamed_from": change.renamed_from,
+        "partitions": change.partitions,
+        "undefined": change.undefined,
+        "sentence": change.sentence(),
+    }
+
+
+def held_back_of(column: str | None) -> list[dict[str, Any]]:
+    """What a run holds back, of the column of that name in the table of runs."""
+    return [_held_back_shown(held) for held in decoders.decode(column or "[]", list[HeldBack])]
+
+
+def _held_back_shown(held: HeldBack) -> dict[str, Any]:
+    return {
+        "asset_key": held.asset_key,
+        "partitions": held.partitions,
+        "described": held.described,
+        "count": held.partition_count,
+        "reason": held.reason,
+        "frozen": held.frozen,
+        "missing": [
+            {
+                "asset_key": one.asset_key,
+                "count": one.partition_count,
+                "partitions": one.partitions,
+                "examples": one.examples,
+                "held_back": one.held_back,
+            }
+            for one in held.missing
+        ],
     }
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 import msgspec
 
-from servo.errors import LedgerNotFound
+from servo.assets.selection import Selection
+from servo.errors import LedgerNotFound, ServoError
 from servo.fold.display import Overlay, Status
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
-from servo.planning.due import Due, Present, due
+from servo.planning.due import CODE_CHANGED, Due, Present, due
 from servo.planning.stages import Plan
 from servo.runtime.cataloguing import local_catalog
+from servo.runtime.code_changes import asset_code, classes_in, made_with, shortened
 from servo.runtime.deployed_state import catalog_of
+from servo.runtime.deploying import same_code
 from servo.runtime.keysets import stored
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.planned import plan_for
@@ -25,8 +28,7 @@ from servo.runtime.wiring import Project
 
 __all__ = ["plan_what_is_due", "what_is_due"]
 
-_CODE_CHANGED = "CODE_CHANGED"
-_OTHER_CODE = "last_materialization_code_version <> $code AND frozen IS NOT TRUE"
+_OTHER_CODE = "NOT list_contains($codes, last_materialization_code_version) AND frozen IS NOT TRUE"
 _ON_THE_WAY = (Overlay.RUNNING, Overlay.QUEUED, Overlay.WAITING_APPROVAL)
 
 
@@ -34,7 +36,8 @@ def plan_what_is_due(project: Project, selection: Sequence[str], partitions: str
     """What should run now, by the definitions of the folder, and the plan of it; nothing is written."""
     known, now = local_catalog(project), project.clock()
     found = what_is_due(project, known, selection, partitions, now)
-    return found, plan_for(project, known, found.wanted, now)
+    plan = plan_for(project, known, Selection(wanted=found.wanted), now)
+    return found, msgspec.structs.replace(plan, history=tuple(change.sentence() for change in known.changes()))
 
 
 def what_is_due(
@@ -66,10 +69,21 @@ def _present(project: Project, known: Catalog, keys: list[str], now: datetime) -
     moment = msgspec.structs.replace(look_at(project, known=known), now=now)
     stale = _stale(project, moment, keys)
     states = states_of(project, moment, keys, stale={key: _united(found) for key, found in stale.items() if found})
-    return {key: _as_it_is(one, stale.get(key, {})) for key, one in states.items()}
+    return {key: _as_it_is(one, stale.get(key, {}), _code_changes(moment, key, stale)) for key, one in states.items()}
 
 
-def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet]) -> Present:
+def _code_changes(moment: Moment, key: str, stale: Mapping[str, dict[str, PartitionSet]]) -> str:
+    """What changed in the code of an asset, for those of its partitions that are stale by that."""
+    if CODE_CHANGED not in stale.get(key, {}):
+        return ""
+    code = asset_code(moment.snapshot, moment.known, key)
+    others = set(made_with(moment.snapshot, code.asset_id)) - classes_in(moment.snapshot).equal_to(
+        code.asset_id, code.current
+    )
+    return shortened(code.changes(sorted(others)))
+
+
+def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet], code_changes: str) -> Present:
     nothing = states.definition.empty()
     on_the_way = nothing
     for overlay in _ON_THE_WAY:
@@ -83,6 +97,7 @@ def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet]) -> Present:
         stale=stale,
         frozen=states.overlays.get(Overlay.FROZEN),
         on_the_way=on_the_way,
+        code_changes=code_changes,
     )
 
 
@@ -97,7 +112,7 @@ def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[
     found: dict[str, dict[str, list[PartitionKey]]] = {}
     for row in Staleness(project).find(asked, moment=deployed).rows:
         key = names[row.asset_id]
-        codes = [code for code, _ in row.reasons if code != _CODE_CHANGED or newer[key] is None]
+        codes = [code for code, _ in row.reasons if code != CODE_CHANGED or newer[key] is None]
         parsed = PartitionKey.parse(row.partition_key)
         if codes and parsed in moment.known.spec(key).partitions:
             found.setdefault(key, {}).setdefault(codes[0], []).append(parsed)
@@ -108,7 +123,7 @@ def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[
         local = newer[key]
         if local:
             rest = local - _united(sets[key]) if sets[key] else local
-            sets[key] |= {_CODE_CHANGED: rest} if rest else {}
+            sets[key] |= {CODE_CHANGED: rest} if rest else {}
     return sets
 
 
@@ -118,9 +133,26 @@ def _code_changed(moment: Moment, recorded: Catalog, key: str) -> PartitionSet |
     before = recorded.asset_key(asset_id)
     if before is None or recorded.spec(before).code_version == spec.code_version:
         return None
-    flags = [_OTHER_CODE]
-    rows = stored(moment.snapshot, {asset_id: spec.partitions}, flags, parameters={"code": spec.code_version})
+    classes, deployed = classes_in(moment.snapshot), recorded.spec(before).code_version
+    codes = classes.equal_to(asset_id, spec.code_version)
+    if same_code(spec, deployed) is not None:  # which the deployment will record
+        codes |= classes.equal_to(asset_id, deployed)
+    rows = stored(moment.snapshot, {asset_id: spec.partitions}, [_OTHER_CODE], parameters={"codes": sorted(codes)})
     return rows[asset_id].of(spec.partitions, having=1)
+
+
+def changed_by_undeployed_code(project: Project, moment: Moment, asset_key: str) -> PartitionSet | None:
+    """The partitions of an asset that were made by other code than the folder's, where that is not deployed yet: a plan
+    computes them. None where the folder has no other code, or cannot be read."""
+    try:
+        local = local_catalog(project)
+        asset_id = moment.known.asset_id(asset_key)
+        key = local.asset_key(asset_id)
+        if key is None:
+            return None
+        return _code_changed(msgspec.structs.replace(moment, known=local), moment.known, key)
+    except ServoError:
+        return None
 
 
 def _united(sets: dict[str, PartitionSet]) -> PartitionSet:

@@ -21,8 +21,10 @@ from threading import Event, Thread
 from servo.errors import EnvironmentProblem, StorageFailed
 from servo.execution.reaching import require_spark
 from servo.ledger.leases import Holder, Kind
+from servo.runtime.child_processes import exit_text, tasks_of_worker, write_last_words
 from servo.runtime.control import Control
 from servo.runtime.environment import variables_of
+from servo.runtime.machine import require_remote_storage
 from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
 
@@ -64,9 +66,14 @@ class Workplace:
             if not _somebody(self._project, "worker"):
                 self._start()
         elif self._child.has_left():
+            pid, code = self._child.process.pid, self._child.process.returncode
+            if code:
+                write_last_words(self._project, tasks_of_worker(self._project, pid), pid, code)
             if self._lives >= _MOST_LIVES:
+                how = exit_text(self._child.process.returncode)
                 raise EnvironmentProblem(
-                    f"the worker was killed {self._lives} times", hint="see whether memory is short"
+                    f"the worker died {self._lives} times; the last one {how}",
+                    hint=f"see {self._child.output}, and whether memory is short",
                 )
             self._start()
 
@@ -100,8 +107,9 @@ def require_workable(project: Project) -> None:
 
 
 def _require_storage(settings: Settings) -> None:
-    """Refuse a folder for data that cannot be made or written to; what is elsewhere is found out when it is used."""
+    """Refuse a folder for data that cannot be made or written to, and a remote store that does not answer."""
     if "://" in settings.storage:
+        require_remote_storage(settings)
         return
     try:
         Path(settings.storage).mkdir(parents=True, exist_ok=True)
@@ -180,7 +188,7 @@ class ChildWorker:
 
     def __init__(self, process: subprocess.Popen[bytes], output: Path) -> None:
         self.process = process
-        self._output = output
+        self.output = output
         self._asked = False
 
     def has_left(self) -> bool:
@@ -188,11 +196,11 @@ class ChildWorker:
         code = self.process.poll()
         if code is None or code <= 0:
             return code is not None
-        lines = self._output.read_text(errors="replace").strip().splitlines()
+        lines = self.output.read_text(errors="replace").strip().splitlines()
         # A worker says in its last line what it died of; the JVM may have something to add.
         said = [line.removeprefix("servo: ") for line in lines if line.startswith("servo: ")] or lines
         why = said[-1] if said else f"exit code {code}"
-        raise EnvironmentProblem(f"the worker ended: {why}", hint=f"see {self._output}")
+        raise EnvironmentProblem(f"the worker ended: {why}", hint=f"see {self.output}")
 
     def ask_to_end(self) -> None:
         """Let it hand back what it is at. Only once: asked again, it would leave at once."""

@@ -12,6 +12,7 @@ from servo.fold.versions import moment_of_version
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 from servo.planning.unread import given_from
+from servo.runtime.removed_inputs import Pair, removed_since
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
@@ -23,7 +24,8 @@ class InputState(msgspec.Struct, frozen=True, kw_only=True):
     """One upstream partition of a partition: what was read of it, what is current now, and how the two compare.
 
     The state is same (what was read is current), same_content (another materialization with the same content),
-    changed, unread (there, given by the mapping, and not read) or missing (given by the mapping, and not there).
+    changed, unread (there, given by the mapping, and not read), missing (given by the mapping, and not there) or
+    removed (read, and not given any more: its value was removed, or the mapping is another).
     """
 
     asset_id: str
@@ -136,7 +138,27 @@ def input_states(
             given_since=_given_since(catalog, asset_key, upstream_id),
         )
     ]
+    if reader is not None and key in spec.partitions:
+        states = _with_removed(snapshot, own["asset_id"], str(key), states, reader, now)
     return sorted(states, key=lambda one: (one.asset_key, one.partition_key))
+
+
+def _with_removed(  # noqa: PLR0917 (one partition, and what is known of it)
+    snapshot: Answers, asset_id: str, key: str, states: list[InputState], reader: _Reader, now: datetime
+) -> list[InputState]:
+    """The same, with what was read and is not given any more told as removed, since when."""
+    pairs = {
+        Pair(asset_id, key, one.asset_id, one.partition_key): place
+        for place, one in enumerate(states)
+        if not one.given and one.read_materialization_id is not None
+    }
+    if not pairs:
+        return states
+    became = moment_of_version(reader.version)
+    for pair, since in removed_since(lambda sql: snapshot.query(sql).rows, pairs, now).items():
+        place = pairs[pair]
+        states[place] = msgspec.structs.replace(states[place], state="removed", changed_at=max(became, since))
+    return states
 
 
 def _reader(row: Mapping[str, Any]) -> _Reader | None:

@@ -9,18 +9,19 @@ import msgspec
 
 from servo.errors import LedgerNotFound
 from servo.execution.protocol import Place
+from servo.fold.display import MARKED
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.wiring import Project
 
-_CURRENT = """
-    SELECT partition_key, materialization_id, content_hash FROM partition_status
+_CURRENT = f"""
+    SELECT partition_key, materialization_id, content_hash, {MARKED} AS marked FROM partition_status
     WHERE asset_id = $asset_id AND materialization_id IS NOT NULL
 """
 _AMONG = _CURRENT + " AND partition_key IN (SELECT unnest($keys))"
-_NEWEST = """
+_NEWEST = f"""
     SELECT partition_key, materialization_id FROM partition_status
-    WHERE asset_id = $asset_id AND materialization_id IS NOT NULL
+    WHERE asset_id = $asset_id AND materialization_id IS NOT NULL AND NOT ({MARKED})
     ORDER BY materialization_id DESC LIMIT 1
 """
 _PATIENCE = 60.0  # seconds for the tail to be folded
@@ -33,6 +34,7 @@ class Current(msgspec.Struct, frozen=True, kw_only=True):
     key: str
     materialization_id: str
     content_hash: str | None = None
+    marked: bool = False  # as materialized by somebody, so that there is no data
 
 
 def current(
@@ -47,8 +49,8 @@ def current(
     answer = project.reader.query(sql, parameters, fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
     among = None if wanted is None else set(wanted)
     return {
-        key: Current(key=key, materialization_id=materialization_id, content_hash=content_hash)
-        for key, materialization_id, content_hash in answer.rows
+        key: Current(key=key, materialization_id=materialization_id, content_hash=content_hash, marked=bool(marked))
+        for key, materialization_id, content_hash, marked in answer.rows
         if among is None or key in among
     }
 

@@ -16,7 +16,7 @@ from servo.lineage.walking import Node
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
-from servo.runtime.backfill_planning import BackfillRequest
+from servo.runtime.backfill_planning import STALE_CAUSE, BackfillRequest
 from servo.runtime.backfills import Backfilled, Backfills
 from servo.runtime.bearing import Bearing
 from servo.runtime.cataloguing import recorded_catalog
@@ -110,7 +110,7 @@ class Invalidation:
         gives the first answer again, whatever is stale by then; with another request it is refused.
         """
         asset_key, _ = self._named(asset, partitions)
-        cause = f"stale:{_fingerprint(asset_key, partitions, itself=itself)[:16]}"
+        cause = f"{STALE_CAUSE}{_fingerprint(asset_key, partitions, itself=itself)[:16]}"
         asked = BackfillRequest(assets=(asset_key,), chunk_size=_CHUNK_SIZE, priority=priority, cause=cause)
 
         def choose(known: Catalog) -> dict[str, PartitionSet]:

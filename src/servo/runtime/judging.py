@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from servo.fold.equal_code import EQUAL_CODE, code_classes
 from servo.fold.rows import Kind
 from servo.fold.stale_upstreams import LEVELS, STEP, answer_sql, made_from_sql, roots_sql
 from servo.fold.staleness import (
@@ -22,6 +23,7 @@ from servo.fold.staleness import (
     Parts,
     edges_sql,
     judged_sql,
+    not_given_sql,
     odd_pairs_sql,
     stale_sql,
 )
@@ -29,6 +31,7 @@ from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 from servo.planning.unread import Reads, given_to, members, reads_of
 from servo.runtime.ancestry import descendants
+from servo.runtime.removed_inputs import Pair, doubtful_readers, removed_since
 
 __all__ = ["ANSWER", "Bench", "Judgement"]
 
@@ -124,9 +127,15 @@ class Judgement:
         outside = list(self._outside(doubtful, reads))
         shared, grouped, groups = self._listed_inputs(reads)
         only = [(catalog.asset_id(asset), key) for asset, keys in (self._only or {}).items() for key in keys]
+        classes = code_classes(self._bench.rows(EQUAL_CODE))
+        equal = classes.rows(asset_id for asset_id, _ in specs)
         relations: dict[str, Sequence[_Row]] = {
             "asked_at": [(self._now, _EPOCH)],
-            "judged_assets": [(asset_id, spec.code_version, _seconds(spec.freshness)) for asset_id, spec in specs],
+            "judged_assets": [
+                (asset_id, classes.of(asset_id, spec.code_version), _seconds(spec.freshness))
+                for asset_id, spec in specs
+            ],
+            "code_classes": equal,
             "judged_partitions": only,
             "outside_partitions": outside,
             "same_key_inputs": same_key,
@@ -145,19 +154,36 @@ class Judgement:
             outside=bool(outside),
             some=self._only is not None,
             freshness=any(spec.freshness is not None for _, spec in specs),
+            equal_code=bool(equal),
         )
+        readers = doubtful_readers(self._bench.rows, catalog, self._asset_keys)
         if self._only is None:
-            return parts
+            return self._with_removed(parts, readers)
         given = [(up, key) for down, key in only for reader, up in same_key if reader == down]
-        return self._gather(parts, only, [*given, *((row[1], row[2]) for row in (*shared, *grouped))])
+        given += [(row[1], row[2]) for row in (*shared, *grouped)]
+        return self._with_removed(self._gather(parts, only, given, readers), readers)
 
-    def _gather(self, parts: Parts, judged: Sequence[_Place], given: Sequence[_Place]) -> Parts:
+    def _with_removed(self, parts: Parts, readers: Sequence[str]) -> Parts:
+        """Find out which inputs were read and are not given any more."""
+        if not readers:
+            return parts
+        self._bench.lay("doubtful_readers", RELATIONS["doubtful_readers"], [list(readers)])
+        pairs = [Pair(*row) for row in self._bench.rows(not_given_sql(parts))]
+        removed = removed_since(self._bench.rows, pairs, self._now)
+        if not removed:
+            return parts
+        rows = [(pair.asset_id, pair.partition_key, since) for pair, since in removed.items()]
+        self._bench.lay("removed_inputs", RELATIONS["removed_inputs"], _columns(rows, RELATIONS["removed_inputs"]))
+        return msgspec.structs.replace(parts, removed=True)
+
+    def _gather(self, parts: Parts, judged: Sequence[_Place], given: Sequence[_Place], readers: Sequence[str]) -> Parts:
         """Take from the large tables what a few partitions are judged by; of each only what the last one asks for."""
         self._near("partition_status", [*judged, *given])
         self._bench.keep("judged", judged_sql(parts))
         odd: list[_Row] = []
-        if parts.inputs:
+        if parts.inputs or readers:
             self._near("lineage", judged, [one for (one,) in self._bench.rows(_JUDGED_IDS)])
+        if parts.inputs:
             self._bench.keep("odd_pairs", odd_pairs_sql(parts))
             odd = self._bench.rows(ODD_INPUTS)
         if odd:

@@ -34,6 +34,17 @@ _ALL_OF_ASSET = """
            last_materialization_run_id
     FROM partition_status WHERE asset_id = $asset_id AND materialization_id IS NOT NULL
 """
+# Of all assets, what no current materialization was made from: everything else is found from there.
+_ENDS = """
+    SELECT s.asset_id, s.asset_key, s.partition_key, s.materialization_id, s.content_hash,
+           epoch_us(s.last_materialization_at), s.last_materialization_run_id
+    FROM partition_status s
+    ANTI JOIN (
+      SELECT l.upstream_asset_id AS asset_id, l.upstream_partition_key AS partition_key FROM lineage l
+      JOIN partition_status reader USING (materialization_id)
+    ) read USING (asset_id, partition_key)
+    WHERE s.materialization_id IS NOT NULL AND s.asset_id IN (SELECT unnest($assets))
+"""
 _FAILED = f"""
     SELECT asset_id, partition_key FROM partition_status
     WHERE asset_id IN (SELECT unnest($assets)) AND {FAILED}
@@ -58,7 +69,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     latter also within a run.
     """
 
-    asset_key: str
+    asset_key: str | None  # None: of the whole project
     direction: Literal["upstream", "downstream", "both"]
     scope: Literal["current", "exact"]
     nodes: tuple[Node, ...]
@@ -96,14 +107,14 @@ class Lineages:
         """What was made from partitions, each with its status; `options` as for `look`."""
         return self.look("downstream", asset, partitions, statuses=True, **options)
 
-    def graph(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
-        """Both directions in one; `options` as for `look`."""
+    def graph(self, asset: str | None = None, partitions: Sequence[str] = (), **options: Any) -> Lineage:
+        """Both directions in one, or without an asset the whole project; `options` as for `look`."""
         return self.look("both", asset, partitions, **options)
 
     def look(
         self,
         direction: Literal["upstream", "downstream", "both"],
-        asset: str,
+        asset: str | None,
         partitions: Sequence[str] = (),
         *,
         depth: int | None = None,
@@ -114,18 +125,25 @@ class Lineages:
     ) -> Lineage:
         """Walk from these partitions of an asset, or from all that it has, up to `depth` hops.
 
+        Without an asset: from all that nothing was made from, upstream, which is the whole project.
+
         `run`: only what that run made and read. `as_of`: every hop with what was current then, and the definitions of
         that day. `exact`: every hop with what was really read, be it current or not.
         """
         if depth is not None and depth < 0:
             raise InvalidInput(f"a lineage cannot go {depth} hops far", hint="give 1 or more")
+        if asset is None and (partitions or run is not None):
+            raise InvalidInput("partitions and a run are those of an asset", hint="name the asset as well")
         when = parse_moment(as_of) if isinstance(as_of, str) else as_of
         snapshot = self._snapshot(when)
         known = recorded_catalog(self._project, as_of=when)
         ask = _asking(snapshot)
-        key = known.graph.resolve(asset)
         run_id = None if run is None else _run(ask, run)
-        start = self._start(ask, known, key, partitions, run_id)
+        if asset is None:
+            key, direction, start = None, "upstream", _ends(ask, known)
+        else:
+            key = known.graph.resolve(asset)
+            start = self._start(ask, known, key, partitions, run_id)
         scope: Scope = Exact(run_id) if exact or run_id is not None else ByPartition()
         found = _walked(ask, start, direction, scope, depth)
         names = {asset_id: name for name, asset_id in known.asset_ids.items()}
@@ -137,7 +155,7 @@ class Lineages:
             direction=direction,
             scope="current" if isinstance(scope, ByPartition) else "exact",
             nodes=nodes,
-            edges=_compared(found.edges, nodes) if isinstance(scope, ByPartition) else found.edges,
+            edges=_compared(_asking(snapshot), found.edges, nodes) if isinstance(scope, ByPartition) else found.edges,
             watermark=snapshot.watermark,
             run_id=run_id,
             as_of=None if when is None else when if isinstance(when, str) else when.isoformat(),
@@ -218,6 +236,14 @@ class Lineages:
             return {(row[0], row[1]) for row in bench.rows(f"SELECT asset_id, partition_key FROM {ANSWER}")}
 
 
+def _ends(ask: Ask, known: Catalog) -> Sequence[Node]:
+    """Where the lineage of the whole project ends."""
+    found = [node_of(row) for row in ask(_ENDS, {"assets": list(known.asset_ids.values())})]
+    if not found:
+        raise DataNotFound("nothing of this project has data", hint="materialize something first")
+    return found
+
+
 def wanted_partitions(definition: Partitions, partitions: Sequence[str], now: datetime) -> PartitionSet | None:
     """The partitions that people name, each by itself or as a range; None where they name none of several."""
     if not partitions and not definition.dimensions:
@@ -271,14 +297,26 @@ def _named(node: Node, names: dict[str, str]) -> Node:
     return node if name == node.asset_key else msgspec.structs.replace(node, asset_key=name)
 
 
-def _compared(edges: tuple[Edge, ...], nodes: tuple[Node, ...]) -> tuple[Edge, ...]:
-    shown = {node.place: node.materialization_id for node in nodes}
-    return tuple(
-        msgspec.structs.replace(edge, outdated=True)
-        if shown[edge.upstream_asset_id, edge.upstream_partition_key] != edge.upstream_materialization_id
-        else edge
+def _compared(ask: Ask, edges: tuple[Edge, ...], nodes: tuple[Node, ...]) -> tuple[Edge, ...]:
+    """The edges, with those marked that read something else than what is shown: another version with the same content
+    is the same, as everywhere."""
+    shown = {node.place: node for node in nodes}
+    others = {
+        edge.upstream_materialization_id
         for edge in edges
-    )
+        if shown[edge.upstream_asset_id, edge.upstream_partition_key].materialization_id
+        != edge.upstream_materialization_id
+    }
+    contents = {node.materialization_id: node.content_hash for node in made(ask, others)}
+
+    def is_other(edge: Edge) -> bool:
+        node = shown[edge.upstream_asset_id, edge.upstream_partition_key]
+        if edge.upstream_materialization_id not in others:
+            return False
+        content = contents.get(edge.upstream_materialization_id)
+        return content is None or node.content_hash is None or content != node.content_hash
+
+    return tuple(msgspec.structs.replace(edge, outdated=True) if is_other(edge) else edge for edge in edges)
 
 
 def _assets(nodes: Sequence[Node]) -> list[str]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from servo import decoders
 from servo.errors import StorageFailed
 from servo.runtime.log_capture import capture, in_log
 from servo.runtime.settings import Settings
@@ -101,4 +102,4 @@ def _decoded(line: bytes) -> Record | None:
         return None  # cut short by a crash
 
 
-_RECORD = msgspec.json.Decoder(Record)
+_RECORD = decoders.decoder(Record)

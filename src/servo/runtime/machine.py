@@ -6,6 +6,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
@@ -13,18 +14,36 @@ from typing import Literal
 
 import msgspec
 
-from servo.errors import InvalidSettings, JavaMissing, ServoError, SparkUnavailable
+from servo.errors import InvalidSettings, JavaMissing, ServoError, SparkUnavailable, StorageFailed
 from servo.execution.java import require_java
 from servo.execution.reaching import target
+from servo.execution.secrecy import shown_address
 from servo.runtime.settings import Settings
 
-__all__ = ["Check", "disks", "failed", "good", "machine", "problem", "spark", "warning"]
+__all__ = [
+    "Check",
+    "disks",
+    "failed",
+    "good",
+    "machine",
+    "problem",
+    "require_remote_storage",
+    "spark",
+    "storage",
+    "warning",
+]
 
 Level = Literal["ok", "warning", "problem"]
 
 _PYTHON = (3, 11)
 _FEW_BYTES, _TOO_FEW_BYTES = 2 << 30, 200 << 20
 _CORE = "spark-core_*.jar"
+_PROBE_SECONDS = 15.0  # for a remote store to answer somebody who waits for it
+_JAR_SETTINGS = ("spark.jars", "spark.jars.packages", "spark.driver.extraClassPath")
+_HADOOP_AWS = ("org.apache.hadoop:hadoop-aws", "hadoop-aws-*.jar")
+_GCS = ("com.google.cloud.bigdataoss:gcs-connector", "gcs-connector*.jar")
+_AZURE = ("org.apache.hadoop:hadoop-azure", "hadoop-azure-*.jar")
+_CONNECTORS = {"s3": _HADOOP_AWS, "s3a": _HADOOP_AWS, "gs": _GCS, "gcs": _GCS, "abfs": _AZURE, "abfss": _AZURE}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -109,6 +128,53 @@ def _packaged() -> Path | None:
     found = find_spec("pyspark")
     places = None if found is None else found.submodule_search_locations
     return Path(places[0]) / "jars" if places else None
+
+
+# ── the storage ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def require_remote_storage(settings: Settings) -> None:
+    """Ask a remote store for what is there; StorageFailed where it does not answer soon."""
+    # Arrow comes with this import, and a folder needs none of it.
+    from servo.execution.files import require_storage  # noqa: PLC0415
+
+    require_storage(settings.storage, min(settings.storage_timeout_seconds, _PROBE_SECONDS))
+
+
+def storage(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
+    """Whether a remote store answers, and whether Spark has what it takes to write there; nothing of a folder."""
+    if "://" not in settings.storage or settings.storage.startswith("file://"):
+        return
+    try:
+        require_remote_storage(settings)
+    except StorageFailed as why:
+        yield failed("storage", why)
+        return
+    shown = shown_address(settings.storage)
+    missing = missing_connector(settings, environ)
+    if missing is None:
+        yield good("storage", f"{shown} answers")
+    else:
+        package, pattern = missing
+        yield warning(
+            "storage",
+            f"{shown} answers, but Spark has no {pattern} among its JARs and could not write there",
+            f'set "spark.jars.packages" = "{package}:VERSION" below [spark.conf], unless Spark gets it in another way',
+        )
+
+
+def missing_connector(settings: Settings, environ: Mapping[str, str]) -> tuple[str, str] | None:
+    """The package and the JAR that Spark lacks to write to the storage, as far as that can be seen from here."""
+    wanted = _CONNECTORS.get(settings.storage.partition("://")[0].lower())
+    spark = settings.spark
+    if wanted is None or any(name in spark.conf for name in _JAR_SETTINGS):
+        return None
+    with suppress(InvalidSettings):
+        if target(spark).remote:
+            return None  # a Connect server has JARs of its own
+    home = environ.get("SPARK_HOME")
+    folder = Path(home) / "jars" if home else _packaged()
+    return None if folder is None or any(folder.glob(wanted[1])) else wanted
 
 
 # ── disks ────────────────────────────────────────────────────────────────────────────────────────────────────────

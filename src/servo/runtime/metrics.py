@@ -20,9 +20,10 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from servo.controllers.backfill_states import OVER, BackfillState
+from servo.controllers.states import ENDED, State
 from servo.errors import ServoError
 from servo.ledger.metering import BUCKETS as APPEND_BUCKETS
-from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of
+from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of, take_polls
 from servo.runtime.readiness import projection_lag
 from servo.runtime.wiring import Project
 
@@ -41,8 +42,8 @@ _HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2
 _ACTIVE_BACKFILLS = tuple(state.value for state in BackfillState if state not in OVER)
 _ACTIVE_RUNS = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING")
 _RUN_OUTCOMES = ("SUCCEEDED", "FAILED", "CANCELLED")
-_ACTIVE_TASKS = ("PLANNED", "RUNNING", "RETRY_WAIT", "STAGED")
-_TASK_OUTCOMES = ("SUCCEEDED", "FAILED", "SKIPPED", "CANCELLED")
+_ACTIVE_TASKS = tuple(state.value for state in State if state not in ENDED and state is not State.READY)
+_TASK_OUTCOMES = tuple(state.value for state in State if state in ENDED)
 _TICKS = ("TRIGGERED", "SKIPPED", "FAILED")
 _EVALUATIONS = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")
 _PROCESSES = ("control", "driver", "worker")
@@ -52,7 +53,9 @@ _COUNTS = """
         WHERE requested_version IS NOT NULL GROUP BY status
     UNION ALL SELECT 'tasks', state, count(*) FROM tasks GROUP BY state
     UNION ALL SELECT 'ticks', status, count(*) FROM schedule_ticks GROUP BY status
-    UNION ALL SELECT 'evaluations', status, count(*) FROM sensor_evals GROUP BY status
+    UNION ALL SELECT 'evaluations', status, count(*) + CASE status WHEN 'NO_DATA' THEN (
+        SELECT coalesce(sum(quiet_polls), 0) FROM sensor_evals
+    ) ELSE 0 END FROM sensor_evals GROUP BY status
     UNION ALL SELECT 'backfills', state, count(*) FROM backfills WHERE created_version IS NOT NULL GROUP BY state
     UNION ALL SELECT 'conflicts', '', count(*) FROM run_key_conflicts
     UNION ALL SELECT 'upstream_created', '', count(*) FROM backfills WHERE role = 'upstream'
@@ -183,7 +186,8 @@ class _OfTheWorkspace(Collector):
 
     def _overdue(self, snapshot: Answers) -> Iterable[Metric]:
         now = self._project.clock()
-        ticks, polls = schedules_of(snapshot).next_due(), sensors_of(snapshot).next_due()
+        sensors = take_polls(sensors_of(snapshot), self._project.polls.all())
+        ticks, polls = schedules_of(snapshot).next_due(), sensors.next_due()
         what = "How long the schedule that waits longest for its tick has been due; 0 if none is."
         yield _gauge("servo_schedule_overdue_seconds", what, _since(ticks, now))
         what = "How long the sensor that waits longest to be polled has been due; 0 if none is."

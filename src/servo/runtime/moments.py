@@ -10,6 +10,7 @@ import msgspec
 
 from servo.errors import NotFound
 from servo.planning.catalog import Catalog
+from servo.runtime.asset_names import with_other_names
 from servo.runtime.deployed_state import catalog_of
 from servo.runtime.overlays import is_busy
 from servo.runtime.wiring import Project
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from servo.projections import Snapshot
     from servo.projections.snapshot import Answers
 
-__all__ = ["Moment", "look_at"]
+__all__ = ["Moment", "look_at", "moment_of"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 
@@ -43,12 +44,19 @@ def look_at(project: Project, as_of: datetime | str | None = None, *, known: Cat
 
     `known`: the definitions to answer by, for whoever has them or means others than those that are deployed.
     """
+    source = project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
+    return moment_of(project, source, as_of, known=known)
+
+
+def moment_of(
+    project: Project, source: Snapshot, as_of: datetime | str | None = None, *, known: Catalog | None = None
+) -> Moment:
+    """The same for a snapshot that is there already; `as_of` is what it was asked for by."""
     # DuckDB comes with this import.
     from servo.projections.asking import Asking  # noqa: PLC0415
 
-    source = project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
     snapshot = Asking(source)
-    known = known or catalog_of(snapshot, project.settings)
+    known = known or with_other_names(project, catalog_of(snapshot, project.settings))
     now = project.clock() if as_of is None else _then(project, source, as_of)
     return Moment(source=source, snapshot=snapshot, known=known, now=now, as_of=as_of)
 

@@ -22,6 +22,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 import msgspec
 
+from servo import decoders
 from servo.errors import ServoError
 from servo.events import decode
 from servo.lineage.openlineage import Teller
@@ -72,7 +73,7 @@ class _Position:
 
     def read(self) -> int | None:
         try:
-            return msgspec.json.decode(self._path.read_bytes(), type=dict[str, int])["position"]
+            return decoders.decode(self._path.read_bytes(), dict[str, int])["position"]
         except (FileNotFoundError, KeyError, msgspec.DecodeError):
             return None
 

@@ -11,6 +11,7 @@ from servo.partitions import PartitionKey
 from servo.partitions.mappings import edges
 from servo.planning.catalog import Catalog
 from servo.runtime.inputs import NewestVersions, current
+from servo.runtime.samples import samples_of
 from servo.runtime.wiring import Project
 
 ACCEPT_SCHEMA = "servo.accept_schema"  # the tag of a run that may change the columns of what it writes
@@ -44,6 +45,9 @@ def order_for(project: Project, claim: Claim, asset: Asset, known: Catalog, newe
         previous=newest.of(claim.asset_id),
         accept_schema=claim.tags.get(ACCEPT_SCHEMA) == "true",
         threads=project.settings.limits.threads,
+        partitions=known.spec(claim.asset_key).partitions,
+        samples=samples_of(project, claim) if asset.spec.batch and len(claim.keys) > 1 else 0,
+        check_rows=project.settings.limits.check_rows,
     )
 
 
@@ -68,12 +72,17 @@ def _input(
         raise TaskError(
             f"{claim.asset_key} reads {asset_key} {label}, which is not there", hint=f"compute {asset_key} first"
         )
-    return Input(
+    marked = tuple(index for index, key in enumerate(keys) if found[key].marked)
+    source = Input(
         parameter=dependency.parameter,
         asset_id=asset_id,
         asset_key=asset_key,
         partitions=upstream,
         keys=tuple(keys),
         materialization_ids=tuple(found[key].materialization_id for key in keys),
-        newest=None if keys else newest.of(asset_id),
+        newest=None if len(keys) > len(marked) else newest.of(asset_id),
+        marked=marked,
     )
+    if dependency.parameter is not None:
+        source.require_data(claim.asset_key)
+    return source

@@ -16,6 +16,7 @@ from servo.runtime.input_states import InputState, input_states
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.overlays import going_on
 from servo.runtime.reasons import reasons_of
+from servo.runtime.removed_partitions import removed_key
 from servo.runtime.staleness import Reason, Staleness
 from servo.runtime.states import AssetStates, require_filters, states_of
 from servo.runtime.wiring import Project
@@ -248,6 +249,8 @@ class PartitionBook:
                 text = str(PartitionKey.parse(partition))
             except InvalidInput:
                 text = None
+            if text is None and (removed := removed_key(moment.snapshot, moment.known, asset_key, partition)):
+                text = str(removed[0])
             if text is not None and self._rows(moment, moment.known.asset_id(asset_key), [text]):
                 return text
             raise InvalidPartition(f"{asset_key}: {problem.message}", hint=problem.hint) from None

@@ -3,81 +3,56 @@
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Sequence
 from functools import partial
 
 from servo.controllers.dispatch import Claim
-from servo.controllers.retries import after_trouble
+from servo.controllers.retries import after_session_loss, after_trouble
 from servo.errors import (
     AppendOutcomeUnknown,
-    EnvironmentProblem,
     FencedOut,
     LedgerUnavailable,
     ProjectionError,
     ServoError,
+    SessionLost,
+    SessionsLost,
     SparkUnavailable,
     TaskError,
     WorkCancelled,
 )
 from servo.execution.executor import Executor
+from servo.execution.protocol import Order, PartitionResult
 from servo.planning.catalog import Catalog
 from servo.runtime.attempt import Attempt
 from servo.runtime.code import Code
+from servo.runtime.early_cutoff import left_to_compute, without_frozen_partitions
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
 from servo.runtime.json_logs import about
 from servo.runtime.log_capture import capture, in_log
 from servo.runtime.ordering import order_for
+from servo.runtime.spark_health import SparkHealth
 from servo.runtime.task_log import TaskLog
 from servo.runtime.tracing import TRACEPARENT, span
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
 
-_PAUSE_SECONDS = 10.0  # of a worker whose Spark is away
 # What says nothing about a task that it has not let begin.
 _NOT_ITS_FAULT = (SparkUnavailable, LedgerUnavailable, AppendOutcomeUnknown, ProjectionError)
-
-
-class Sparkless:
-    """Whether Spark is away: then a worker must not take what it could only fail of. Threads share it."""
-
-    def __init__(self, check: Callable[[], None]) -> None:
-        self._check = check
-        self._since: float | None = None
-
-    def noticed(self) -> None:
-        self._since = time.monotonic()
-
-    def __bool__(self) -> bool:
-        """Looks again after a while; what seems to be there again is tried."""
-        since = self._since
-        if since is None:
-            return False
-        if time.monotonic() < since + _PAUSE_SECONDS:
-            return True
-        try:
-            self._check()
-        except EnvironmentProblem as problem:
-            log.warning("no task is taken: %s", problem, extra={"action": "worker.sparkless"})
-            self.noticed()
-            return True
-        self._since = None
-        return False
 
 
 class Performer:
     """Carries out claims, each in a thread of its own."""
 
     def __init__(
-        self, project: Project, code: Code, executor: Executor, newest: NewestVersions, sparkless: Sparkless
+        self, project: Project, code: Code, executor: Executor, newest: NewestVersions, health: SparkHealth
     ) -> None:
         self._project = project
         self._code = code
         self._executor = executor
         self._newest = newest
-        self._sparkless = sparkless
+        self._health = health
 
     def application(self) -> str | None:
         try:
@@ -102,6 +77,17 @@ class Performer:
             capture(task_log),
         ):
             log.info("%s begins", claim.task_key, extra={"action": "task.begin"})
+            frozen: list[str] = []
+            there: list[str] = []
+            problem: ServoError | None = None
+            try:
+                claim, frozen, there = without_frozen_partitions(self._project, claim, known)
+            except ServoError as unknown:  # computing what may be frozen would be wrong, unlike what may be unchanged
+                task_log.error("%s", unknown)
+                problem = unknown
+            if frozen:
+                task_log.warning("left as they are, frozen since the run was planned: %s", ", ".join(frozen))
+            claim, unchanged = self._left(claim, known, task_log) if problem is None else (claim, [])
             attempt = Attempt(
                 self._project,
                 self._executor.storage,
@@ -110,21 +96,27 @@ class Performer:
                 known.spec(claim.asset_key),
                 application=self.application,
                 published=self._newest.published,
+                unchanged=[*unchanged, *there],
+                frozen=frozen,
             )
             try:
-                self._end(attempt, claim, fence, self._compute(attempt, claim, known, task_log))
+                self._end(attempt, claim, fence, problem or self._compute(attempt, claim, known, task_log))
             except FencedOut as over:
                 task_log.warning("%s", over)
                 log.warning("%s", over, extra={"action": "worker.fenced"})
 
     def _end(self, attempt: Attempt, claim: Claim, fence: Fence, problem: ServoError | None) -> None:
-        how = "is made" if problem is None else f"comes to nothing: {problem}"
+        done = "is made" if claim.partitions else "is unchanged"
+        how = done if problem is None else f"comes to nothing: {problem}"
         log.info("%s %s", claim.task_key, how, extra={"action": "task.end"})
-        if isinstance(problem, SparkUnavailable):
-            self._sparkless.noticed()
         if isinstance(problem, WorkCancelled) and not fence.cancelled:
             attempt.hand_back("its worker was stopped")  # or it was cancelled, and the fence does not know it yet
             return
+        if isinstance(problem, SessionLost):
+            self._end_without_session(attempt, claim, problem)
+            return
+        if isinstance(problem, SparkUnavailable):
+            self._health.unreachable()
         if isinstance(problem, _NOT_ITS_FAULT) and attempt.untouched:
             retry_at = after_trouble(claim.lost_before, self._project.clock())
             if retry_at is not None:
@@ -132,18 +124,58 @@ class Performer:
                 return
         attempt.end(problem)
 
+    def _end_without_session(self, attempt: Attempt, claim: Claim, problem: SessionLost) -> None:
+        """Have the task tried again in another session, and not at the asset's expense.
+
+        Unless it has lost so many that it is the likely reason: since the second loss it was computed alone.
+        """
+        self._health.session_lost(claim.run_id, claim.task_key, problem.message, problem.session)
+        retry_at = after_session_loss(claim.sessions_lost, self._project.clock())
+        if retry_at is not None:
+            attempt.hand_back(str(problem), retry_at, session_lost=True)
+            return
+        what = f"{problem.message}; so were the sessions of {claim.sessions_lost} attempts before"
+        attempt.end(SessionsLost(what, hint=problem.hint or "see the worker's log"))
+
+    def _left(self, claim: Claim, known: Catalog, task_log: TaskLog) -> tuple[Claim, list[str]]:
+        """What of a claim is to be computed. Where that cannot be told, all of it is."""
+        try:
+            left, unchanged = left_to_compute(self._project, claim, known)
+        except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code; computing is never wrong)
+            task_log.warning("all of it is computed: whether it is unchanged cannot be told: %s", problem)
+            return claim, []
+        if unchanged:
+            task_log.info("%d of %d partitions are unchanged", len(unchanged), claim.partitions.count)
+        return left, unchanged
+
     def _log_of(self, claim: Claim) -> TaskLog:
         settings, clock = self._project.settings, self._project.clock
         return TaskLog.open(settings, claim.run_id, claim.task_key, claim.attempt, clock=clock)
 
+    def _commit(self, attempt: Attempt, results: Sequence[PartitionResult]) -> None:
+        self._health.worked()  # also by a failure of the asset's own: the session was there to the end
+        attempt.commit(results)
+
+    def _execute(self, attempt: Attempt, order: Order, task_log: TaskLog) -> None:
+        commit, scope = partial(self._commit, attempt), partial(in_log, task_log)
+        try:
+            self._executor.execute(order, commit=commit, log=task_log, scope=scope)
+        except (FencedOut, SparkUnavailable, WorkCancelled):
+            raise  # of these, none shows that the session was there to the end
+        except Exception:
+            self._health.worked()
+            raise
+
     def _compute(self, attempt: Attempt, claim: Claim, known: Catalog, task_log: TaskLog) -> ServoError | None:
         """Compute, and give what stood against it."""
         problem: ServoError
+        if not claim.partitions:
+            return None
         try:
             order = order_for(self._project, claim, self._code.asset(claim), known, self._newest)
             attempt.of(order)
             with span("spark.job", run_id=claim.run_id, task_key=claim.task_key) as job:
-                self._executor.execute(order, commit=attempt.commit, log=task_log, scope=partial(in_log, task_log))
+                self._execute(attempt, order, task_log)
                 job.set("spark.application_id", self.application() or "")
         except FencedOut:
             raise

@@ -1,36 +1,155 @@
-"""A plan for what is wanted, given what is there."""
+"""A plan for what is wanted, given what is there, and whether it could make anything."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
+import msgspec
+
+from servo.assets.selection import Selection
+from servo.errors import InputsMissing
 from servo.partitions import PartitionSet
-from servo.planning import Plan, boundary, make_plan, require_inputs
+from servo.planning import Plan, PlanLimits, boundary, make_plan, require_inputs
 from servo.planning.catalog import Catalog
+from servo.planning.held_back import plan_holding_back
 from servo.planning.left_out import LeftOut
 from servo.planning.planner import with_inputs
+from servo.planning.stages import HeldBack
+from servo.runtime.frozen import frozen_among, without_frozen
 from servo.runtime.inputs import present
+from servo.runtime.marked import left_out_readers, without_readers_of_marked
+from servo.runtime.overlays import going_on
 from servo.runtime.wiring import Project
 
-__all__ = ["plan_for", "plan_of_what_can_be_made"]
+__all__ = ["plan_for", "plan_of_what_can_be_made", "refusals"]
+
+_PATIENCE = 60.0  # seconds for the tail to be folded
 
 
-def plan_for(project: Project, known: Catalog, wanted: dict[str, PartitionSet], now: datetime | None = None) -> Plan:
-    """The very plan that would run now."""
+def plan_for(
+    project: Project, known: Catalog, selection: Selection, now: datetime | None = None, *, thawed: bool = False
+) -> Plan:
+    """The very plan that would run now: without what is frozen, and what only a `+` added and has not all inputs."""
     now = now or project.clock()
-    return make_plan(known, wanted, _there(project, known, wanted, now), now)
+    among = {} if thawed else frozen_among(project, known, selection.wanted)
+    selection, frozen = without_frozen(known, selection, among)
+    selection, marked = without_readers_of_marked(project, known, selection, now)
+    have = _there(project, known, selection.wanted, now)
+    plan = plan_holding_back(known, selection.wanted, selection.added, have, now, limits=_limits(project))
+    return _with((*frozen, *marked), plan)
+
+
+def _with(frozen: tuple[HeldBack, ...], plan: Plan) -> Plan:
+    return msgspec.structs.replace(plan, held_back=(*frozen, *plan.held_back)) if frozen else plan
+
+
+def refusals(
+    project: Project,
+    known: Catalog,
+    selections: Sequence[Selection],
+    coming: dict[str, PartitionSet] | None = None,
+) -> list[InputsMissing | None]:
+    """Of each request that could do nothing why, so that it is not recorded and its run key can be used later.
+
+    Where `coming` is given, it is what requests make that are recorded together with these, and grows by them. That
+    counts as there then, and so does what unfinished runs make: a run is planned when its turn comes.
+    """
+    now = project.clock()
+    frozen = frozen_among(project, known, united(*(one.wanted for one in selections)))
+    asked = [
+        without_frozen(known, one, {key: frozen[key] & some for key, some in one.wanted.items() if key in frozen})
+        for one in selections
+    ]
+    selections = [one for one, _ in asked]
+    needed = [boundary(known, one.wanted, now) for one in selections]
+    have = present(project, united(*needed), known) if any(needed) else {}
+    waited: dict[str, PartitionSet] | None = None
+    answers: list[InputsMissing | None] = []
+    for (selection, held), outside in zip(asked, needed, strict=True):
+        there = {key: have[key] & some for key, some in outside.items()}
+        try:
+            selection, marked = without_readers_of_marked(project, known, selection, now)  # noqa: PLW2901 (less of it)
+        except InputsMissing as reads_marked:
+            answers.append(reads_marked)
+            continue
+        held = (*held, *marked)  # noqa: PLW2901 (more of it)
+        problem = _refusal(known, selection, there, now, held)
+        if problem is not None and coming is not None:
+            if waited is None:
+                waited = _on_the_way(project, known, {key for some in needed for key in some})
+            later = united(there, coming, waited)
+            there = {key: later[key] & some for key, some in outside.items() if key in later}
+            problem = _refusal(known, selection, there, now, held)
+        if problem is None and coming is not None:
+            coming.update(united(coming, selection.wanted))
+        answers.append(problem)
+    return answers
+
+
+def _refusal(
+    known: Catalog,
+    selection: Selection,
+    have: dict[str, PartitionSet],
+    now: datetime,
+    frozen: tuple[HeldBack, ...],
+) -> InputsMissing | None:
+    try:
+        require_inputs(_with(frozen, plan_holding_back(known, selection.wanted, selection.added, have, now)))
+    except InputsMissing as problem:
+        return problem
+    return None
+
+
+def united(*several: Mapping[str, PartitionSet]) -> dict[str, PartitionSet]:
+    """The partitions of all of them, by asset."""
+    found: dict[str, PartitionSet] = {}
+    for one in several:
+        for key, some in one.items():
+            found[key] = found[key] | some if key in found else some
+    return found
+
+
+def _on_the_way(project: Project, known: Catalog, asset_keys: set[str]) -> dict[str, PartitionSet]:
+    """What unfinished runs are to make of some assets."""
+    names = {known.asset_id(key): key for key in asset_keys}
+    definitions = {asset_id: known.spec(key).partitions for asset_id, key in names.items()}
+    snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+    going = going_on(snapshot, definitions, known.asset_ids)
+    return united(*({names[asset_id]: some} for asset_id, sets in going.items() for some in sets.values()))
 
 
 def plan_of_what_can_be_made(
     project: Project, known: Catalog, wanted: dict[str, PartitionSet], now: datetime
 ) -> tuple[Plan, tuple[LeftOut, ...]]:
-    """The plan of all that has its inputs, and what has not; refused where nothing has."""
+    """The plan of all that has its inputs, and what has not or was frozen meanwhile; refused where nothing is left."""
+    frozen = frozen_among(project, known, wanted)
+    left_out = tuple(
+        LeftOut(asset_key=key, partitions=some, label="frozen", summary=f"{key} {some.describe()} is frozen".strip())
+        for key, some in frozen.items()
+    )
+    if frozen:
+        selection, held = without_frozen(known, Selection(wanted=wanted), frozen)
+        wanted = selection.wanted
+        if not wanted:
+            return require_inputs(Plan(stages=(), held_back=held)), left_out
     have = _there(project, known, wanted, now)
-    plan = make_plan(known, wanted, have, now)
-    if not plan.missing:
-        return plan, ()
+    plan = make_plan(known, wanted, have, now, _limits(project))
+    marked = left_out_readers(project, known, wanted, now)
+    if not plan.missing and not marked:
+        return plan, left_out
+    left_out += marked
+    for one in marked:
+        wanted = {**wanted, one.asset_key: wanted[one.asset_key] - one.partitions}
+    wanted = {key: some for key, some in wanted.items() if some}
+    if not wanted:
+        raise InputsMissing(marked[0].summary, hint="materialize what it reads for real, which replaces the mark")
     left, without = with_inputs(known, wanted, have, now)
-    return make_plan(known, left, have, now) if left else require_inputs(plan), without
+    return make_plan(known, left, have, now, _limits(project)) if left else require_inputs(plan), left_out + without
+
+
+def _limits(project: Project) -> PlanLimits:
+    return PlanLimits(batch=project.settings.batch.partitions)
 
 
 def _there(project: Project, known: Catalog, wanted: dict[str, PartitionSet], now: datetime) -> dict[str, PartitionSet]:

@@ -20,6 +20,7 @@ class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     skipped: int = 0
+    unchanged: int = 0  # of the skipped, those that are current: their inputs came out as they were
     retry_at: datetime | None = None
     reason: str | None = None
     worker: str | None = None
@@ -35,6 +36,7 @@ class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
     succeeded: int = 0
     failed: int = 0
     skipped: int = 0
+    unchanged: int = 0
     reason: str | None = None
     requested_at: datetime | None = None
     started_at: datetime | None = None
@@ -54,6 +56,7 @@ def progress_of(run: RunState) -> RunProgress:
         succeeded=sum(task.succeeded for task in tasks),
         failed=sum(task.failed for task in tasks),
         skipped=sum(task.skipped for task in tasks),
+        unchanged=sum(task.unchanged for task in tasks),
         reason=run.reason,
         requested_at=run.requested_at,
         started_at=run.started_at,
@@ -73,6 +76,7 @@ def _task(task: TaskState) -> TaskProgress:
         succeeded=len(task.succeeded),
         failed=len(task.failed),
         skipped=len(task.skipped),
+        unchanged=len(task.unchanged),
         retry_at=task.retry_at,
         reason=task.reason,
         worker=task.worker,

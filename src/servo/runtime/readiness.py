@@ -8,6 +8,7 @@ import msgspec
 
 from servo.errors import ServoError
 from servo.ids import ulid_time
+from servo.ledger.leases import Holder
 from servo.runtime.wiring import Project
 
 __all__ = ["Check", "Lag", "checks_of", "projection_lag"]
@@ -50,18 +51,30 @@ def checks_of(project: Project) -> list[Check]:
         project.ledger.head()
         project.ledger.append([])  # begins to write, and has nothing to: refused where nothing could be written
         # Looking who is alive clears away who is not, in PostgreSQL in the very same database: that writes for certain.
-        kinds = [holder.kind for holder in project.leases.live()]
+        holders = project.leases.live()
     except ServoError as problem:
         log.warning("the ledger is not well: %s", problem, extra={"action": "api.unready"})
         return [Check(name="ledger", ok=False, problem=problem.code)]
-    control, workers = "control" in kinds, kinds.count("worker")
+    control = any(holder.kind == "control" for holder in holders)
     return [
         Check(name="ledger", ok=True),
         _projections(project),
         Check(name="control", ok=control, problem=None if control else "nobody-plans"),
-        # Workers come and go, and may be on other machines: what waits for one is not lost.
-        Check(name="worker", ok=True, detail=str(workers) if workers else "none"),
+        _workers([holder for holder in holders if holder.kind == "worker"]),
     ]
+
+
+def _workers(holders: list[Holder]) -> Check:
+    """Workers come and go, and may be on other machines, so none is fine: what waits for one is not lost.
+
+    But those that are there and cannot work hold up what waits.
+    """
+    stuck = [holder.detail for holder in holders if holder.detail]
+    if not stuck:
+        return Check(name="worker", ok=True, detail=str(len(holders)) if holders else "none")
+    detail = f"{len(stuck)} of {len(holders)} cannot work: {'; '.join(sorted(set(stuck)))}"
+    works = len(stuck) < len(holders)
+    return Check(name="worker", ok=works, problem=None if works else "no-worker-works", detail=detail)
 
 
 def _projections(project: Project) -> Check:

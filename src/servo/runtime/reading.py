@@ -29,11 +29,15 @@ def read(
 
     They are exactly those that were current: `as_of` is a time, an event id, or a text of either. The session is the
     active one unless given; the project is that of the current folder unless given.
+
+    Inside the function of an asset it is refused: what that reads is declared as an input.
     """
     # Spark comes with this import.
+    from servo.execution.function_calls import require_outside_functions  # noqa: PLC0415
     from servo.execution.keeping import frame_of  # noqa: PLC0415
     from servo.execution.spark import existing  # noqa: PLC0415
 
+    require_outside_functions(asset, spark)
     session = spark or existing()
     if session is None:
         raise InvalidInput("no Spark session is active", hint="start one, or pass spark=")

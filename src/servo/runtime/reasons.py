@@ -11,15 +11,12 @@ from typing import Any
 
 from servo.fold.versions import moment_of_version
 from servo.partitions import PartitionKey
+from servo.runtime.code_changes import asset_code, classes_in
 from servo.runtime.input_states import InputState
 from servo.runtime.moments import Moment
 from servo.runtime.staleness import Reason
 
 __all__ = ["reasons_of"]
-
-_VERSIONS = """
-    SELECT code_version, deployed_at FROM asset_versions WHERE asset_id = $asset_id ORDER BY deployment_version
-"""
 
 
 def reasons_of(
@@ -48,16 +45,13 @@ def _invalidated(row: dict[str, Any], version: str) -> datetime | None:
 
 
 def _code_changed(moment: Moment, asset_key: str, made_with: str | None, became: datetime) -> datetime | None:
-    """When the code that it was made with was taken away for good."""
+    """When the code that it was made with, or that is equal to it, was taken away for good."""
     if made_with is None or made_with == moment.known.spec(asset_key).code_version:
         return None
-    asset_id = moment.known.asset_id(asset_key)
-    versions = moment.snapshot.query(_VERSIONS, {"asset_id": asset_id}).rows
-    last = max((place for place, (code, _) in enumerate(versions) if code == made_with), default=None)
-    if last is None or last + 1 >= len(versions):
-        return became
-    ended: datetime = versions[last + 1][1]
-    return ended
+    classes, code = classes_in(moment.snapshot), asset_code(moment.snapshot, moment.known, asset_key)
+    if classes.are_equal(code.asset_id, made_with, code.current):
+        return None
+    return code.ended_at(made_with, classes) or became
 
 
 def _too_old(freshness: timedelta | None, made_at: datetime | None, now: datetime) -> datetime | None:

@@ -12,8 +12,8 @@ import time
 from tempfile import TemporaryFile
 from typing import IO
 
-import msgspec
-
+from servo import decoders
+from servo.runtime.child_processes import exit_text
 from servo.runtime.definitions_cache import code_stamps
 from servo.runtime.environment import variables_of
 from servo.runtime.settings import Settings
@@ -72,9 +72,14 @@ class FolderWatch:
             self._said.seek(0)
             lines = self._said.read().decode(errors="replace").strip().splitlines() or ["it said nothing"]
         if code:
+            if code < 0:
+                lines = [f"the process that deploys {exit_text(code)}; it is tried again with the next change"]
             return f"what changed in the folder was not deployed: {lines[-1].removeprefix('servo: ')}"
-        changed = msgspec.json.decode(lines[-1].encode()).get("changed")
-        return "what changed in the folder is deployed" if changed else None
+        said = decoders.decode(lines[-1].encode())
+        if not said.get("changed"):
+            return None
+        history = "; ".join(change["sentence"] for change in said.get("changes", ()))
+        return "what changed in the folder is deployed" + (f": {history}" if history else "")
 
     def close(self) -> None:
         if self._process is not None:

@@ -17,6 +17,7 @@ from servo.partitions import Dynamic, PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.code import settle
+from servo.runtime.code_changes import classes_in
 from servo.runtime.typed_keys import typed_key
 from servo.runtime.wiring import Project
 
@@ -88,7 +89,8 @@ def reproduce(
     made = _made(project, known.asset_id(key), str(one), materialization_id, what)
     mine = _code(project, key, what)
     _require_defined(mine, one, what)
-    _require_code(mine, made["code_version"], what, any_code=any_code)
+    if not any_code:
+        require_same_code(project, known.asset_id(key), mine, made["code_version"], what)
     inputs = _inputs(project, known, mine, made)
     _require_files(project, known, inputs)
     order = Order(
@@ -162,8 +164,15 @@ def _require_defined(asset: Asset, key: PartitionKey, what: str) -> None:
         )
 
 
-def _require_code(asset: Asset, recorded: str | None, what: str, *, any_code: bool) -> None:
-    if asset.spec.code_version != recorded and not any_code:
+def require_same_code(project: Project, asset_id: str, asset: Asset, recorded: str | None, what: str) -> None:
+    """Refuse code that is neither what made it nor declared equal to that."""
+    spec = asset.spec
+    if recorded is None or recorded in (spec.code_version, spec.first_version):
+        same = recorded is not None
+    else:
+        classes = classes_in(project.reader.snapshot(fresh=True, timeout=_PATIENCE))
+        same = classes.are_equal(asset_id, recorded, spec.code_version)
+    if not same:
         raise InvalidInput(
             f"{what} was made by code version {recorded}, and here is {asset.spec.code_version}",
             hint="check out the code that made it, or give --any-code to see what this code makes of the same inputs",

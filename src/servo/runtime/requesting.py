@@ -14,6 +14,7 @@ from typing import Any, Self
 
 import msgspec
 
+from servo import decoders
 from servo.errors import IdempotencyMismatch
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.fact import Fact
@@ -168,7 +169,7 @@ def append_answered(
 
 
 def said_in(fact: RequestAccepted) -> dict[str, Any]:
-    return msgspec.json.decode(fact.answer, type=dict[str, Any])
+    return decoders.decode(fact.answer, dict[str, Any])
 
 
 def plain(answer: Answer) -> dict[str, Any]:

@@ -41,6 +41,11 @@ def _as_first(project: Project, proposal: Proposal, position: int) -> Proposal:
     tags = {name: value for name, value in fact.tags.items() if name != TRACEPARENT}
     if TRACEPARENT in first.tags:
         tags[TRACEPARENT] = first.tags[TRACEPARENT]
+    if first.request_fingerprint == fact.request_fingerprint:
+        # What is asked for is in the fingerprint; an earlier version of Servo recorded less beside it. A run that
+        # computes all of it is right for who wants what is stale, and not the other way round.
+        only_stale = fact.only_stale and first.only_stale
+        fact = msgspec.structs.replace(fact, added=first.added, asset_ids=first.asset_ids, only_stale=only_stale)
     return msgspec.structs.replace(proposal, fact=msgspec.structs.replace(fact, tags=tags))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from servo.assets.selection import select
+from servo.assets.selection import Selection, selection_of
 from servo.controllers.board import Board
 from servo.controllers.requests import request, retry_selection
 from servo.controllers.states import RunState
@@ -17,13 +17,22 @@ from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidI
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.columns import Outcome, spread
 from servo.events.definitions import Source
-from servo.events.model import CheckpointRequested, RunCancelRequested, RunFinished, RunRequested, TaskFinished
+from servo.events.model import (
+    CheckpointRequested,
+    RunCancelRequested,
+    RunFinished,
+    RunRequested,
+    TaskFinished,
+)
 from servo.ids import run_id as id_of_run
 from servo.ledger.protocol import Condition, Receipt
 from servo.partitions import PartitionSet
 from servo.planning import Plan, require_inputs
 from servo.planning.catalog import Catalog
+from servo.runtime.call_remarks import rows_left_out, samples_taken
 from servo.runtime.cataloguing import deployed_catalog, local_catalog, recorded_catalog
+from servo.runtime.documents import held_back_of
+from servo.runtime.frozen import frozen_among, require_none_named, thaw
 from servo.runtime.labels import Labels
 from servo.runtime.ordering import ACCEPT_SCHEMA
 from servo.runtime.planned import plan_for
@@ -48,7 +57,8 @@ _LIST = """
            reason
     FROM runs
     WHERE requested_version IS NOT NULL AND ($status IS NULL OR status = $status)
-      AND ($asset IS NULL OR list_contains(asset_selection, $asset))
+      AND ($asset IS NULL OR list_contains(asset_selection, $asset) OR run_id IN (
+          SELECT run_id FROM tasks WHERE asset_id = $asset_id))
       AND requested_at >= coalesce($since, requested_at) AND ($until IS NULL OR requested_at < $until)
       AND ($at IS NULL OR requested_at < $at OR (requested_at = $at AND run_id > $run_id))
     ORDER BY requested_at DESC, run_id LIMIT $limit
@@ -106,7 +116,8 @@ class Runs:
     def plan(self, selection: Sequence[str], *, partitions: str | None = None) -> Plan:
         """What would run, as it would run; nothing is written."""
         known = local_catalog(self._project)
-        return plan_for(self._project, known, self._wanted(known, selection, partitions))
+        plan = plan_for(self._project, known, self._named(known, selection, partitions))
+        return msgspec.structs.replace(plan, history=tuple(change.sentence() for change in known.changes()))
 
     def request(
         self,
@@ -117,10 +128,13 @@ class Runs:
         tags: Mapping[str, str] | None = None,
         request_id: str | None = None,
         accept_schema: bool = False,
+        unfreeze: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
     ) -> Requested:
         """Ask for a run. Definitions that have changed take effect first.
+
+        Frozen partitions are left out of ranges, and refused by name; `unfreeze` is the reason to thaw them instead.
 
         A plan that cannot run is refused, and nothing is recorded. So it is where `before` raises, which is called when
         the plan is known to be sound.
@@ -131,38 +145,47 @@ class Runs:
                 before()
                 before = lambda: None  # noqa: E731 (it was called)
         return self.request_chosen(
-            lambda known: self._wanted(known, selection, partitions),
+            lambda known: self._named(known, selection, partitions, thawing=unfreeze is not None),
             priority=priority,
             tags=tags,
             request_id=request_id,
             accept_schema=accept_schema,
+            unfreeze=unfreeze,
             actor=actor,
             before=before,
         )
 
     def request_chosen(
         self,
-        choose: Callable[[Catalog], Mapping[str, PartitionSet]],
+        choose: Callable[[Catalog], Selection],
         *,
         priority: int = 0,
         tags: Mapping[str, str] | None = None,
         request_id: str | None = None,
         accept_schema: bool = False,
+        unfreeze: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
     ) -> Requested:
         """The same for partitions that a program chooses, given the definitions that will be in force."""
-        wanted: dict[str, PartitionSet] = {}
+        selection = Selection(wanted={})
+        frozen: dict[str, PartitionSet] = {}
+        if unfreeze is not None and not unfreeze.strip():
+            raise InvalidInput("no reason is given to unfreeze", hint="say why: whoever looks at it later will ask")
 
         def sound(known: Catalog) -> None:
-            wanted.update(choose(known))
-            require_inputs(plan_for(self._project, known, wanted))
+            nonlocal selection, frozen
+            selection = choose(known)
+            frozen = {} if unfreeze is None else frozen_among(self._project, known, selection.wanted)
+            require_inputs(plan_for(self._project, known, selection, thawed=bool(frozen)))
             before()
 
         known = deployed_catalog(self._project, actor=actor, sound=sound)
+        if frozen and unfreeze is not None:
+            thaw(self._project, known, frozen, reason=unfreeze, actor=actor)
         more = {ACCEPT_SCHEMA: "true"} if accept_schema else {}
         return self._ask(
-            known, wanted, priority=priority, tags={**(tags or {}), **more}, request_id=request_id, actor=actor
+            known, selection, priority=priority, tags={**(tags or {}), **more}, request_id=request_id, actor=actor
         )
 
     def retry(
@@ -182,11 +205,11 @@ class Runs:
             raise Conflict(f"{run.run_id} has not ended yet", hint=f"cancel it first: servo run cancel {run.run_id}")
         known = deployed_catalog(self._project, actor=actor)
         subset = None if partitions is None else self._subset(run, known, partitions)
-        wanted = retry_selection(run, known, everything=everything, subset=subset)
-        require_inputs(plan_for(self._project, known, wanted))
+        selection = retry_selection(run, known, everything=everything, subset=subset)
+        require_inputs(plan_for(self._project, known, selection))
         before()
         told = {**run.tags, **(tags or {}), RETRY_OF: run.run_id}
-        return self._ask(known, wanted, priority=run.priority, tags=told, request_id=request_id, actor=actor)
+        return self._ask(known, selection, priority=run.priority, tags=told, request_id=request_id, actor=actor)
 
     def _subset(self, run: RunState, known: Catalog, partitions: str) -> dict[str, PartitionSet]:
         """These partitions, of every asset of the run that can have them: days say nothing about its months."""
@@ -200,16 +223,16 @@ class Runs:
             raise refused[0]
         return found
 
-    def _ask(self, known: Catalog, wanted: dict[str, PartitionSet], **how: Any) -> Requested:
-        with span("run", assets=len(wanted)) as current:  # what its tasks are children of
-            asked = self._asked(known, wanted, **how)
+    def _ask(self, known: Catalog, selection: Selection, **how: Any) -> Requested:
+        with span("run", assets=len(selection.wanted)) as current:  # what its tasks are children of
+            asked = self._asked(known, selection, **how)
             current.set("servo.run_id", asked.run_id)
             return asked
 
     def _asked(
         self,
         known: Catalog,
-        wanted: dict[str, PartitionSet],
+        selection: Selection,
         *,
         priority: int,
         tags: dict[str, str],
@@ -223,7 +246,9 @@ class Runs:
         run_id = id_of_run(project.workspace.tenant, project.workspace.name, run_key, project.secret.value)
         fact = request(
             known,
-            wanted,
+            selection.wanted,
+            added=selection.added,
+            only_stale=selection.only_stale,
             run_key=run_key,
             run_id=run_id,
             source=Source(kind="manual", id=actor, detail=request_id),
@@ -256,7 +281,7 @@ class Runs:
             position=receipt.position,
             accepted_at=accepted_at,
             duplicate=receipt.duplicate,
-            assets={key: some.count for key, some in wanted.items()},
+            assets={key: some.count for key, some in selection.wanted.items()},
         )
 
     def _append_new(self, proposal: Proposal, run_id: str) -> Receipt | None:
@@ -287,9 +312,19 @@ class Runs:
         (receipt,) = append_answered(self._project, [proposal], answer=answer)
         return receipt.event_id
 
-    def _wanted(self, known: Catalog, selection: Sequence[str], partitions: str | None) -> dict[str, PartitionSet]:
+    def _named(
+        self, known: Catalog, selection: Sequence[str], partitions: str | None, *, thawing: bool = False
+    ) -> Selection:
+        """What a selection means; one that names a frozen partition is refused, unless it is about to be thawed."""
+        found = self._wanted(known, selection, partitions)
+        if not thawing:
+            frozen = frozen_among(self._project, known, found.wanted)
+            require_none_named(known.graph, selection, partitions, frozen, self._project.clock())
+        return found
+
+    def _wanted(self, known: Catalog, selection: Sequence[str], partitions: str | None) -> Selection:
         text = " or ".join(f"({one})" for one in selection) if len(selection) > 1 else "".join(selection)
-        return select(
+        return selection_of(
             known.graph,
             text,
             now=self._project.clock(),
@@ -361,11 +396,13 @@ class Runs:
         limit: int = 50,
     ) -> list[dict[str, Any]]:
         """Runs, the newest first. `after`: when the last one that was seen was asked for, and its id."""
-        key = None if asset is None else recorded_catalog(self._project).graph.resolve(asset)
+        known = None if asset is None else recorded_catalog(self._project)
+        key = None if known is None or asset is None else known.graph.resolve(asset)
         at, run_id = after or (None, None)
         parameters = {
             "status": status,
             "asset": key,
+            "asset_id": None if known is None or key is None else known.asset_id(key),
             "since": since,
             "until": until,
             "at": at,
@@ -392,6 +429,9 @@ class Runs:
             "partitions": ask(_OUTCOMES, parameters).dicts(),
             "checkpoints": ask(_CHECKPOINTS, parameters).dicts(),
             "failures": _failures(events),
+            "held_back": held_back_of(row["held_back"]),
+            "rows_left_out": rows_left_out(events),
+            "samples": samples_taken(events),
         }
 
     def logs(self, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 
 from servo.errors import InvalidSettings, StorageFailed
+from servo.local_server import write_private
 from servo.runtime.settings import Settings
 
 _BYTES = 32
@@ -58,7 +58,8 @@ def tenant_secret(
     path = secret_path(settings)
     try:
         if not path.exists():
-            _mint(path, random_bytes)
+            # A secret that was used and then lost would give every run another id: it is on disk before it is used.
+            write_private(path, random_bytes(_BYTES).hex().encode() + b"\n", random_bytes)
         return Secret(_read(path))
     except OSError as problem:
         raise StorageFailed(
@@ -70,27 +71,6 @@ def permission_problem(path: Path) -> str | None:
     """What is wrong with who may read a secret's file."""
     mode = path.stat().st_mode & 0o777
     return f"{path} can be read by others (mode {mode:04o})" if mode & _OTHERS else None
-
-
-def _mint(path: Path, random_bytes: Callable[[int], bytes]) -> None:
-    """Make the file whole or not at all; whoever comes second takes the secret of the first."""
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.{random_bytes(4).hex()}.tmp")
-    descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(random_bytes(_BYTES).hex().encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
-        with suppress(FileExistsError):
-            os.link(unfinished, path)  # unlike a rename, it fails where there is one already
-    finally:
-        unfinished.unlink(missing_ok=True)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # a secret that was used and then lost in a crash would give every run another id
-    finally:
-        os.close(folder)
 
 
 def _read(path: Path) -> bytes:

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, BinaryIO, Literal, TextIO
 import msgspec
 
 from servo.errors import FencedOut, InvalidInput, ProjectionError, SchemaTooNew, StorageFailed
+from servo.fold.display import ADDED
+from servo.fold.partition_rows import PartitionStatusRow
 from servo.fold.rows import columns
 from servo.fold.tables import TABLES
 from servo.ids import is_ulid, ulid_time
@@ -115,12 +117,19 @@ class Service:
         timeout: float = TIMEOUT,
     ) -> Answer:
         """Run one SELECT over the projections, by default as of the ledger's head."""
+        from servo.runtime.status_columns import status_columns  # noqa: PLC0415 (only queries pay for DuckDB)
+
         if wait_for_event_id is not None and not is_ulid(wait_for_event_id):
             raise InvalidInput(f"{wait_for_event_id!r:.80} is not an event id", hint="it has 26 characters")
         if as_of is None:
             self.bound_the_tail()
         return self._project.reader.query(
-            sql, fresh=fresh, as_of=as_of, wait_for_event_id=wait_for_event_id, timeout=timeout
+            sql,
+            fresh=fresh,
+            as_of=as_of,
+            wait_for_event_id=wait_for_event_id,
+            timeout=timeout,
+            computed=lambda snapshot: status_columns(self._project, snapshot, as_of),
         )
 
     @staticmethod
@@ -128,7 +137,12 @@ class Service:
         """What queries can ask."""
         return [
             TableInfo(
-                name=table.table, key=table.key, columns={name: kind.value for name, kind in columns(table).items()}
+                name=table.table,
+                key=table.key,
+                columns={
+                    name: kind.value
+                    for name, kind in (columns(table) | (ADDED if table is PartitionStatusRow else {})).items()
+                },
             )
             for table in TABLES
         ]
@@ -159,8 +173,9 @@ class Service:
     def verify(self, progress: Progress | None = None) -> verifying.Verification:
         """Prove that nothing was changed, removed or inserted, also by what the projections remember."""
         history = self._project.history
-        versions = anchors.witnesses(self._project.store)  # first: the ledger must not end before any of them
-        return anchors.compared(verifying.verify(history, progress), versions, history)
+        versions, problem = anchors.witnesses(self._project.store)  # first: the ledger must not end before any of them
+        found = anchors.compared(verifying.verify(history, progress), versions, history)
+        return msgspec.structs.replace(found, not_compared=problem)
 
     def archive(
         self, *, before: datetime | None = None, keep_days: float | None = None, progress: Progress | None = None

@@ -20,9 +20,10 @@ from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import msgspec
 
+from servo import decoders
 from servo.errors import InvalidAssetKey, InvalidName, InvalidSettings
 from servo.execution.secrecy import shown_address, shown_conf
-from servo.execution.settings import SparkSettings
+from servo.execution.settings import BatchSettings, SparkSettings
 from servo.ids import AssetKey, check_name
 
 DEFAULT = "default"
@@ -49,6 +50,7 @@ class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     tasks: _Count = 4
     runs: _Count = 10
     threads: _Count = 4
+    check_rows: Annotated[int, msgspec.Meta(ge=0, le=20)] = 3  # of a failed check, shown and recorded
     pools: dict[str, _Count] = {}
 
 
@@ -118,10 +120,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     workspace: str = "default"
     namespace: str = "default"
     definitions: str | None = None
+    storage_timeout_seconds: _Pulse = 60.0  # that one call to a remote storage may take
     idempotency_days: _Count = 7
     tail: TailSettings = TailSettings()
     spark: SparkSettings = SparkSettings()
     limits: LimitSettings = LimitSettings()
+    batch: BatchSettings = BatchSettings()
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
     backfill: BackfillSettings = BackfillSettings()
@@ -154,6 +158,7 @@ class _Raw(msgspec.Struct, kw_only=True):
     namespace: str | None = None
     definitions: str | None = None
     storage: str | None = None
+    storage_timeout_seconds: _Pulse | None = None
     projections: str | None = None
     archive: str | None = None
     idempotency_days: _Count | None = None
@@ -161,6 +166,7 @@ class _Raw(msgspec.Struct, kw_only=True):
     tail: TailSettings | None = None
     spark: SparkSettings | None = None
     limits: LimitSettings | None = None
+    batch: BatchSettings | None = None
     worker: WorkerSettings | None = None
     retention: RetentionSettings | None = None
     backfill: BackfillSettings | None = None
@@ -172,6 +178,7 @@ _TABLES: dict[str, type[msgspec.Struct]] = {
     "tail": TailSettings,
     "spark": SparkSettings,
     "limits": LimitSettings,
+    "batch": BatchSettings,
     "worker": WorkerSettings,
     "retention": RetentionSettings,
     "backfill": BackfillSettings,
@@ -288,7 +295,7 @@ def _flat(file: Path, table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
         nested["spark"] = nested["spark"] | {"conf": dict(texts)}
     table = table | nested
     try:
-        checked = msgspec.convert(table, _Raw)
+        checked = decoders.convert(table, _Raw)
     except msgspec.ValidationError as problem:
         what, _, path = str(problem).partition(" - at `$.")
         hint = f"{what.replace('`', '')}".replace("Expected", "expected")
@@ -334,7 +341,7 @@ def _from_text(name: str, key: str, text: str) -> Any:
     if not text.strip():
         raise InvalidSettings(f"{name} is empty", hint="unset it to use the setting of the project")
     try:
-        return msgspec.convert(text, _TYPES[key], strict=False)
+        return decoders.convert(text, _TYPES[key], strict=False)
     except msgspec.ValidationError as problem:
         hint = str(problem).replace("`", "").replace("Expected", "expected")
         raise InvalidSettings(f"{name}={text!r:.80} is not a value that it can have", hint=hint) from None
@@ -366,7 +373,7 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         return _TABLES[name](**values)
 
     home = path("home", root / _HOME)
-    days = said.get("idempotency_days")
+    days, seconds = said.get("idempotency_days"), said.get("storage_timeout_seconds")
     _check_definitions(said.get("definitions"))
     _check_remote(said.get("spark.remote"))
     worker: WorkerSettings = table("worker")
@@ -382,10 +389,12 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         workspace=name("workspace"),
         namespace=_namespace(said.get("namespace")),
         definitions=said["definitions"].value if "definitions" in said else None,
+        storage_timeout_seconds=60.0 if seconds is None else seconds.value,
         idempotency_days=7 if days is None else days.value,
         tail=table("tail"),
         spark=table("spark"),
         limits=table("limits"),
+        batch=table("batch"),
         worker=worker,
         retention=table("retention"),
         backfill=table("backfill"),

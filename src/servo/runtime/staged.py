@@ -3,14 +3,35 @@
 from __future__ import annotations
 
 from servo.controllers.checkpoints import Checkpoint
-from servo.errors import DataNotFound, LedgerCorrupt
+from servo.errors import Conflict, DataNotFound, LedgerCorrupt
 from servo.events import decode
 from servo.events.columns import spread
 from servo.events.model import TaskFinished
 from servo.execution.protocol import Place
+from servo.runtime.frozen import THAW
 from servo.runtime.wiring import Project
 
 _NEARBY = 8  # events before a checkpoint among which is what staged it: they are recorded together
+_PATIENCE = 30.0  # seconds for the tail to be folded
+_FROZEN = """
+    SELECT partition_key FROM partition_status
+    WHERE asset_id = $asset_id AND frozen AND partition_key IN (SELECT unnest($keys)) ORDER BY partition_key
+"""
+
+
+def require_none_frozen(project: Project, checkpoint: Checkpoint) -> None:
+    """Nothing becomes current in the place of a partition that was frozen while it waited."""
+    asked = checkpoint.asked
+    keys = [key for key in asked.partitions.keys if key not in checkpoint.overtaken]
+    rows = project.reader.query(_FROZEN, {"asset_id": asked.asset_id, "keys": keys}, fresh=True, timeout=_PATIENCE).rows
+    if rows:
+        frozen = [key for (key,) in rows]
+        few = ", ".join(frozen[:3]) + (f" and {len(frozen) - 3} more" if len(frozen) > 3 else "")
+        raise Conflict(
+            f"{asked.asset_key} {few} {'is' if len(frozen) == 1 else 'are'} frozen, and approving checkpoint "
+            f"{asked.checkpoint_id} would replace what is there",
+            hint=f"reject it, or {THAW.format(f'{asked.asset_key} {frozen[0]}')}",
+        )
 
 
 def require_files(project: Project, checkpoint: Checkpoint) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from servo.fold.staleness import COLUMNS, REASONS
+from servo.fold.staleness import COLUMNS, REASONS, reason_sql
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.projections.manifest import Watermark
@@ -23,6 +23,8 @@ from servo.runtime.sweep import Sweep
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from servo.projections.workbench import Workbench
 
 __all__ = ["Found", "InputState", "Reason", "StalePartition", "Staleness"]
@@ -34,6 +36,12 @@ _TRANSITIVE = (
     f" root_code FROM {ANSWER}"
 )
 _COUNTS = f"SELECT asset_id, count(*) FROM {ANSWER} GROUP BY asset_id"
+
+
+_COLUMNS_OF_STATUS = (
+    f"SELECT asset_id, partition_key, least({', '.join(COLUMNS)}) AS computed_stale_since, {reason_sql()}"
+    f" AS computed_stale_reason_code FROM {ANSWER}"
+)
 
 
 class Reason(NamedTuple):
@@ -131,6 +139,11 @@ class Staleness:
             rows = stored(judged.bench, definitions, [], table=ANSWER)
         found = {judged.asset_keys[asset_id]: some.of(definitions[asset_id]) for asset_id, some in rows.items()}
         return {key: some for key, some in sorted(found.items()) if some}
+
+    def table(self, *, moment: Moment) -> pa.Table:
+        """All stale partitions, as columns for `partition_status` (see servo.projections.computed_columns)."""
+        with self._judged(None, moment, transitive=False) as judged:
+            return judged.bench.table(_COLUMNS_OF_STATUS)
 
     def begins(self, only: Mapping[str, Sequence[str]], *, moment: Moment) -> bool:
         """Whether any of these partitions of assets, or anything that they were made from, is stale by itself.

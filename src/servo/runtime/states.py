@@ -179,6 +179,6 @@ def require_filters(words: Iterable[str]) -> tuple[str, ...]:
         plain = word.strip().lower().replace("-", "_")
         plain = "failed" if plain == "materialized_but_last_attempt_failed" else plain
         if plain not in FILTERS:
-            raise InvalidInput(f"there is no status {word!r:.40}", hint=f"use {', '.join(FILTERS)}")
+            raise InvalidInput(f"there is no status {word!r:.40}", hint=f"use {', '.join(FILTERS)}", field="status")
         found.append(plain)
     return tuple(found)

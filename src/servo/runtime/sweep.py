@@ -17,14 +17,15 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
 from servo.errors import ServoError
+from servo.fold.equal_code import EQUAL_CODE, code_classes
 from servo.fold.rows import Kind
 from servo.fold.staleness import deadlines_sql, stale_sql
 from servo.ids import is_ulid, ulid_time
 from servo.planning.catalog import Catalog
 from servo.planning.unread import looks_at_the_time, touched_by
-from servo.projections.manifest import FOLD, FileRef, Watermark
+from servo.projections.manifest import FOLD, FileRef, Watermark, is_sealed, seal
 from servo.runtime.judging import ANSWER, Judgement
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.wiring import Project
@@ -125,7 +126,7 @@ class Sweep:
             if before is not None and before.watermark.position > swept.watermark.position:
                 path.unlink()  # somebody else has looked at more meanwhile
                 return before.watermark
-            replace_file(folder / "CURRENT", msgspec.json.encode(swept))
+            replace_file(folder / "CURRENT", seal(swept))
             # Whoever has just read the pointer finds the file gone, and does without. What somebody else writes now is
             # left alone; what nobody came to point to goes later.
             for other in folder.glob("*.parquet"):
@@ -250,8 +251,9 @@ class Sweep:
 
     def _pointer(self) -> _Swept | None:
         try:
-            return msgspec.json.decode((self._folder / "CURRENT").read_bytes(), type=_Swept)
-        except (OSError, msgspec.MsgspecError):
+            data = (self._folder / "CURRENT").read_bytes()
+            return decoders.decode(data, _Swept) if is_sealed(data) else None
+        except (OSError, ValueError):
             return None
 
     def _rows(self, swept: _Swept) -> pa.Table | None:
@@ -272,6 +274,7 @@ class Sweep:
 
 def _fingerprints(bench: Workbench, catalog: Catalog) -> dict[str, str]:
     """For each asset, by its id, a hash of everything but rows that its staleness follows from."""
+    classes = code_classes(bench.rows(EQUAL_CODE))
     codes: dict[str, list[str | None]] = {}
     for asset_id, code in bench.rows(_CODES):
         stretches = codes.setdefault(asset_id, [])
@@ -282,6 +285,7 @@ def _fingerprints(bench: Workbench, catalog: Catalog) -> dict[str, str]:
             {
                 "code": catalog.spec(key).code_version,  # which may be about to be deployed
                 "codes": codes.get(asset_id, []),
+                "equal": classes.rows([asset_id]),
                 "freshness": _seconds(catalog, key),
                 "partitions": _described(catalog, key),
                 "reads": [

@@ -22,6 +22,7 @@ from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidI
 from servo.events import Proposal
 from servo.events.access import TokenCreated, TokenRevoked, token_subject
 from servo.ledger.protocol import Condition
+from servo.local_server import TOKEN_PREFIX
 from servo.runtime.appending import Patience
 from servo.runtime.wiring import Project
 
@@ -29,7 +30,7 @@ __all__ = ["PREFIX", "MintedToken", "Role", "Token", "TokenRevocation", "Tokens"
 
 _Rows = list[dict[str, Any]]
 
-PREFIX = "servo_"  # by which scanners of leaked secrets know one
+PREFIX = TOKEN_PREFIX
 _BYTES = 32
 # No colon: nobody is to be taken for a controller, a schedule or a person of this machine.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")

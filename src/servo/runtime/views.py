@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servo.runtime.settings import load_settings
+from servo.runtime.status_columns import status_columns
 from servo.runtime.wiring import open_workspace
 
 if TYPE_CHECKING:
@@ -24,4 +25,5 @@ def spark_views(
     from servo.execution.views import register_views  # noqa: PLC0415
 
     with open_workspace(load_settings(None if project is None else Path(project))) as opened:
-        return register_views(spark, opened.reader.snapshot(fresh=True, as_of=as_of))
+        snapshot = opened.reader.snapshot(fresh=True, as_of=as_of)
+        return register_views(spark, snapshot, status_columns(opened, snapshot, as_of))

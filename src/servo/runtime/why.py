@@ -8,10 +8,15 @@ from typing import Any
 
 import msgspec
 
+from servo.events import decode
+from servo.events.columns import spread
+from servo.events.model import PartitionsMarked, TaskFinished
 from servo.fold.display import Status
+from servo.lineage.calls import SampleRecord, call_of, call_sentences
 from servo.partitions import UNPARTITIONED, PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.activity import Activity, Obstacle, error_of, missing_inputs
+from servo.runtime.due import changed_by_undeployed_code
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView, summary_of
 from servo.runtime.staleness import InputState, Reason, Staleness, StalePartition
@@ -19,12 +24,16 @@ from servo.runtime.states import states_of
 from servo.runtime.wiring import Project
 from servo.runtime.wording import asset_sentence, because, hint_for, partition_sentence
 
-__all__ = ["AssetWhy", "Cause", "Grounds", "Made", "PartitionWhy", "Why"]
+__all__ = ["AssetWhy", "Cause", "Grounds", "Made", "MadeInCall", "PartitionWhy", "Why"]
 
 _MADE = """
     SELECT m.materialization_id, m.run_id, m.task_key, m.code_version, m.rows, m.bytes, m.files, m.content_hash,
-           m.made_at, m.made_by, m.published_at FROM materializations m
+           m.made_at, m.made_by, m.published_at, m.call_partitions, m.made_version FROM materializations m
     WHERE m.materialization_id = $materialization_id AND m.asset_id = $asset_id AND m.partition_key = $partition_key
+"""
+_ROLLED_BACK = """
+    SELECT rolled_back_at, rolled_back_by, rollback_reason FROM rollbacks
+    WHERE asset_id = $asset_id AND partition_key = $partition_key AND rollback_version = $event_id
 """
 _FAILURES = """
     SELECT partition_key, attempt_version FROM partition_status
@@ -32,6 +41,20 @@ _FAILURES = """
       AND (materialization_version IS NULL OR attempt_version > materialization_version)
     ORDER BY attempt_version DESC LIMIT 20
 """
+
+
+class MadeInCall(msgspec.Struct, frozen=True, kw_only=True):
+    """The call of the function that made a partition, where it was for several or returned rows of others.
+
+    `also_given`: how many partitions of which assets it was given that the mapping does not name for this one.
+    """
+
+    partitions: int
+    also_given: dict[str, int] = {}
+    rows_left_out: int = 0
+    left_out_example: str | None = None
+    samples: list[SampleRecord] = []
+    sentences: list[str] = []
 
 
 class Made(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +70,13 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
     rows: int | None = None
     bytes: int | None = None
     files: int | None = None
+    call: MadeInCall | None = None
+    # Where somebody marked it as materialized, so that there is no data: why. `made_by` says who.
+    mark_reason: str | None = None
+    # Where it is current because of a rollback: since when, by whom and why.
+    rolled_back_at: datetime | None = None
+    rolled_back_by: str | None = None
+    rollback_reason: str | None = None
 
 
 class Grounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +121,7 @@ class AssetWhy(msgspec.Struct, frozen=True, kw_only=True):
     roots: list[dict[str, Any]] = []  # asset_key, code, partitions (how many of ours), root_partitions
     failures: list[dict[str, Any]] = []  # error, partitions (how many of the newest), newest
     missing: list[dict[str, Any]] = []  # why, partitions, described
+    undeployed: int = 0  # partitions that code of this folder, which is not deployed yet, would make stale
     hint: str | None = None
 
 
@@ -126,7 +157,7 @@ class Why:
             partition=view,
             sentence=partition_sentence(view, by_upstream_alone=bool(reasons)),
             now=moment.now,
-            made=self._made(moment, view),
+            made=self._made(moment, view, row),
             reasons=reasons,
             root=None if stale is None else self._root(moment, stale),
             inputs=one.inputs,
@@ -146,14 +177,47 @@ class Why:
         rows = self._staleness.find([view.asset_key], moment=moment, transitive=True, only=only).rows
         return rows[0] if rows else None
 
-    def _made(self, moment: Moment, view: PartitionView) -> Made | None:
+    def _made(self, moment: Moment, view: PartitionView, row: dict[str, Any]) -> Made | None:
         materialization_id = view.materialization_id
         if materialization_id is None:
             return None
         place = {"asset_id": moment.known.asset_id(view.asset_key), "partition_key": view.partition_key}
         rows = moment.snapshot.query(_MADE, {**place, "materialization_id": materialization_id}).dicts()
-        known = {} if not rows else {name: rows[0][name] for name in Made.__struct_fields__}
-        return Made(**{**known, "materialization_id": materialization_id})
+        event_id = (row.get("materialization_version") or "").rpartition(":")[2]
+        back = moment.snapshot.query(_ROLLED_BACK, {**place, "event_id": event_id}).dicts()
+        known = {**(rows[0] if rows else {}), **(back[0] if back else {}), "materialization_id": materialization_id}
+        if rows and rows[0]["run_id"] is None and rows[0]["content_hash"] is None:
+            known["mark_reason"] = self._mark_reason(rows[0]["made_version"])
+        many = known.get("call_partitions") is not None
+        call = self._call(known["made_version"], view.partition_key) if many else None
+        return Made(**{name: known[name] for name in Made.__struct_fields__ if name in known}, call=call)
+
+    def _mark_reason(self, event_id: str) -> str | None:
+        """Why a partition was marked, by the event that says so."""
+        (event,) = self._project.history.read(self._project.history.find(event_id) - 1, 1)
+        fact = decode(event)
+        return fact.reason if isinstance(fact, PartitionsMarked) else None
+
+    def _call(self, event_id: str, key: str) -> MadeInCall | None:
+        """The call that made a partition, by the event that says so."""
+        (event,) = self._project.history.read(self._project.history.find(event_id) - 1, 1)
+        fact = decode(event)
+        if not isinstance(fact, TaskFinished) or key not in fact.partitions.keys:
+            return None
+        place = fact.partitions.keys.index(key)
+        call = call_of(fact, place)
+        if call is None:
+            return None
+        own = {one.materialization_ids[index] for one in fact.inputs for index in one.of_output(place)}
+        rows = spread(fact.partitions.rows, len(fact.partitions))[place]
+        return MadeInCall(
+            partitions=call.partitions,
+            also_given=dict(Counter(one.asset_key for one in call.given if one.materialization_id not in own)),
+            rows_left_out=call.rows_left_out,
+            left_out_example=call.left_out_example,
+            samples=call.samples,
+            sentences=call_sentences(call, own, key, rows),
+        )
 
     def _grounds(
         self,
@@ -190,10 +254,11 @@ class Why:
             ]
         key = PartitionKey.parse(view.partition_key)
         found = Activity(self._project, moment, asset_key, key).found(row)
+        if "frozen" in view.overlays:
+            sentence = "is frozen: it is left out of what runs, until it is thawed or named with --unfreeze"
+            found.append(Obstacle(code="FROZEN", sentence=sentence))
         if view.status == Status.MATERIALIZED:
             return found
-        if "frozen" in view.overlays:
-            found.append(Obstacle(code="FROZEN", sentence="is frozen: it is left out of what should run"))
         if view.window_end is not None and view.window_end > moment.now:
             begun = view.window_start is not None and view.window_start <= moment.now
             found.append(
@@ -237,9 +302,16 @@ class Why:
                 roots[root] += 1
                 origins.setdefault(root, set()).add(one.root_partition_key or "")
         summary = summary_of(states)
+        # Their own status says nothing of what they were made from; a plan computes them all the same.
+        fine = states.statuses[Status.MATERIALIZED] - definition.set_of(
+            PartitionKey.parse(one.partition_key) for one in rows
+        )
+        undeployed = None if as_of is not None else changed_by_undeployed_code(self._project, moment, asset_key)
+        if undeployed is not None:
+            fine = fine - undeployed
         return AssetWhy(
             summary=summary,
-            sentence=asset_sentence(summary, len(rows)),
+            sentence=asset_sentence(summary, fine.count, len(rows), 0 if undeployed is None else undeployed.count),
             now=moment.now,
             reasons=[
                 {
@@ -261,7 +333,8 @@ class Why:
             ],
             failures=self._failures(moment, asset_key),
             missing=self._missing(moment, asset_key, states.missing),
-            hint=f"servo plan --stale {asset_key}" if rows or summary.missing else None,
+            undeployed=0 if undeployed is None else undeployed.count,
+            hint=f"servo plan --stale {asset_key}" if rows or summary.missing or undeployed else None,
         )
 
     def _failures(self, moment: Moment, asset_key: str) -> list[dict[str, Any]]:

@@ -16,11 +16,14 @@ from servo.clock import Clock, system_clock
 from servo.errors import LedgerCorrupt
 from servo.ids import UlidFactory, uuid7
 from servo.ledger.archive import Archive
+from servo.ledger.fingerprints import Fingerprints, open_fingerprints
 from servo.ledger.history import History
 from servo.ledger.leases import Leases, open_leases
 from servo.ledger.metering import AppendMeter, MeteredLedger
 from servo.ledger.opening import is_unmade, open_ledger
+from servo.ledger.polls import Polls, open_polls
 from servo.ledger.protocol import Ledger, Workspace
+from servo.runtime.secret_check import require_own_secret, require_secret_may_be_minted
 from servo.runtime.secrets import Secret, tenant_secret
 from servo.runtime.settings import Settings
 from servo.runtime.unchanged import Unchanged
@@ -50,6 +53,7 @@ class Project:
         self._mint = UlidFactory(clock, random_bytes)
         self.appends = AppendMeter()
         self.unchanged = Unchanged()
+        self._has_own_secret = False
 
     @property
     def unbegun(self) -> bool:
@@ -75,7 +79,17 @@ class Project:
                 f"the ledger ends at position {head}, but its archive knows {known} events: it was lost or replaced",
                 hint="restore the ledger from a copy, or move the archive away to begin anew",
             )
-        return MeteredLedger(ledger, self.appends)
+        return MeteredLedger(ledger, self.appends, before_append=self.require_own_secret)
+
+    @cached_property
+    def fingerprints(self) -> Fingerprints:
+        return open_fingerprints(self.settings.ledger)
+
+    def require_own_secret(self) -> None:
+        """Refuse to write with another secret than the ledger's: once, as neither changes while a process lives."""
+        if not self._has_own_secret:
+            require_own_secret(self)
+            self._has_own_secret = True
 
     @cached_property
     def archive(self) -> Archive:
@@ -107,14 +121,24 @@ class Project:
         return open_leases(self.settings.ledger, self.workspace, self.clock)
 
     @cached_property
+    def polls(self) -> Polls:
+        return open_polls(self.settings.ledger, self.workspace)
+
+    @cached_property
     def storage(self) -> ParquetStorage:
         # Arrow comes with this import.
         from servo.execution.storage import ParquetStorage  # noqa: PLC0415
 
-        return ParquetStorage(self.settings.storage, self.workspace, mint=self.mint)
+        return ParquetStorage(
+            self.settings.storage,
+            self.workspace,
+            mint=self.mint,
+            seconds=self.settings.storage_timeout_seconds,
+        )
 
     @cached_property
     def secret(self) -> Secret:
+        require_secret_may_be_minted(self)
         return tenant_secret(self.settings, random_bytes=self._random_bytes)
 
     @contextmanager
@@ -146,6 +170,8 @@ class Project:
             self.ledger.close()
         if "leases" in self.__dict__:
             self.leases.close()
+        if "polls" in self.__dict__:
+            self.polls.close()
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from servo.fold.display import Status
+from servo.runtime.code_changes import asset_code, shortened
 from servo.runtime.input_states import InputState
 from servo.runtime.moments import Moment
 from servo.runtime.partitions import AssetSummary, PartitionView
@@ -22,6 +23,8 @@ def partition_sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
             return "there is data, and a later attempt to make it anew failed"
         case Status.STALE:
             return "there is data, which would come out differently today"
+    if view.materialization_id is not None and view.last_materialization_run_id is None and view.content_hash is None:
+        return "it was marked as materialized, and holds no data: what only waits for it may run, what reads it may not"
     if by_upstream_alone:
         return "there is data; it is what it was made from that is stale"
     return "there is data, and nothing that it was made from has changed"
@@ -34,11 +37,18 @@ def because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guil
             by, why = row.get("invalidated_by"), row.get("invalidation_reason")
             return f"{by or 'somebody'} declared it stale" + (f": {why}" if why else "")
         case "CODE_CHANGED":
-            return f"made by code {row.get('last_materialization_code_version')}, deployed now is {spec.code_version}"
+            made_with = row.get("last_materialization_code_version")
+            changes = asset_code(moment.snapshot, moment.known, asset_key).changes([made_with] if made_with else [])
+            what = f"code changed: {shortened(changes)}; " if changes else ""
+            return f"{what}made by code {made_with}, deployed now is {spec.code_version}"
         case "UPSTREAM_CHANGED":
-            unread = sum(one.state == "unread" for one in guilty)
-            parts = [f"{len(guilty) - unread:,} of its inputs changed" if len(guilty) > unread else ""]
+            unread, removed = (sum(one.state == state for one in guilty) for state in ("unread", "removed"))
+            changed = len(guilty) - unread - removed
+            parts = [f"{changed:,} of its inputs changed" if changed else ""]
             parts.append(f"{unread:,} came that it has not read" if unread else "")
+            parts.append(
+                f"{removed:,} that it read {'is' if removed == 1 else 'are'} not given any more" if removed else ""
+            )
             return ", ".join(filter(None, parts)) or "an input changed"
         case "FRESHNESS_POLICY":
             return f"it may be {spec.freshness} old, and was made {row.get('last_materialization_at')}"
@@ -56,7 +66,8 @@ def hint_for(view: PartitionView) -> str | None:
     return f"servo materialize '{view.asset_key}{at}'"
 
 
-def asset_sentence(summary: AssetSummary, outdated: int) -> str:
+def asset_sentence(summary: AssetSummary, fine: int, outdated: int, undeployed: int) -> str:
+    """How many partitions are as they should be, so that a plan leaves them alone, and what the others are."""
     said = []
     if outdated:
         said.append(f"{outdated:,} stale")
@@ -64,5 +75,7 @@ def asset_sentence(summary: AssetSummary, outdated: int) -> str:
         said.append(f"{summary.missing:,} missing")
     if summary.attempt_failed:
         said.append(f"{summary.attempt_failed:,} failed at the last attempt")
-    good = f"{summary.statuses[Status.MATERIALIZED]:,} of {summary.expected:,} partitions are as they should be"
+    if undeployed:
+        said.append(f"{undeployed:,} made by other code than is in the folder, which is not deployed yet")
+    good = f"{fine:,} of {summary.expected:,} partitions are as they should be"
     return good if not said else f"{good}; {', '.join(said)}"

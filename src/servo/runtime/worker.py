@@ -36,7 +36,8 @@ from servo.runtime.code import Code, settle
 from servo.runtime.deploying import catalog, deploy
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
-from servo.runtime.performing import Performer, Sparkless
+from servo.runtime.performing import Performer
+from servo.runtime.spark_health import SparkHealth
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
 
@@ -46,6 +47,8 @@ _IDLE_SECONDS = 1.0
 _AGAIN_SECONDS = 0.5  # between two interrupts of what does not end
 _PATIENCE_SECONDS = 15.0  # for it to end: less than whoever stops a worker has patience with it
 _STRAYS = 2  # threads for each task that may run: one that heeds nothing must not keep others from their turn
+
+_SUSPECT_LOSSES = 2  # a task that lost so many sessions is computed alone
 
 _ABANDON = "worker.abandon"
 
@@ -69,8 +72,9 @@ class Worker:
         self._limits = Limits.of(project.settings.limits)
         self._watch = Watch(project)
         self._newest = NewestVersions(project)
-        self._sparkless = Sparkless(spark_answers)
-        self._performer = Performer(project, self._code, executor, self._newest, self._sparkless)
+        self._health = SparkHealth(spark_answers)
+        self._performer = Performer(project, self._code, executor, self._newest, self._health)
+        self._suspect: _Name | None = None  # a task that lost sessions, and is computed alone
         self._jobs: dict[_Name, Future[None]] = {}
         self._strays: dict[_Name, Future[None]] = {}  # given up, and still not at an end
         self._interrupted_at: dict[_Name, float] = {}  # those of the jobs that were cancelled
@@ -98,6 +102,7 @@ class Worker:
                 try:
                     enough = enough or until()
                     self._reap()
+                    heartbeat.tell(self._health.problem or "")
                     if enough and not self._jobs:
                         return True
                     if self._watch.refresh() - {f"worker:{worker}"}:
@@ -199,12 +204,17 @@ class Worker:
     def _claim(self, threads: ThreadPoolExecutor, worker: str) -> bool:
         """Take the next task that is ready, if there is one and a thread is free; True to look again at once."""
         most = self._limits.tasks
-        if len(self._jobs) >= most or len(self._jobs) + len(self._strays) >= _STRAYS * most or self._sparkless:
+        if len(self._jobs) >= most or len(self._jobs) + len(self._strays) >= _STRAYS * most:
+            return False
+        if self._suspect in self._jobs or not self._health.may_work() or (self._health.on_trial and self._jobs):
             return False
         board, now = self._watch.board, self._project.clock()
         claim = next(ready(board, self._watch.catalog, now, self._limits, fit=self._fits), None)
         if claim is None:
             return False
+        alone = claim.sessions_lost >= _SUSPECT_LOSSES
+        if alone and self._jobs:
+            return False  # when what is at work has ended: then it is clear whose loss the next one is
         run = board.runs[claim.run_id]
         started = TaskStarted(
             run_id=claim.run_id,
@@ -232,7 +242,9 @@ class Worker:
             position=receipts[-1].position,
         )
         job = threads.submit(self._performer.perform, claim, self._watch.catalog, fence)
-        self._jobs[claim.run_id, claim.task_key, claim.attempt] = job
+        name = claim.run_id, claim.task_key, claim.attempt
+        self._jobs[name] = job
+        self._suspect = name if alone else None
         return True
 
     def _fits(self, claim: Claim) -> bool:
@@ -242,7 +254,9 @@ class Worker:
 
 
 def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning("%s", problem, extra={"action": "worker.trouble"})
+    log.warning(
+        "This worker cannot go on at the moment and tries again: %s", problem, extra={"action": "worker.trouble"}
+    )
     stop.wait(_IDLE_SECONDS)
 
 

@@ -27,6 +27,7 @@ class Materialized(msgspec.Struct, frozen=True, kw_only=True):
     checks: tuple[CheckResult, ...]
     content_hashes: dict[str, str]  # by the canonical text of the partition's key
     metadata: dict[str, Any]
+    rows_left_out: int = 0  # rows of partitions that were not asked for
 
     @property
     def passed(self) -> bool:
@@ -59,17 +60,20 @@ def materialize(
     # Spark comes with this import, and whoever only imports servo.testing need not wait for it.
     from servo.execution.trial import try_out  # noqa: PLC0415
 
-    keys = _keys(asset, partition, partitions)
+    keys = partition_keys(asset, partition, partitions)
     data, results = try_out(asset, inputs or {}, keys, spark)
+    calls = {id(result.call): result.call for result in results if result.call is not None}
     return Materialized(
         data=data,
         checks=tuple(check for result in results for check in result.checks),
         content_hashes={result.key: result.staged.content_hash for result in results if result.staged is not None},
         metadata=results[-1].metadata,
+        rows_left_out=sum(call.rows_left_out for call in calls.values()),
     )
 
 
-def _keys(asset: Asset, one: Partition | None, several: Sequence[Partition] | None) -> list[PartitionKey]:
+def partition_keys(asset: Asset, one: Partition | None, several: Sequence[Partition] | None) -> list[PartitionKey]:
+    """The keys of the partitions that a test asks for."""
     definition = asset.spec.partitions
     given = [one] if one is not None else list(several or ())
     if one is not None and several is not None:

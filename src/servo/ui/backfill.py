@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView
+from servo.ui.failures import ranges
 from servo.ui.marks import DIM, Line, Span, cells, width
 from servo.ui.tree import Node, drawn
 
@@ -124,14 +125,20 @@ def _head(tree: BackfillTree) -> Node:
 
 
 def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
-    """What nobody has repaired yet: which chunk of what, in which run, how many, and why."""
+    """What nobody has repaired yet: which chunks of what failed of the same, how many partitions, and why."""
     made_since = repaired(tree.jobs)
-    shown = [one for one in tree.failures if one.backfill_id not in made_since][:most]
-    for one in shown:
-        yield _failure(one)
+    groups: dict[tuple[str, str, str], list[BackfillFailure]] = {}
+    for one in tree.failures:
+        if one.backfill_id not in made_since:
+            reason = (one.reason or "").partition("\n")[0]
+            groups.setdefault((one.backfill_id, one.state, reason), []).append(one)
+    shown = list(groups.values())[:most]
+    for same in shown:
+        yield _failure(same)
     # Of many, the tree has the first alone; how many there are is counted with each job.
+    told = [one for same in shown for one in same]
     lost = {job.backfill_id: _lost_chunks(job, tree) for job in tree.jobs}
-    more = {one: count - sum(each.backfill_id == one for each in shown) for one, count in lost.items()}
+    more = {one: count - sum(each.backfill_id == one for each in told) for one, count in lost.items()}
     hidden = [job for job in tree.jobs if job.backfill_id not in made_since and more[job.backfill_id] > 0]
     if hidden:
         count, most_of = (
@@ -149,17 +156,21 @@ def _lost_chunks(job: BackfillView, tree: BackfillTree) -> int:
     return max(job.chunks.get("FAILED", 0) + job.chunks.get("CANCELLED", 0), told)
 
 
-def _failure(one: BackfillFailure) -> Node:
-    what = "failed" if one.state == "FAILED" else "not made"
-    partitions = f"{_counted(one.failed, 'partition')} {what}"
-    colour = "red" if one.state == "FAILED" else "yellow"
-    reason = (one.reason or "").partition("\n")[0]
+def _failure(same: Sequence[BackfillFailure]) -> Node:
+    """Chunks of one job that failed of the same."""
+    first = same[0]
+    what = "failed" if first.state == "FAILED" else "not made"
+    partitions = f"{_counted(sum(one.failed for one in same), 'partition')} {what}"
+    colour = "red" if first.state == "FAILED" else "yellow"
+    reason = (first.reason or "").partition("\n")[0]
+    chunks = ranges([str(number) for number in sorted(one.chunk_index for one in same)])
+    where, how = (
+        (f"chunk {chunks}: {partitions}", " in ")
+        if len(same) == 1
+        else (f"{_counted(len(same), 'chunk')} ({chunks}): {partitions}", ", first in ")
+    )
     return Node(
-        line=[
-            Span("✗ ", colour),
-            Span(f"{one.asset_key} chunk {one.chunk_index}: {partitions} in "),
-            Span(one.run_id, DIM),
-        ],
+        line=[Span("✗ ", colour), Span(f"{first.asset_key} {where}{how}"), Span(first.run_id, DIM)],
         below=[Node(line=[Span(reason)])] if reason else [],
     )
 

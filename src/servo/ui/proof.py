@@ -31,6 +31,7 @@ _OBSTACLE_MARKS = {
     "WAITING_APPROVAL": MARKS["waiting_approval"],
     "FAILED": MARKS["failed"],
     "SKIPPED": MARKS["failed"],
+    "UNCHANGED": MARKS["materialized"],
     "CANCELLED": MARKS["failed"],
     "FROZEN": MARKS["frozen"],
 }
@@ -40,6 +41,7 @@ _STATES = {
     "changed": "changed",
     "unread": "there, and not read",
     "missing": "not there",
+    "removed": "was read, and is not given any more",
 }
 
 
@@ -73,6 +75,9 @@ def _made(why: PartitionWhy) -> Node:
     made = why.made
     assert made is not None
     by = made.run_id or made.made_by or "somebody"
+    if made.mark_reason is not None:
+        said = f" by {by}: {made.mark_reason}; there is no data"
+        return Node([Span("marked as materialized "), *_moment(made.made_at, why.now), Span(said)])
     node = Node([Span("made "), *_moment(made.made_at, why.now), Span(f" by {by}")])
     facts = [
         ("materialization", made.materialization_id),
@@ -82,8 +87,14 @@ def _made(why: PartitionWhy) -> Node:
     ]
     told = [f"{name} {value}" for name, value in facts if value is not None]
     node.below = [Node([Span(", ".join(told), DIM)])] if told else []
+    if made.rolled_back_at is not None:
+        why_back = f": {made.rollback_reason}" if made.rollback_reason else ""
+        by_whom = f" by {made.rolled_back_by}{why_back}"
+        node.below.append(Node([Span("current again since "), *_moment(made.rolled_back_at, why.now), Span(by_whom)]))
     if made.published_at is not None and made.published_at != made.made_at:
         node.below.append(Node([Span("published "), *_moment(made.published_at, why.now)]))
+    if made.call is not None:
+        node.below += [Node([Span(sentence)]) for sentence in made.call.sentences]
     return node
 
 

@@ -19,7 +19,7 @@ import msgspec
 
 from servo.controllers.decisions import Decision
 from servo.controllers.schedule_board import ScheduleState
-from servo.controllers.scheduling import NotYet, decide
+from servo.controllers.scheduling import Filling, NotYet, decide
 from servo.controllers.sensor_board import SensorState
 from servo.errors import PASSING, Conflict, ServoError
 from servo.events.automation import ScheduleTicked
@@ -27,7 +27,9 @@ from servo.events.model import RunRequested
 from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.partitions import PartitionSet
-from servo.runtime.automation.sensing import Accepted, Sensing
+from servo.planning.catalog import Catalog
+from servo.runtime.automation.loading import take_polls
+from servo.runtime.automation.sensing import Accepted, FoundNothing, Sensing
 from servo.runtime.automation.sharing import may_ask
 from servo.runtime.automation.ticking import question_of, wanted_by
 from servo.runtime.automation.watch import AutomationWatch, run_id_of
@@ -59,6 +61,15 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
     next_due: datetime | None = None
 
 
+class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of asking a sensor. `by_other`: another driver was first, and it was not asked."""
+
+    at: datetime  # as it is kept beside the ledger
+    accepted: Accepted | None = None
+    found_nothing: bool = False
+    by_other: bool = False
+
+
 class Driver:
     """Ticks schedules and polls sensors. Belongs to one thread; evaluations have their own."""
 
@@ -71,7 +82,10 @@ class Driver:
         self.holder = Holder.here("driver", project.mint())
         self._polls = ThreadPoolExecutor(_POLLS_AT_ONCE, thread_name_prefix="poll")
         self._functions = ThreadPoolExecutor(_FUNCTIONS_AT_ONCE, thread_name_prefix="function")
-        self._asked: dict[str, Future[Accepted | None]] = {}  # of sensors
+        self._asked: dict[str, Future[_Asked]] = {}  # of sensors
+        polls = project.polls.all()
+        self._seen = {sensor_id: poll.asked_at for sensor_id, poll in polls.items()}  # when each was last asked
+        take_polls(self._watch.sensors, polls)
         self._answers: dict[tuple[str, datetime], Future[Evaluation]] = {}  # of functions of schedules
         self._ask_again: dict[tuple[str, datetime], float] = {}
 
@@ -108,8 +122,12 @@ class Driver:
         """Everything that is due now: ticks are recorded when this returns, evaluations have begun."""
         watch = self._watch
         # Before the look: what has been answered is in the ledger, and then on the board as well.
-        self._asked = {name: asked for name, asked in self._asked.items() if not _over(asked)}
+        over = [name for name, asked in self._asked.items() if _over(asked)]
+        answered = {name: self._asked.pop(name) for name in over}
         watch.refresh()
+        for name, asked in answered.items():
+            if asked.exception() is None:
+                self._take(name, asked.result())
         if watch.deployed_at != self._deployed_at:
             self._deployed_at = watch.deployed_at
             self._evaluators.renew(watch.deployed_at)
@@ -128,17 +146,18 @@ class Driver:
         if due is None or due > now:
             return PassReport()
         known = watch.catalog
-        known_fills: dict[tuple[tuple[str, ...], str | None, datetime], dict[str, PartitionSet]] = {}
+        known_fills: dict[tuple[tuple[str, ...], str | None, datetime], Filling] = {}
+        coming: dict[str, PartitionSet] = {}  # what the ticks of this pass ask for
 
-        def fill(schedule: ScheduleState, moment: datetime) -> dict[str, PartitionSet]:
+        def fill(schedule: ScheduleState, moment: datetime) -> Filling:
             answer = self._answer(schedule, moment)
             if answer is not None:
-                return wanted_by(project, known, schedule, moment, answer)
+                return wanted_by(project, known, schedule, moment, evaluation=answer, coming=coming)
             # A thousand schedules at one moment are few different questions.
             definition = schedule.definition
             key = (tuple(definition.asset_selection), definition.settings.get("partitions"), moment)
             if key not in known_fills:
-                known_fills[key] = wanted_by(project, known, schedule, moment)
+                known_fills[key] = wanted_by(project, known, schedule, moment, coming=coming)
             return known_fills[key]
 
         decisions = list(decide(watch.schedules, known, now, fill, run_id_of(project)))
@@ -168,7 +187,13 @@ class Driver:
         answer = self._answers.pop(place).result()
         if answer.unasked:
             # Definitions that do not load are mended, and processes that are busy get free: it is not its fault.
-            log.warning("%s: %s", schedule.definition.name, answer.error, extra={"action": "driver.unasked"})
+            log.warning(
+                "The function of schedule %s could not be asked and is asked again in %g s: %s",
+                schedule.definition.name,
+                _UNASKED_SECONDS,
+                answer.error,
+                extra={"action": "driver.unasked"},
+            )
             self._ask_again[place] = time.monotonic() + _UNASKED_SECONDS
             raise NotYet
         return answer
@@ -206,9 +231,26 @@ class Driver:
         for sensor in mine:
             state = msgspec.structs.replace(sensor)
             self._asked[sensor.id] = self._polls.submit(
-                self._sensing.poll, state, self._watch.catalog, self._watch.position
+                self._ask, state, self._watch.catalog, self._watch.position, self._seen.get(sensor.id)
             )
         return len(mine)
+
+    def _ask(self, sensor: SensorState, known: Catalog, position: int, seen: datetime | None) -> _Asked:
+        """Ask a sensor, unless another driver has done so since it was `seen` to be asked."""
+        now, polls = self._project.clock(), self._project.polls
+        if not polls.begin(sensor.id, now, seen):
+            other = polls.all().get(sensor.id)
+            return _Asked(at=now if other is None else other.asked_at, by_other=True)
+        answer = self._sensing.poll(sensor, known, position)
+        if isinstance(answer, FoundNothing):
+            return _Asked(at=answer.at, found_nothing=True)
+        return _Asked(at=now, accepted=answer)
+
+    def _take(self, sensor_id: str, asked: _Asked) -> None:
+        """Let the board know of what no event says."""
+        self._seen[sensor_id] = asked.at
+        if asked.by_other or asked.found_nothing:
+            self._watch.sensors.asked(sensor_id, asked.at, found_nothing=asked.found_nothing)
 
     def _mine(self, due: list[SensorState]) -> list[SensorState]:
         drivers = {holder.id for holder in self._project.leases.live() if holder.kind == "driver"} | {self.holder.id}
@@ -221,13 +263,19 @@ class Driver:
 
     def finish(self) -> list[Accepted]:
         """Wait for the evaluations that have begun, and see what came of them. Raises what one of them raised."""
-        ended = [(asked.exception(), asked) for asked in self._asked.values()]
-        for problem, _ in ended:
+        for problem in [asked.exception() for asked in self._asked.values()]:
             if problem is not None:
-                log.warning("%s", problem, extra={"action": "driver.evaluation"})
-        accepted = [asked.result() for _, asked in ended]
+                log.warning(
+                    "What a sensor found could not be recorded; it is asked again: %s",
+                    problem,
+                    extra={"action": "driver.evaluation"},
+                )
+        asked = {sensor_id: one.result() for sensor_id, one in self._asked.items()}
+        self._asked.clear()
         self._watch.refresh()
-        return [one for one in accepted if one is not None]
+        for sensor_id, one in asked.items():
+            self._take(sensor_id, one)
+        return [one.accepted for one in asked.values() if one.accepted is not None]
 
     # ── when next ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -291,15 +339,23 @@ def _in_turns(decisions: list[Decision]) -> Iterator[list[Decision]]:
         yield decisions[first : first + _TOGETHER]
 
 
-def _over(asked: Future[Accepted | None]) -> bool:
+def _over(asked: Future[_Asked]) -> bool:
     if not asked.done():
         return False
     problem = asked.exception()
     if problem is not None:
-        log.warning("%s", problem, extra={"action": "driver.evaluation"})
+        log.warning(
+            "What a sensor found could not be recorded; it is asked again: %s",
+            problem,
+            extra={"action": "driver.evaluation"},
+        )
     return True
 
 
 def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning("%s", problem, extra={"action": "driver.trouble"})
+    log.warning(
+        "Schedules and sensors cannot be looked at at the moment; it is tried again: %s",
+        problem,
+        extra={"action": "driver.trouble"},
+    )
     stop.wait(_LONGEST_PAUSE)

@@ -15,6 +15,7 @@ from urllib.parse import unquote_to_bytes
 
 import msgspec
 
+from servo import decoders
 from servo.assets.messages import Message
 from servo.errors import InvalidInput
 
@@ -218,7 +219,7 @@ def _written(value: msgspec.Raw) -> bytes | None:
 
 def _decoded(text: bytes | msgspec.Raw, field: str, kind: Any) -> Any:
     try:
-        return msgspec.json.decode(text, type=kind)
+        return decoders.decode(text, kind)
     except RecursionError:
         raise InvalidInput(f"{field:.80}: is nested too deeply", hint="flatten it") from None
     except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
@@ -280,7 +281,7 @@ def _moment(field: str, value: Any) -> datetime | None:
     if value is None:
         return None
     try:
-        moment = msgspec.convert(value, datetime) if isinstance(value, str) else None
+        moment = decoders.convert(value, datetime) if isinstance(value, str) else None
     except msgspec.ValidationError:
         moment = None
     if moment is None or moment.tzinfo is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from datetime import datetime
 
-from servo.assets.selection import Statuses, select
+from servo.assets.selection import Statuses, selection_of
+from servo.controllers.scheduling import Filling
 from servo.errors import InvalidInput
 from servo.events.definitions import ScheduleDefinition
-from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 
 __all__ = ["LATEST", "filled"]
@@ -22,17 +22,26 @@ def filled(
     tick: datetime,
     statuses: Statuses | None,
     partitions: str | None = None,
-) -> dict[str, PartitionSet]:
-    """The partitions that a tick at this moment would ask for: those given, or else as the definition says."""
+) -> Filling:
+    """The partitions that a tick at this moment would ask for: those given, or else as the definition says.
+
+    An asset of which no window has ended by then is left out, with the reason: it is no failure of the others.
+    """
     texts = definition.asset_selection
     text = " or ".join(f"({one})" for one in texts) if len(texts) > 1 else "".join(texts)
     partitions = partitions or definition.settings.get("partitions") or LATEST
     try:
-        return select(known.graph, text, now=tick, partitions=partitions, statuses=statuses)
+        without: dict[str, str] = {}
+        found = selection_of(
+            known.graph, text, now=tick, partitions=partitions, statuses=statuses, without_latest=without
+        )
+        left_out = {key: why for key, why in without.items() if key not in found.wanted}
+        return Filling(found.wanted, left_out, found.added, found.only_stale)
     except InvalidInput:
         if partitions != LATEST:
             raise
         # What has no partitions has none that ended last, and needs none.
         with suppress(InvalidInput):
-            return select(known.graph, text, now=tick, statuses=statuses)
+            found = selection_of(known.graph, text, now=tick, statuses=statuses)
+            return Filling(found.wanted, added=found.added, only_stale=found.only_stale)
         raise

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
 from servo.controllers.sensor_board import SensorBoard, SensorState
+from servo.ledger.polls import Poll
 from servo.runtime.deployed_state import newest_version, schedule_of_row, sensor_of_row
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["schedules_of", "sensors_of", "snapshot_of"]
+__all__ = ["last_asked", "schedules_of", "sensors_of", "snapshot_of", "take_polls"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _SCHEDULES = """
@@ -71,6 +74,22 @@ def sensors_of(snapshot: Answers) -> SensorBoard:
     return SensorBoard(position=snapshot.watermark.position, sensors=there, gone=gone)
 
 
+def take_polls(board: SensorBoard, polls: Mapping[str, Poll]) -> SensorBoard:
+    """Let a board know when its sensors were last asked, also where that was not recorded. Gives the board."""
+    for sensor_id, poll in polls.items():
+        known = board.sensors.get(sensor_id)
+        if known is not None:
+            board.asked(sensor_id, last_asked(known.recorded_at, poll), found_nothing=False)
+    return board
+
+
+def last_asked(recorded_at: datetime | None, poll: Poll) -> datetime:
+    """When a sensor was last asked: by its last recorded poll, or by one that was not recorded."""
+    if recorded_at is None or poll.quiet_after(recorded_at):
+        return poll.asked_at
+    return max(recorded_at, poll.asked_at)
+
+
 def _sensor(row: dict[str, Any]) -> SensorState:
     return SensorState(
         definition=sensor_of_row(row),
@@ -79,5 +98,6 @@ def _sensor(row: dict[str, Any]) -> SensorState:
         cursor=row["cursor"],
         state_version=row["state_version"] or 0,
         polled_at=row["last_polled_at"],
+        recorded_at=row["last_polled_at"],
         failures=row["failures"] or 0,
     )

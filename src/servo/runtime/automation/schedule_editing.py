@@ -12,8 +12,8 @@ from servo.assets.automation import LONGEST_CATCHUP, MOST_CATCHUP_TICKS, require
 from servo.assets.selection import Statuses, require_sound
 from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import ScheduleDefinition
-from servo.partitions.firing import require_cron
-from servo.partitions.ticks import in_fields
+from servo.partitions.cron import in_fields, require_cron
+from servo.partitions.windows import local_time
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.filling import LATEST, filled
 
@@ -120,7 +120,8 @@ def require_clock(what: str, cron: str, timezone: str) -> None:
     if not isinstance(cron, str) or not isinstance(timezone, str):
         raise InvalidInput(f"{what}: the cron and the timezone are texts", hint="such as '0 6 * * *' and Europe/Berlin")
     try:
-        require_cron(cron, timezone)
+        require_cron(cron)
+        local_time(timezone)
     except InvalidInput as problem:
         raise InvalidInput(f"{what}: {problem.message}", hint=problem.hint) from None
 

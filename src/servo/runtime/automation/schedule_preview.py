@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from heapq import merge
 from itertools import islice, pairwise
+from types import MappingProxyType
 
 import msgspec
 
 from servo.assets.selection import Statuses
 from servo.errors import InvalidInput, NotFound
 from servo.events.definitions import ScheduleDefinition
+from servo.partitions.cron import day_rule
 from servo.partitions.ticks import TickGrid, tick_grid
 from servo.partitions.windows import DAY, local_time, moment_of, seconds_of
 from servo.planning.catalog import Catalog
@@ -46,6 +48,7 @@ class ForecastSchedule(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ticks: int
     by_stretch: list[int]  # in equal parts of the time, for a picture
+    remark: str | None = None  # what its cron means that is easily read otherwise
 
 
 class Forecast(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,9 +77,14 @@ def forecast(
     limit: int,
     stretches: int = 56,
     ask: Ask | None = None,
+    ticked_until: Mapping[str, datetime] = MappingProxyType({}),
 ) -> Forecast:
-    """What would fire after one moment and up to another. Without `ask`, no function of a schedule is asked."""
+    """What would fire after one moment and up to another. Without `ask`, no function of a schedule is asked.
+
+    `ticked_until`: by the id of a schedule, the moment up to which it will not fire again.
+    """
     first, last = seconds_of(since) + 1, seconds_of(until) + 1
+    begins = {schedule_id: seconds_of(moment) + 1 for schedule_id, moment in ticked_until.items()}
     broken: dict[str, str] = {}
     sound: list[tuple[ScheduleDefinition, TickGrid]] = []
     for one in definitions:
@@ -86,13 +94,18 @@ def forecast(
             broken[one.name] = problem.message
     said = {one.schedule_id: remarks(one.cron, one.timezone, first, last) for one, _ in sound}
     edges = [first + (last - first) * number // stretches for number in range(stretches + 1)]
-    ahead = merge(*(_moments(one, grid, first, last) for one, grid in sound), key=lambda due: (due[0], due[1].name))
+    ahead = merge(
+        *(_moments(one, grid, max(first, begins.get(one.schedule_id, first)), last) for one, grid in sound),
+        key=lambda due: (due[0], due[1].name),
+    )
     answers = _Answers(ask)
     shown = [
         _tick(one, moment_of(at), known, statuses, answers, remark=said[one.schedule_id].get(at))
         for at, one in islice(ahead, limit)
     ]
-    schedules = [_counted(one, grid, edges) for one, grid in sound]
+    schedules = [
+        _counted(one, grid, [max(edge, begins.get(one.schedule_id, edge)) for edge in edges]) for one, grid in sound
+    ]
     return Forecast(
         since=since,
         until=until,
@@ -114,7 +127,13 @@ def _moments(
 def _counted(one: ScheduleDefinition, grid: TickGrid, edges: list[int]) -> ForecastSchedule:
     before = [grid.before(edge) for edge in edges]
     counts = [later - earlier for earlier, later in pairwise(before)]
-    return ForecastSchedule(schedule_id=one.schedule_id, name=one.name, ticks=before[-1] - before[0], by_stretch=counts)
+    return ForecastSchedule(
+        schedule_id=one.schedule_id,
+        name=one.name,
+        ticks=before[-1] - before[0],
+        by_stretch=counts,
+        remark=day_rule(one.cron),
+    )
 
 
 class _Answers:
@@ -149,9 +168,15 @@ def _tick(
             skip = answer.skip or "its function asks for nothing"
         elif answer is not None or not by_function:
             given = None if answer is None else " | ".join(answer.requests[0].partitions or ())
-            wanted = filled(one, known, at, statuses, given)
-            fills = [Fill(asset_key=key, partitions=some.describe(), count=some.count) for key, some in wanted.items()]
-            problem = None if wanted else "no partition is selected"
+            found = filled(one, known, at, statuses, given)
+            fills = [
+                Fill(asset_key=key, partitions=some.describe(), count=some.count) for key, some in found.wanted.items()
+            ]
+            if not fills and found.remark:
+                skip = found.remark
+            else:
+                remark = "; ".join(filter(None, (remark, found.remark))) or None
+                problem = None if fills else "no partition is selected"
     except (InvalidInput, NotFound) as wrong:
         problem = wrong.message
     return Upcoming(
@@ -196,7 +221,9 @@ def remarks(cron: str, timezone: str, first: int, last: int) -> dict[int, str]:
             for wall in written:
                 both = (wall - change.before, wall - change.after)
                 there = [at for at in both if _has(grid, at)]
-                often = "once" if len(there) == 1 else "each time"
+                often = (
+                    "each time" if len(there) > 1 else "the first time" if there[:1] == [both[0]] else "the second time"
+                )
                 found |= dict.fromkeys(there, f"{_clock(wall)} comes twice, fires {often}")
     return {at: said for at, said in found.items() if first <= at < last}
 

@@ -155,7 +155,8 @@ def view_of(
     settings = definition.settings
     next_at, problem = None, None
     try:
-        next_at = next(firing(definition.cron, definition.timezone, now), None)
+        after = max(now, ticked_until(definition, facts) or now)
+        next_at = next(firing(definition.cron, definition.timezone, after), None)
     except InvalidInput as wrong:
         problem = wrong.message
     return ScheduleView(
@@ -184,6 +185,12 @@ def view_of(
         next_at=next_at,
         problem=problem,
     )
+
+
+def ticked_until(definition: ScheduleDefinition, facts: dict[str, Any]) -> datetime | None:
+    """Nothing up to this is the schedule's to tick for. It lies ahead where a clock was ahead and was set back."""
+    moments = (definition.clock_since or facts.get("created_at"), facts.get("last_scheduled_for"))
+    return max((moment for moment in moments if moment is not None), default=None)
 
 
 def in_words(tick: TickView, known: Catalog) -> TickView:

@@ -23,6 +23,7 @@ from servo.runtime.automation.schedule_views import (
     facts_of,
     in_words,
     last_ticks,
+    ticked_until,
     ticks_of,
     view_of,
 )
@@ -99,7 +100,7 @@ class Schedules:
             raise InvalidInput(f"{days:g} days cannot be looked ahead", hint=f"give more than 0, {MOST_DAYS:,} at most")
         if not 1 <= limit <= MOST_TICKS:
             raise InvalidInput(f"{limit} ticks cannot be listed", hint=f"give 1 to {MOST_TICKS:,}")
-        since = since or self._project.clock()
+        from_now_on, since = since is None, since or self._project.clock()
         if not _FIRST_YEAR <= since.year < _LAST_YEAR:
             raise InvalidInput(f"nobody can look ahead from {since.year}", hint=f"from {_FIRST_YEAR} to {_LAST_YEAR}")
         folder = self._folder()
@@ -113,7 +114,13 @@ class Schedules:
             since + timedelta(days=days),
             limit=limit,
             ask=ask,
+            ticked_until=self._ticked_until(chosen) if from_now_on else {},
         )
+
+    def _ticked_until(self, ones: builtins.list[DeployedAutomation]) -> dict[str, datetime]:
+        facts = facts_of(snapshot_of(self._project))
+        found = {one.id: ticked_until(definition_in(one), facts.get(one.id, {})) for one in ones}
+        return {schedule_id: moment for schedule_id, moment in found.items() if moment is not None}
 
     # ── making and editing ───────────────────────────────────────────────────────────────────────────────────────
 

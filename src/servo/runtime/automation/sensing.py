@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from threading import Lock
 
 import msgspec
@@ -28,12 +29,19 @@ from servo.runtime.automation.evaluations import Accepted, Evaluations, kept
 from servo.runtime.automation.watch import AutomationWatch, run_id_of, wanted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.evaluation.questions import Made
+from servo.runtime.planned import refusals
 from servo.runtime.wiring import Project
 
-__all__ = ["Accepted", "Sensing"]
+__all__ = ["Accepted", "FoundNothing", "Sensing"]
 
 _PAUSED = "paused"
 _TRIES = 200  # others may write of the same sensor, but not for ever
+
+
+class FoundNothing(msgspec.Struct, frozen=True, kw_only=True):
+    """A poll that changed nothing: counted, and not recorded."""
+
+    at: datetime
 
 
 class Sensing:
@@ -101,16 +109,24 @@ class Sensing:
             return self._evaluations.tried(facts)
         return self._evaluations.record(facts, actor=actor)
 
-    def poll(self, sensor: SensorState, known: Catalog, position: int) -> Accepted | None:
+    def poll(self, sensor: SensorState, known: Catalog, position: int) -> Accepted | FoundNothing | None:
         """Ask a sensor about its cursor as it was at a position, and record the answer unless that has moved meanwhile.
 
-        None where the sensor is gone by then, or another driver has recorded this very evaluation.
+        An answer that changes nothing is only counted. None where the sensor is gone by then, or another driver has
+        recorded this very evaluation.
         """
         occasion = Occasion(trigger="poll", poll_epoch=round(self._project.clock().timestamp() * 1000))
         evaluation = self._asked(sensor)
         if evaluation.unasked and self._evaluators.closed:
             return None
         facts = self._facts(sensor, occasion, known, evaluation)
+        now, polls = self._project.clock(), self._project.polls
+        if not evaluation.requests and sensing.is_counted(sensor, facts, now):
+            polls.count(sensor.id, now, recorded_at=sensor.recorded_at, reason=evaluation.skip)
+            return FoundNothing(at=now)
+        before = polls.all().get(sensor.id)
+        if before is not None and before.quiet_after(sensor.recorded_at):
+            facts = sensing.with_quiet_polls(facts, before.quiet, before.quiet_since)
         actor = f"sensor:{sensor.definition.name}"
         for _ in range(_TRIES):
             condition = Condition(position=position, subjects=frozenset({sensor.id}))
@@ -163,7 +179,7 @@ class Sensing:
         try:
             added = sensing.new_values(evaluation.added, known)
             known = known.with_values(added) if added else known
-            wishes, left_out = self._wishes(sensor, occasion, known, evaluation)
+            wishes, left_out, refused = self._wishes(sensor, occasion, known, evaluation)
             return sensing.answered(
                 sensor,
                 occasion,
@@ -173,6 +189,7 @@ class Sensing:
                 cursor=evaluation.cursor,
                 added=added,
                 reason=evaluation.skip or left_out,
+                refused=refused,
                 log=evaluation.log or None,
             )
         except PASSING:
@@ -182,25 +199,37 @@ class Sensing:
 
     def _wishes(
         self, sensor: SensorState, occasion: Occasion, known: Catalog, evaluation: Evaluation
-    ) -> tuple[list[Wish], str | None]:
-        """What a sensor asks for, and what is left out of it.
+    ) -> tuple[list[Wish], str | None, list[str]]:
+        """What a sensor asks for, what is left out of it, and why requests are refused that could do nothing yet.
 
         Code that asks for what cannot be is wrong, and is asked again. What a watch has found is as it is: it must not
-        keep the rest waiting for ever.
+        keep the rest waiting for ever. A watch never finds the same again, so a run of what others still make is asked
+        for; code is asked again until what it asks for can run.
         """
         now, alone = self._project.clock(), len(evaluation.requests) == 1
+        watch = "select" in sensor.definition.settings
         wishes, left_out = [], []
         for asked in evaluation.requests:
             key = sensing.run_key_of(sensor, occasion, asked.key, alone=alone)
             try:
                 chosen = wanted(self._project, known, asked.select, asked.partitions, now)
-                wishes.append(Wish(run_key=key, wanted=chosen, tags=asked.tags))
             except InvalidInput as problem:
-                if "select" not in sensor.definition.settings:
+                if not watch:
                     raise
                 left_out.append(f"{asked.key}: {problem.message}")
+            else:
+                wishes.append((asked.key, Wish(run_key=key, selection=chosen, tags=asked.tags)))
+        problems = refusals(self._project, known, [wish.selection for _, wish in wishes], {} if watch else None)
+        refused = [
+            f"{key or 'its run'}: {problem.message if watch else problem}"
+            for (key, _), problem in zip(wishes, problems, strict=True)
+            if problem is not None
+        ]
+        possible = [wish for (_, wish), problem in zip(wishes, problems, strict=True) if problem is None]
+        if watch:
+            left_out, refused = left_out + refused, []
         more = f" (and {len(left_out) - 1} more)" if len(left_out) > 1 else ""
-        return wishes, f"not asked for {left_out[0]}{more}" if left_out else None
+        return possible, f"not asked for {left_out[0]}{more}" if left_out else None, refused
 
     def _too_late(self, sensor: SensorState, occasion: Occasion, current: SensorState, actor: str) -> Accepted:
         while True:

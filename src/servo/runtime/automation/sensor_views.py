@@ -11,6 +11,7 @@ from servo.controllers.sensor_board import SensorState
 from servo.events import decode
 from servo.events.automation import SensorEvaluated
 from servo.events.definitions import SensorDefinition
+from servo.ledger.polls import Poll
 from servo.runtime.automation.state import declared_at, is_declared
 from servo.runtime.deployed_state import DeployedAutomation
 from servo.runtime.wiring import Project
@@ -23,7 +24,7 @@ __all__ = ["AskedRun", "EvalView", "SensorView", "evals_of", "facts_of", "view_o
 _EVALS = """
     SELECT eval_id, trigger, status, reason, message_id, poll_epoch, request_id, expected_state_version, cursor_before,
            cursor_after, run_keys, definition_version, message IS NOT NULL AS message_kept, log, evaluated_at,
-           eval_version
+           eval_version, coalesce(quiet_polls, 0) AS quiet_polls, quiet_since
     FROM sensor_evals WHERE eval_version IS NOT NULL AND sensor_id = $sensor_id AND status = coalesce($status, status)
     AND trigger = coalesce($trigger, trigger) AND eval_version < coalesce($before, 'a')
     AND evaluated_at >= coalesce($since, evaluated_at)
@@ -79,6 +80,8 @@ class EvalView(msgspec.Struct, frozen=True, kw_only=True):
     log: str | None  # the end of what it printed and logged
     runs: list[AskedRun]
     event_id: str
+    quiet_polls: int = 0  # before this one, that found nothing and have no evaluations of their own
+    quiet_since: datetime | None = None
 
 
 class SensorView(msgspec.Struct, frozen=True, kw_only=True):
@@ -107,9 +110,12 @@ class SensorView(msgspec.Struct, frozen=True, kw_only=True):
     last_eval_id: str | None
     last_status: str | None
     last_reason: str | None
-    last_polled_at: datetime | None
+    last_polled_at: datetime | None  # also by a poll that found nothing and has no evaluation
     failures: int  # by poll, in a row
     next_at: datetime | None  # not before; later where evaluations failed
+    quiet_polls: int = 0  # since the last evaluation, that found nothing
+    quiet_since: datetime | None = None  # the first of them
+    quiet_reason: str | None = None  # what the sensor said of the last of them
 
 
 def facts_of(snapshot: Answers | None) -> dict[str, dict[str, Any]]:
@@ -119,11 +125,16 @@ def facts_of(snapshot: Answers | None) -> dict[str, dict[str, Any]]:
     return {row.pop("sensor_id"): row for row in snapshot.query(_FACTS).dicts()}
 
 
-def view_of(one: DeployedAutomation, facts: dict[str, Any], now: datetime, *, deployed: bool) -> SensorView:
+def view_of(
+    one: DeployedAutomation, facts: dict[str, Any], poll: Poll | None, now: datetime, *, deployed: bool
+) -> SensorView:
     definition = one.definition
     assert isinstance(definition, SensorDefinition)
     settings = definition.settings
-    polled = facts.get("last_polled_at")
+    recorded = facts.get("last_polled_at")
+    # What was counted after another poll than the last one of this state has nothing to do with it.
+    quiet = poll if poll is not None and poll.quiet_after(recorded) else None
+    polled = recorded if quiet is None else quiet.asked_at
     failures = facts.get("failures") or 0
     due = None
     if definition.kind == "poll":
@@ -158,6 +169,9 @@ def view_of(one: DeployedAutomation, facts: dict[str, Any], now: datetime, *, de
         last_polled_at=polled,
         failures=failures,
         next_at=due,
+        quiet_polls=0 if quiet is None else quiet.quiet,
+        quiet_since=None if quiet is None else quiet.quiet_since,
+        quiet_reason=None if quiet is None else quiet.reason,
     )
 
 

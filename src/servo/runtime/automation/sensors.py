@@ -188,7 +188,11 @@ class Sensors:
     def _views(self, ones: builtins.list[DeployedAutomation], folder: Folder) -> builtins.list[SensorView]:
         snapshot, now = snapshot_of(self._project), self._project.clock()
         facts = facts_of(snapshot)
-        return [view_of(one, facts.get(one.id, {}), now, deployed=one.id not in folder.undeployed) for one in ones]
+        polls = {} if snapshot is None else self._project.polls.all()
+        return [
+            view_of(one, facts.get(one.id, {}), polls.get(one.id), now, deployed=one.id not in folder.undeployed)
+            for one in ones
+        ]
 
     def _change(
         self,

@@ -6,8 +6,9 @@ from datetime import datetime
 
 import msgspec
 
+from servo.assets.selection import Selection
 from servo.controllers.schedule_board import ScheduleState
-from servo.controllers.scheduling import Skipped, tick_of
+from servo.controllers.scheduling import Filling, Skipped, tick_of
 from servo.errors import Conflict, EvaluationUnavailable, IdempotencyMismatch, InvalidInput, ServoError, UserCodeFailed
 from servo.events import Proposal
 from servo.events.automation import ScheduleTicked
@@ -17,6 +18,8 @@ from servo.planning.catalog import Catalog
 from servo.runtime.automation.filling import filled
 from servo.runtime.automation.watch import AutomationWatch, run_id_of
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
+from servo.runtime.frozen import frozen_among
+from servo.runtime.planned import refusals
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 
@@ -40,13 +43,31 @@ class Ticked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def wanted_by(
-    project: Project, known: Catalog, schedule: ScheduleState, moment: datetime, evaluation: Evaluation | None = None
-) -> dict[str, PartitionSet]:
-    """What a schedule wants for a moment: of a function, what that answered; else as its definition says."""
+    project: Project,
+    known: Catalog,
+    schedule: ScheduleState,
+    moment: datetime,
+    *,
+    evaluation: Evaluation | None = None,
+    coming: dict[str, PartitionSet] | None = None,
+) -> Filling:
+    """What a schedule wants for a moment: of a function, what that answered; else as its definition says.
+
+    Raises Skipped where all of it is frozen, and InputsMissing where a run of it could do nothing otherwise, given what
+    is there, what unfinished runs make, and what is `coming` by other ticks of the same pass, to which it is added.
+    """
     partitions = None if evaluation is None else _answered(evaluation)
     try:
-        return filled(schedule.definition, known, moment, partitions_by_status(project, known), partitions)
-    except ServoError:
+        found = filled(schedule.definition, known, moment, partitions_by_status(project, known), partitions)
+        selection = Selection(wanted=found.wanted, added=found.added)
+        [problem] = refusals(project, known, [selection], coming={} if coming is None else coming)
+        if problem is not None:
+            frozen = frozen_among(project, known, found.wanted)
+            if frozen and all(key in frozen and not some - frozen[key] for key, some in found.wanted.items()):
+                raise Skipped(problem.message)  # as somebody wanted it, and no failure
+            raise problem
+        return found
+    except (ServoError, Skipped):
         raise
     except Exception as problem:
         # A custom mapping is anybody's code, and one schedule must not stop all others.
@@ -120,9 +141,9 @@ class Ticking:
             raise EvaluationUnavailable(evaluation.error or "nobody could be asked", hint="try again")
         counted: dict[str, int] = {}
 
-        def fill(schedule: ScheduleState, moment: datetime) -> dict[str, PartitionSet]:
-            found = wanted_by(project, known, schedule, moment, evaluation)
-            counted.update({key: some.count for key, some in found.items()})
+        def fill(schedule: ScheduleState, moment: datetime) -> Filling:
+            found = wanted_by(project, known, schedule, moment, evaluation=evaluation)
+            counted.update({key: some.count for key, some in found.wanted.items()})
             return found
 
         facts = tick_of(state, moment, known, fill, run_id_of(project), request_id=request_id)

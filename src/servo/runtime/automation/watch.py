@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
-from servo.assets.selection import select
+from servo.assets.selection import Selection, selection_of
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.sensor_board import SensorState
 from servo.errors import ScheduleNotFound, SensorNotFound
 from servo.events.model import DefinitionsDeployed, DynamicPartitionsChanged
 from servo.ids import run_id
-from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of
 from servo.runtime.deploying import catalog
@@ -76,10 +75,10 @@ class AutomationWatch:
 
 def wanted(
     project: Project, known: Catalog, selection: str, partitions: Sequence[str] | None, at: datetime
-) -> dict[str, PartitionSet]:
+) -> Selection:
     """What a selection means at a moment."""
     text = None if partitions is None else " | ".join(partitions)
-    return select(known.graph, selection, now=at, partitions=text, statuses=partitions_by_status(project, known))
+    return selection_of(known.graph, selection, now=at, partitions=text, statuses=partitions_by_status(project, known))
 
 
 def run_id_of(project: Project) -> Callable[[str], str]:

@@ -3,16 +3,20 @@ stops nothing here, and nobody else's evaluation."""
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import suppress
 from threading import Condition
 from typing import Self
 
+from servo.runtime.child_processes import exit_text
 from servo.runtime.evaluation.questions import Asked, Evaluation, Question
 from servo.runtime.evaluation.zygote import Evaluator, LostError, UnavailableError, Zygote
 from servo.runtime.settings import Settings
 
 __all__ = ["Asked", "Evaluation", "Evaluators", "Question"]
+
+log = logging.getLogger(__name__)
 
 _MOST = 64  # at work at the same time: sensors that poll, functions of schedules, and messages
 _AGAIN_SECONDS = 10.0  # between two attempts to load definitions that do not load
@@ -42,7 +46,8 @@ class Evaluators:
         try:
             try:
                 return self._evaluated(question, began + question.timeout)
-            except LostError:  # before it was asked: another one can be
+            except LostError as lost:  # before it was asked: another one can be
+                log.warning("%s; another one is started and asked instead", lost, extra={"action": "evaluator.lost"})
                 return self._evaluated(question, began + question.timeout)
         except UnavailableError as problem:
             seconds = time.monotonic() - began
@@ -160,6 +165,14 @@ class Evaluators:
                 self._idle.remove(evaluator)
             if evaluator.is_there:
                 return evaluator
+            how = exit_text(evaluator.end())
+            if not zygote.is_lost:  # else it is gone with the process that forked it, and that is told
+                log.warning(
+                    "a process that evaluates sensors and schedules %s while nothing was asked of it;"
+                    " another one takes its place",
+                    how,
+                    extra={"action": "evaluator.lost"},
+                )
             self._close([evaluator])
         return zygote.fork()
 

@@ -26,6 +26,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from servo import decoders
 from servo.assets.loading import Definitions, load
 from servo.errors import ServoError
 from servo.runtime.code import settle
@@ -57,7 +58,7 @@ def settings_to_json(settings: Settings) -> bytes:
 
 
 def settings_from_json(data: bytes) -> Settings:
-    return msgspec.json.decode(data, type=Settings, dec_hook=_from_text)
+    return decoders.decode(data, Settings, dec_hook=_from_text)
 
 
 def _from_text(kind: type, text: Any) -> Any:
@@ -187,7 +188,7 @@ def _serve(zygote: int, line: int, output: int, settings: Settings, definitions:
 def _answer(line: socket.socket, answering: Answering, most: int) -> NoReturn:
     own = os.getpid()
     while (data := receive_frame(line)) is not None:
-        evaluation = answering.answer(msgspec.json.decode(data, type=Question))
+        evaluation = answering.answer(decoders.decode(data, Question))
         if os.getpid() != own:
             os._exit(0)  # a copy that the user's code has forked and let come back
         for stream in (sys.stdout, sys.stderr):

@@ -15,6 +15,8 @@ from threading import Lock
 
 import msgspec
 
+from servo import decoders
+from servo.runtime.child_processes import exit_text
 from servo.runtime.evaluation.evaluator import END, FORK, NOT_FORKED, ORDER, RESULT, Loaded, settings_to_json
 from servo.runtime.evaluation.framing import Frames, receive_frame, send_frame
 from servo.runtime.evaluation.process_trees import ENDED_BY_US
@@ -102,19 +104,23 @@ class Zygote:
             data = None
         if data is None:
             return f"the process that loads the project's definitions ended: {self._last_words()}"
-        return msgspec.json.decode(data, type=Loaded).error
+        return decoders.decode(data, Loaded).error
 
     def _last_words(self) -> str:
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(1)
-        code = self._process.poll()
+        how = self._exit_text()
         try:
             self._said.seek(0)
             lines = self._said.read().decode(errors="replace").split("\n")
         except (OSError, ValueError):
             lines = []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
-        return f"{last:.300} ({_ending(code if code is not None else ENDED_BY_US)})"
+        return f"{last:.300} ({how})"
+
+    def _exit_text(self) -> str:
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(1)
+        code = self._process.poll()
+        return exit_text(code if code is not None else ENDED_BY_US)
 
     def fork(self) -> Evaluator:
         """A new child, ready for its first question."""
@@ -127,7 +133,7 @@ class Zygote:
             ours.close()
             os.close(output)
             self.is_lost = True
-            raise LostError("the process that evaluates sensors is gone") from None
+            raise LostError(f"the process that evaluates sensors and schedules {self._exit_text()}") from None
         finally:
             theirs.close()
             os.close(their_output)
@@ -210,7 +216,7 @@ class Evaluator:
             self.end()
             evaluation = _failed(question, f"it took longer than {question.timeout:g} s and was stopped")
         except (OSError, EOFError):
-            evaluation = _failed(question, f"its process {_ending(self.end())} before it answered")
+            evaluation = _failed(question, f"its process {exit_text(self.end())} before it answered")
         except (ValueError, msgspec.MsgspecError):
             self.end()
             evaluation = _failed(question, "it answered with what cannot be read")
@@ -236,7 +242,7 @@ class Evaluator:
                 if not piece:
                     raise EOFError
                 if (frame := frames.take(piece)) is not None:
-                    answer = msgspec.json.decode(frame, type=Answer)
+                    answer = decoders.decode(frame, Answer)
                     self.usable = not answer.spent
                     return answer.evaluation
 
@@ -288,12 +294,3 @@ class _Tail:
 
 def _failed(question: Question, error: str) -> Evaluation:
     return Evaluation(error=error, cursor=question.cursor)
-
-
-def _ending(code: int) -> str:
-    if code >= 0:
-        return f"ended with exit code {code}"
-    try:
-        return f"was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"was ended by signal {-code}"

@@ -1,0 +1,377 @@
+"""What a function reaches: every function, class and constant of the project that it uses, directly or not.
+
+Names are looked up in the text of the project's files, from the names that the function itself uses: its module's,
+those of modules that it imports, wherever it imports them, and what it closes over. A name that a file assigns counts
+by the statements that assign or change it, and by the functions of the file that do, not by its value, so that a
+version is the same on every machine and day.
+
+Not followed: code outside the project's folder and installed packages; names that are made up while the program runs
+(`getattr(module, name)` reaches the whole module, `eval` nothing); what one module writes into another; files that
+are read.
+"""
+
+from __future__ import annotations
+
+import ast
+import linecache
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import copy
+from pathlib import Path
+from types import FunctionType, MethodType, ModuleType
+from typing import Any, NamedTuple
+
+from servo.assets.changed_names import changed, changed_by_calls
+from servo.assets.code_version import source_node
+from servo.assets.importing import is_project_file
+from servo.assets.normal_form import normal_form
+from servo.assets.source_names import Bindings, Reference, binds, references
+from servo.assets.values import Reached, described
+from servo.canonical import sha256_hex
+
+__all__ = ["Reach", "Symbol"]
+
+_EVERYTHING = "*"
+_SERVO = "servo"
+_MAIN = ("__name__ == '__main__'", "'__main__' == __name__")
+
+
+class Symbol(NamedTuple):
+    """A name at the top of a file of the project; `*` is all of the file."""
+
+    file: str
+    name: str
+
+
+class _Module(NamedTuple):
+    """A file of the project: which statements bind or change each name, and what is imported under which."""
+
+    statements: dict[str, list[ast.stmt]]
+    bindings: Bindings
+    text: str | None = None  # of a file that is not Python that can be read
+
+
+class _Found(NamedTuple):
+    digest: str
+    uses: list[Symbol]
+
+
+class Reach:
+    """Looks up what functions of one project reach. Files are read once: make a new one after files have changed."""
+
+    def __init__(self, root: Path) -> None:
+        self._root = root
+        self._modules: dict[str, _Module] = {}
+        self._found: dict[Symbol, _Found] = {}
+        self.files: set[str] = set()  # that anything reached is in
+
+    def of(self, functions: Mapping[str, Callable[..., Any]], named: Iterable[str] = ()) -> dict[str, str]:
+        """The digest of each thing that functions reach, by file and name (`helpers.py:clean`); their own under the
+        labels that they are given. And of what names such as `module:function` mean."""
+        walk = _Walk(self)
+        for label, function in functions.items():
+            walk.begin(function, label)
+        for text in named:
+            module, _, name = text.partition(":")
+            walk.symbols += self._follow("", Reference(tuple(name.split(".")), module), ())
+        return walk.digests()
+
+    def code_of(self, function: Callable[..., Any]) -> str:
+        """The hash of a function and of all that it reaches."""
+        return sha256_hex({"v": 2, "reached": self.of({"": function})})
+
+    # ── symbols ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def found(self, symbol: Symbol) -> _Found:
+        """What a name says, and which names it uses in turn."""
+        if symbol not in self._found:
+            self._found[symbol] = self._looked_up(symbol)
+        return self._found[symbol]
+
+    def _looked_up(self, symbol: Symbol) -> _Found:
+        module = self._module(symbol.file)
+        if module.text is not None:
+            return _Found(sha256_hex(module.text), [])
+        if symbol.name == _EVERYTHING:
+            names: Iterable[str] = module.statements.keys()
+            nodes = list({id(one): one for some in module.statements.values() for one in some}.values())
+        else:
+            names, nodes = (), module.statements.get(symbol.name, [])
+        said = [normal_form(node, self.is_kept(symbol.file)) for node in nodes]
+        uses = [Symbol(symbol.file, name) for name in names]
+        for node in nodes:
+            uses += self.used(symbol.file, node)
+        return _Found(sha256_hex(said), list(dict.fromkeys(uses)))
+
+    def used(self, file: str, node: ast.AST, closed: Iterable[str] = ()) -> Iterator[Symbol]:
+        """The project's names that a piece of a file uses, but those that it closes over."""
+        for reference in references(self._without_servo(file, node)):
+            if reference.module is None and reference.path and reference.path[0] in closed:
+                continue
+            if reference.module is None:
+                yield from self._resolve(file, reference.path, ())
+            else:
+                yield from self._follow(file, reference, ())
+
+    def _without_servo(self, file: str, node: ast.AST) -> ast.AST:
+        """Without decorators of Servo's own: what they declare is in the version as values."""
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            return node
+        plain = copy(node)
+        plain.decorator_list = [one for one in node.decorator_list if not self._is_servo(file, one)]
+        return plain
+
+    def is_kept(self, file: str) -> Callable[[ast.expr], bool]:
+        return lambda one: not self._is_servo(file, one)
+
+    def _is_servo(self, file: str, decorator: ast.expr) -> bool:
+        """Whether a decorator is one of Servo's: `@asset`, `@servo.asset(…)`."""
+        base: ast.AST = decorator
+        while isinstance(base, ast.Call | ast.Attribute):
+            base = base.func if isinstance(base, ast.Call) else base.value
+        if not isinstance(base, ast.Name) or not file:
+            return False
+        targets = self._module(file).bindings.imports.get(base.id, [])
+        return any(one.level == 0 and (one.module or "").partition(".")[0] == _SERVO for one in targets)
+
+    # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _resolve(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol]:
+        """The symbols that a dotted name means in a file (or in a folder, which is a package without a file)."""
+        if not path:
+            if file.endswith(".py"):
+                yield Symbol(file, _EVERYTHING)
+            return
+        name, rest = path[0], path[1:]
+        here = Symbol(file, name)
+        if here in seen:
+            return
+        module = self._module(file) if file.endswith(".py") else None
+        if module is not None and (name in module.bindings.names or name in module.statements):
+            targets = module.bindings.imports.get(name, [])
+            # What is done to a module of others, such as `logging.basicConfig()`, is not about the name.
+            foreign = targets and all(self._located(file, one.module or "", one.level) is None for one in targets)
+            if module.statements.get(name) and not foreign:
+                yield here
+            for target in targets:
+                yield from self._follow(file, target._replace(path=(*target.path, *rest)), (*seen, here))
+            return
+        below = self._submodule(file, name)
+        if below is not None:
+            yield from self._resolve(below, rest, (*seen, here))
+            return
+        if module is None:
+            return
+        if module.text is not None:
+            yield Symbol(file, _EVERYTHING)
+            return
+        for star in module.bindings.stars:
+            found = list(self._follow(file, star._replace(path=path), (*seen, here)))
+            if found:
+                yield from found
+                return
+        if seen and "__getattr__" in module.statements:
+            yield Symbol(file, "__getattr__")
+
+    def _follow(self, file: str, target: Reference, seen: tuple[Symbol, ...]) -> Iterator[Symbol]:
+        """The symbols that an import in a file means."""
+        located = self._located(file, target.module or "", target.level)
+        if located is not None:
+            yield from self._resolve(located, target.path, seen)
+
+    def _located(self, file: str, name: str, level: int) -> str | None:
+        """The file or folder of a module of the project; None for those of others."""
+        if level:
+            base = Path(file).parents[level - 1]
+            return str(base) if not name else self._below(base, name)
+        loaded = sys.modules.get(name)
+        if loaded is not None:
+            return self._place_of(loaded)
+        for folder in (self._root, self._root / "src"):
+            if (found := self._below(folder, name)) is not None:
+                return found
+        return None
+
+    def _place_of(self, module: ModuleType) -> str | None:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str):
+            return file if file.endswith(".py") and is_project_file(file, self._root) else None
+        return next((one for one in getattr(module, "__path__", ()) if is_project_file(one, self._root)), None)
+
+    def _below(self, folder: Path, name: str) -> str | None:
+        place = folder.joinpath(*name.split("."))
+        for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
+            if file.is_file():
+                return str(file) if is_project_file(str(file), self._root) else None
+        return str(place) if place.is_dir() and is_project_file(str(place), self._root) else None
+
+    def _submodule(self, file: str, name: str) -> str | None:
+        place = Path(file)
+        if file.endswith(".py"):
+            return self._below(place.parent, name) if place.name == "__init__.py" else None
+        return self._below(place, name)
+
+    # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def is_project(self, file: str) -> bool:
+        return is_project_file(file, self._root)
+
+    def label(self, file: str) -> str:
+        return file.removeprefix(f"{self._root}/")
+
+    def symbol_of(self, file: str, qualname: str) -> Symbol | None:
+        """The symbol that a function or class of a file is part of; None where it was made inside a function."""
+        name = qualname.partition(".")[0]
+        if "<" in qualname or not self.is_project(file) or name not in self._module(file).statements:
+            return None
+        return Symbol(file, name)
+
+    def _module(self, file: str) -> _Module:
+        if file not in self._modules:
+            self._modules[file] = _parsed(file)
+            self.files.add(file)
+        return self._modules[file]
+
+
+class _Walk:
+    """One walk from some functions through all that they reach."""
+
+    def __init__(self, reach: Reach) -> None:
+        self._reach = reach
+        self._objects: dict[str, str] = {}  # digests of functions that were made while the program ran
+        self._seen: set[int] = set()
+        self.symbols: list[Symbol] = []
+
+    def begin(self, value: Any, label: str | None = None) -> Reached:
+        """Start at a function, class, module or anything that can be called; how it is called."""
+        if isinstance(value, MethodType):
+            return [self.begin(value.__func__), described(value.__self__, self)]
+        wrapped = getattr(value, "__wrapped__", None)
+        if wrapped is not None and not isinstance(value, type):
+            inner = self.begin(wrapped, label)  # the function that a person wrote
+            return [inner, self._function(value, None)] if isinstance(value, FunctionType) else inner
+        if isinstance(value, FunctionType):
+            return self._function(value, label)
+        if isinstance(value, ModuleType):
+            return self._whole(value)
+        if isinstance(value, type):
+            return self._class(value)
+        told = described(value, self)
+        if label is not None:
+            self._objects[label] = sha256_hex(repr(told))
+        return [told]
+
+    def _function(self, function: FunctionType, label: str | None) -> Reached:
+        code = function.__code__
+        # By its code: a wrapper has the name of what it wraps, and the name of a project's module may vary.
+        own = self._reach.is_project(code.co_filename)
+        name = f"{self._reach.label(code.co_filename) if own else function.__module__}:{code.co_qualname}"
+        if label is None:
+            symbol = self._reach.symbol_of(code.co_filename, code.co_qualname)
+            if symbol is not None and not function.__closure__:
+                self.symbols.append(symbol)
+                return [name]
+            if not own:
+                return [name]
+        if id(function) in self._seen:
+            return [name]
+        self._seen.add(id(function))
+        node = source_node(code)
+        if node is None:
+            return [name]
+        file = code.co_filename if own else ""
+        cells = dict(_filled(function))
+        said = [
+            normal_form(node, self._reach.is_kept(file), nameless=True),
+            [[one, described(value, self)] for one, value in cells.items()],
+            described([function.__defaults__ or (), function.__kwdefaults__ or {}], self),
+        ]
+        if file:
+            self.symbols += self._reach.used(file, node, cells)
+        digest = sha256_hex(repr(said))
+        if label is not None:
+            self._objects[label] = digest
+        else:
+            self._objects[name] = sha256_hex([self._objects.get(name, ""), digest])
+        return [name, digest]
+
+    def _whole(self, module: ModuleType) -> Reached:
+        file = getattr(module, "__file__", None)
+        if isinstance(file, str) and file.endswith(".py") and self._reach.is_project(file):
+            self.symbols.append(Symbol(file, _EVERYTHING))
+        return [module.__name__]
+
+    def _class(self, kind: type) -> Reached:
+        if not self.is_own(kind):
+            return [f"{kind.__module__}.{kind.__qualname__}"]
+        file = str(_file_of(kind))
+        name = f"{self._reach.label(file)}:{kind.__qualname__}"
+        symbol = self._reach.symbol_of(file, kind.__qualname__)
+        if symbol is not None:
+            self.symbols.append(symbol)
+        elif id(kind) not in self._seen:  # made inside a function: by its bases, methods and values
+            self._seen.add(id(kind))
+            held = {key: one for key, one in vars(kind).items() if not key.startswith("__") or callable(one)}
+            self._objects[name] = sha256_hex(repr(described([list(kind.__bases__), held], self)))
+        return [name]
+
+    def is_own(self, kind: type) -> bool:
+        file = _file_of(kind)
+        return file is not None and self._reach.is_project(file)
+
+    def digests(self) -> dict[str, str]:
+        waiting, reached = list(self.symbols), dict(self._objects)
+        seen: set[Symbol] = set()
+        while waiting:
+            symbol = waiting.pop()
+            if symbol not in seen:
+                seen.add(symbol)
+                found = self._reach.found(symbol)
+                reached[f"{self._reach.label(symbol.file)}:{symbol.name}"] = found.digest
+                waiting += found.uses
+        return dict(sorted(reached.items()))
+
+
+# ── reading files ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _parsed(file: str) -> _Module:
+    text = "".join(linecache.getlines(file))
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError):
+        return _Module({}, binds(()), text)
+    statements: dict[str, list[ast.stmt]] = {}
+    body = list(_imported(tree.body))
+    bindings = binds(body)
+    for statement in body:
+        if isinstance(statement, ast.Import | ast.ImportFrom):
+            continue
+        for name in sorted({*binds([statement]).names, *changed(statement)}):
+            statements.setdefault(name, []).append(statement)
+    for name, statement in changed_by_calls(body, bindings.imports):
+        if all(one is not statement for one in statements.setdefault(name, [])):
+            statements[name].append(statement)
+    return _Module(statements, bindings)
+
+
+def _imported(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """What is run where a file is imported: of `if __name__ == "__main__"` that is what comes after `else`."""
+    for statement in body:
+        if isinstance(statement, ast.If) and ast.unparse(statement.test) in _MAIN:
+            yield from _imported(statement.orelse)
+        else:
+            yield statement
+
+
+def _file_of(kind: type) -> str | None:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
+    return file if isinstance(file, str) else None
+
+
+def _filled(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:  # a name that nothing was assigned to yet
+            continue

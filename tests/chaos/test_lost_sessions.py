@@ -1,0 +1,129 @@
+"""JVMs that are killed or run out of memory under a worker: another does the work, and no asset is charged for it."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from servo.events.model import TaskFinished, TaskRetryScheduled
+from tests.chaos.workplace import Site, children, is_running, site
+
+KILLS = int(os.environ.get("SERVO_JVM_KILLS", "2"))
+
+# A single attempt each: whatever is charged to an asset fails its task.
+DEFINITIONS = """
+from pathlib import Path
+
+from pyspark.sql import DataFrame, functions as F
+
+from servo import Daily, Retry, asset
+
+NOTES = Path(__file__).parent / "notes"
+ONCE = Retry(attempts=1)
+days = Daily("date", start="2025-01-01", end="2025-02-01")
+
+
+@asset(partitions=days, retry=ONCE)
+def rows(context) -> DataFrame:
+    frame = context.spark.range(0, 20, 1, 2)
+    if not (NOTES / "slow").exists():
+        return frame
+    return frame.where("id % 10 = 0 OR java_method('java.lang.Thread', 'sleep', 600000L) IS NOT NULL")
+
+
+@asset(partitions=days, retry=ONCE)
+def greedy_once(context) -> DataFrame:
+    frame = context.spark.range(1)
+    if not (NOTES / "greedy").exists():
+        return frame
+    (NOTES / "greedy").unlink()
+    return frame.select(F.expr("size(sequence(id, id + 400000000))").alias("id"))
+
+
+@asset(partitions=days, retry=ONCE)
+def greedy(context) -> DataFrame:
+    # Computed by the driver itself, while it plans.
+    return context.spark.sql("SELECT size(sequence(1L, 400000000L)) AS id")
+"""
+DAY = "2025-01-01"
+
+
+@pytest.fixture(scope="module")
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    conf = '[limits]\ntasks = 2\n[spark.conf]\n"spark.driver.memory" = "512m"'
+    with site(tmp_path_factory.mktemp("shop"), DEFINITIONS, conf) as shop:
+        shop.start("up", "--workers", "1", "--port", "0")
+        yield shop
+
+
+def machine(shop: Site) -> int:
+    """The JVM of the only worker."""
+    [worker] = [holder for holder in shop.project.leases.live() if holder.kind == "worker"]
+    found: int = shop.until(lambda: next(iter(children(worker.pid, "java")), None), "its JVM is there")
+    return found
+
+
+def kill(pid: int) -> None:
+    os.kill(pid, signal.SIGKILL)
+
+
+def writing(shop: Site, run_id: str) -> None:
+    staging = f"_staging/{run_id}.*/**/_temporary/**/*.parquet"
+    shop.until(lambda: list((shop.path / ".servo").rglob(staging)), "Spark writes")
+
+
+def retries(shop: Site, run_id: str) -> list[TaskRetryScheduled]:
+    return [fact for fact in shop.facts(run_id) if isinstance(fact, TaskRetryScheduled)]
+
+
+def test_a_jvm_killed_between_and_during_tasks_is_replaced_and_nothing_is_charged(shop: Site) -> None:
+    assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
+    workers = {holder.id for holder in shop.project.leases.live() if holder.kind == "worker"}
+    for number in range(KILLS):
+        before = machine(shop)
+        if number % 2:
+            shop.tell("slow")
+            run_id = shop.request("rows", partitions=DAY)
+            writing(shop, run_id)
+            shop.untell("slow")
+            kill(before)
+        else:
+            kill(before)
+            shop.until(lambda before=before: not is_running(before), "it is gone")
+            run_id = shop.request("rows", partitions=DAY)
+        run = shop.wait(run_id)
+        assert (run.status, run.tasks[0].attempt) == ("SUCCEEDED", 1 + number % 2), (number, run.reason)
+        assert [again.session_lost for again in retries(shop, run_id)] == [True] * (number % 2)
+        if number % 2:
+            [again] = retries(shop, run_id)
+            assert "SIGKILL" in (again.reason or "")
+            assert DAY in (again.reason or "")
+        assert machine(shop) != before
+    assert workers == {holder.id for holder in shop.project.leases.live() if holder.kind == "worker"}
+
+
+def test_an_out_of_memory_is_told_as_such_and_the_next_session_does_the_work(shop: Site) -> None:
+    shop.tell("greedy")
+    run_id = shop.request("greedy_once", partitions=DAY)
+    run = shop.wait(run_id)
+    assert (run.status, run.tasks[0].attempt) == ("SUCCEEDED", 2), run.reason
+    [again] = retries(shop, run_id)
+    assert again.session_lost
+    for word in ("memory", f"greedy_once {DAY}", "spark.driver.memory", "servo.toml"):
+        assert word in (again.reason or ""), again.reason
+    assert "bug" not in (again.reason or "")
+
+
+def test_a_task_that_always_takes_too_much_memory_fails_with_that_reason(shop: Site) -> None:
+    greedy = shop.request("greedy", partitions=DAY)
+    shop.until(lambda: retries(shop, greedy), "it has lost its first session")
+    run = shop.wait(greedy)
+    assert run.status == "FAILED"
+    assert [again.session_lost for again in retries(shop, greedy)] == [True] * 3
+    [finished] = [fact for fact in shop.facts(greedy) if isinstance(fact, TaskFinished)]
+    for word in ("memory", f"greedy {DAY}", "spark.driver.memory", "3 attempts before"):
+        assert word in (finished.error or ""), finished.error
+    assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"

@@ -1,0 +1,424 @@
+"""The code version of a loaded asset covers all the project's code that its function reaches, and nothing else."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+
+import msgspec
+import pytest
+
+from servo.assets.loading import load
+from servo.assets.reached import changed_code
+from servo.assets.spec import AssetSpec
+
+
+class Place(msgspec.Struct):
+    root: Path
+    definitions: str | None = None
+    namespace: str = "shop"
+
+
+ASSET = """
+from servo import asset
+{imports}
+
+@asset
+def orders(): ...
+
+{before}
+@asset
+def f(orders):
+    {body}
+"""
+
+
+def write(root: Path, **files: str) -> None:
+    for name, text in files.items():
+        path = root / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(dedent(text))
+
+
+def spec(root: Path, key: str = "shop/f") -> AssetSpec:
+    return load(Place(root)).assets[key].spec
+
+
+def project(root: Path, *, imports: str = "", before: str = "", body: str, **files: str) -> AssetSpec:
+    write(root, definitions=ASSET.format(imports=imports, before=dedent(before), body=body), **files)
+    return spec(root)
+
+
+CLEAN = {"helpers": "def clean(o): return o + {x}\n"}
+N = {"helpers": "N = {x}\n"}
+HELPERS = {
+    "a function of its own module": ("", "def clean(df):\n    return df + {x}\n", "return clean(orders)", {}),
+    "a constant": ("", "LIMIT = {x}\n", "return orders + LIMIT", {}),
+    "a constant with an annotation": ("", "LIMIT: int = {x}\n", "return orders + LIMIT", {}),
+    "a constant that is built": ("", "def make(n): return n * {x}\nLIMIT = make(3)\n", "return orders + LIMIT", {}),
+    "a constant that is added to": ("", "NAMES = []\nNAMES.append({x})\n", "return orders[NAMES]", {}),
+    "a constant that a loop fills": ("", "M = {{}}\nfor i in range({x}):\n    M[i] = i\n", "return orders[M]", {}),
+    "a registry that a decorator fills": (
+        "from helpers import REGISTRY", "", "return REGISTRY['clean'](orders)",
+        {"helpers": "REGISTRY = {{}}\ndef register(g):\n    REGISTRY[g.__name__] = g\n    return g\n"
+                    "@register\ndef clean(o): return o + {x}\n"},
+    ),
+    "a registry that a decorator with a name fills": (
+        "from helpers import REGISTRY", "", "return REGISTRY['clean'](orders)",
+        {"helpers": "REGISTRY = {{}}\ndef register(name):\n    def inner(g):\n"
+                    "        return REGISTRY.setdefault(name, g)\n    return inner\n"
+                    "@register('clean')\ndef clean(o): return o + {x}\n"},
+    ),
+    "a registry that is an object": (
+        "from helpers import registry", "", "return registry.held['clean'](orders)",
+        {"helpers": "class Registry:\n    def __init__(self): self.held = {{}}\n"
+                    "    def register(self, g):\n        self.held[g.__name__] = g\n        return g\n"
+                    "registry = Registry()\n@registry.register\ndef clean(o): return o + {x}\n"},
+    ),
+    "a registry of subclasses": (
+        "from helpers import KINDS", "", "return KINDS[0]().run(orders)",
+        {"helpers": "KINDS = []\nclass Base:\n    def __init_subclass__(cls): KINDS.append(cls)\n"
+                    "class One(Base):\n    def run(self, o): return o + {x}\n"},
+    ),
+    "a constant that a function fills": (
+        "", "RATES = {{}}\ndef _fill():\n    RATES['x'] = {x}\n_fill()\n", "return orders + RATES['x']", {},
+    ),
+    "what a function is called with that fills a constant": (
+        "", "RATES = {{}}\ndef _put(n):\n    RATES['x'] = n\ndef _fill(n):\n    _put(n)\nif True:\n    _fill({x})\n",
+        "return orders + RATES['x']", {},
+    ),
+    "a global that a function sets": (
+        "", "FACTOR = None\ndef _set():\n    global FACTOR\n    FACTOR = {x}\n_set()\n", "return orders + FACTOR", {},
+    ),
+    "what a function is called with that sets a global": (
+        "", "def _set(n):\n    global FACTOR\n    FACTOR = n\n_set({x})\n", "return orders + FACTOR", {},
+    ),
+    "what is run unless for the command line": (
+        "", "if __name__ == '__main__':\n    N = 0\nelse:\n    N = {x}\n", "return orders + N", {},
+    ),
+    "what is not run for the command line": (
+        "", "N = 0\nif __name__ != '__main__':\n    N = {x}\n", "return orders + N", {},
+    ),
+    "an imported function": ("from helpers import clean", "", "return clean(orders)", CLEAN),
+    "under another name": ("from helpers import clean as c", "", "return c(orders)", CLEAN),
+    "through its module": ("import helpers", "", "return helpers.clean(orders)", CLEAN),
+    "through a package": (
+        "import lib.tools", "", "return lib.tools.clean(orders)",
+        {"lib/tools": "def clean(o): return o + {x}\n"},
+    ),
+    "through a package that hands it on": (
+        "from lib import clean", "", "return clean(orders)",
+        {"lib/__init__": "from .tools import clean\n", "lib/tools": "def clean(o): return o + {x}\n"},
+    ),
+    "through a star": ("from helpers import *", "", "return clean(orders)", CLEAN),
+    "a module below src": (
+        "from tools import clean", "", "return clean(orders)",
+        {"src/tools": "def clean(o): return o + {x}\n"},
+    ),
+    "a helper's helper": (
+        "from helpers import clean", "", "return clean(orders)",
+        {"helpers": "import deep\ndef clean(o): return deep.LIMITS['a'] + o\n", "deep": "LIMITS = dict(a={x})\n"},
+    ),
+    "a cycle": (
+        "from helpers import even", "", "return even(orders)",
+        {"helpers": "def even(n): return n == 0 or odd(n - 1)\ndef odd(n): return n != {x} and even(n - 1)\n"},
+    ),
+    "modules that import each other": (
+        "import one", "", "return one.a(orders)",
+        {"one": "import two\ndef a(n): return two.b(n)\n",
+         "two": "import one\nN = {x}\ndef b(n): return one.a(n) + N\n"},
+    ),
+    "an import inside the function": ("", "", "from helpers import clean; return clean(orders)", CLEAN),
+    "a module imported inside": ("", "", "import helpers as h; return h.clean(orders)", CLEAN),
+    "a module imported by its name": (
+        "import importlib", "", "return importlib.import_module('helpers').clean(orders)",
+        CLEAN,
+    ),
+    "a module that is handed on": ("import helpers", "", "return getattr(helpers, 'clean')(orders)", CLEAN),
+    "a method": (
+        "from helpers import C", "", "return C().run(orders)",
+        {"helpers": "class C:\n    def run(self, o): return o + {x}\n"},
+    ),
+    "a base class": (
+        "from helpers import D", "", "return D().run(orders)",
+        {"helpers": "class C:\n    def run(self, o): return o + {x}\nclass D(C): pass\n"},
+    ),
+    "an attribute of a class": (
+        "from helpers import C", "", "return orders + C.N",
+        {"helpers": "class C:\n    N = {x}\n"},
+    ),
+    "a field of a dataclass": (
+        "from helpers import C", "", "return orders + C().n",
+        {"helpers": "from dataclasses import dataclass\n@dataclass\nclass C:\n    n: int = {x}\n"},
+    ),
+    "an object": (
+        "from helpers import c", "", "return c.run(orders)",
+        {"helpers": "class C:\n    def __init__(self, n): self.n = n\n    def run(self, o): return o\nc = C({x})\n"},
+    ),
+    "a decorator's code": (
+        "", ("def twice(g):\n    def inner(orders): return g(orders) + {x}\n    return inner\n"
+        "@asset\n@twice\ndef other(orders): return 1\n"),
+        "return other(orders)", {},
+    ),
+    "a decorator's argument": (
+        "from helpers import udf", "@udf({x})\ndef g(o): return o\n", "return g(orders)",
+        {"helpers": "def udf(n):\n    return lambda g: g\n"},
+    ),
+    "a default": ("", "N = {x}\ndef g(o, n=N): return o\n", "return g(orders)", {}),
+    "a nested function": ("from helpers import N", "", "g = lambda o: [o + N for _ in range(2)]; return g(orders)", N),
+    "a name of a comprehension's own": (
+        "from helpers import N", "", "return [n for n in N]",
+        {"helpers": "N = [{x}]\n"},
+    ),
+    "a keyword's value": ("from helpers import N", "", "return dict(limit=N)", N),
+    "a choice of imports": (
+        "try:\n    from fast_one import clean\nexcept ImportError:\n    from slow_one import clean",
+        "", "return clean(orders)",
+        {"slow_one": "def clean(o): return o + {x}\n"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_follows(name: str, tmp_path: Path) -> None:
+    imports, before, body, files = HELPERS[name]
+
+    def version(x: int, comment: str = "") -> str:
+        made = {file: text.format(x=x) + comment for file, text in files.items()}
+        return project(tmp_path, imports=imports, before=before.format(x=x), body=body, **made).code_version
+
+    first = version(1)
+    assert version(1, "\n# a remark\n") == first
+    assert version(2) != first
+    assert version(1) == first
+
+
+SAME = {
+    "a function that nothing uses": ("", "def clean(o): return o\ndef unused(o): return {x}\n", "return clean(orders)"),
+    "a name that a parameter hides": ("", "LIMIT = {x}\ndef g(LIMIT): return LIMIT\n", "return g(orders)"),
+    "a name that is assigned inside": ("", "LIMIT = {x}\n", "LIMIT = 5; return orders + LIMIT"),
+    "a name of a comprehension": ("", "n = {x}\n", "return [n for n in orders]"),
+    "an attribute of something else": ("", "clean = {x}\n", "return orders.clean"),
+    "an annotation": ("", "N = {x}\ndef g(o: N) -> N: return o\n", "return g(orders)"),
+    "what is for the command line": ("", "N = 1\nif __name__ == '__main__':\n    N = {x}\n", "return orders + N"),
+    "a function that logs as it does": (
+        "import logging",
+        "LOG = logging.getLogger()\ndef g(o): LOG.info(1); return o\n@g\ndef h(o): LOG.info({x})\n",
+        "return g(orders)",
+    ),
+    "a name of its own that a function fills": (
+        "",
+        "def g(o): return N\nN = {{}}\ndef h():\n    N = {{}}\n    N['x'] = {x}\nh()\n",
+        "return g(orders)",
+    ),
+    "another asset's declaration": ("", "@asset(description='{x}')\ndef g(orders): return 1\n", "return g(orders)"),
+    "a schedule beside it": (
+        "import servo",
+        "servo.Schedule(name='s', cron='0 {x} * * *', select='f')\n",
+        "return orders if servo.__version__ else 1",
+    ),
+    "what is done to modules of others": ("import logging", "logging.basicConfig(level={x})\n", "return logging"),
+}
+
+
+@pytest.mark.parametrize("name", SAME)
+def test_does_not_follow(name: str, tmp_path: Path) -> None:
+    imports, before, body = SAME[name]
+    versions = {project(tmp_path, imports=imports, before=before.format(x=x), body=body).code_version for x in (1, 2)}
+    assert len(versions) == 1
+
+
+def test_does_not_follow_packages_inside_the_projects_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = tmp_path / ".venv/lib/python3/site-packages"
+    monkeypatch.syspath_prepend(str(installed))
+    versions = set()
+    for x in (1, 2):
+        write(installed, bought=f"def clean(o): return o + {x}\n")
+        made = project(tmp_path, imports="import bought", body="return bought.clean(orders)")
+        assert not any("bought" in name for name in made.reached)
+        versions.add(made.code_version)
+    assert len(versions) == 1
+
+
+def test_follows_what_assets_close_over(tmp_path: Path) -> None:
+    text = """
+        from dataclasses import dataclass
+        from servo import asset
+        import helpers
+        @asset
+        def orders(): ...
+        @dataclass
+        class Limits:
+            most: int
+        def make(name, limits, clean):
+            @asset(name=name)
+            def inner(orders):
+                return clean(orders, limits.most)
+        make("one", Limits({most}), helpers.{clean})
+        make("two", Limits(7), helpers.other)
+    """
+    helpers = "def clean(o, n): return o + {x}\ndef other(o, n): return o\n"
+
+    def versions(most: int = 1, clean: str = "clean", x: int = 1) -> tuple[str, str]:
+        write(
+            tmp_path,
+            definitions=text.replace("{most}", str(most)).replace("{clean}", clean),
+            helpers=helpers.format(x=x),
+        )
+        assets = load(Place(tmp_path)).assets
+        return assets["shop/one"].spec.code_version, assets["shop/two"].spec.code_version
+
+    one, two = versions()
+    assert len({one, two, versions(most=2)[0], versions(clean="other")[0], versions(x=2)[0]}) == 5
+    assert {versions(most=2)[1], versions(clean="other")[1], versions(x=2)[1]} == {two}
+
+
+CLOSED_OVER = {
+    "a schema": ("from pyspark.sql.types import *", "StructType([StructField('a', {x}())])", "LongType", "StringType"),
+    "a schema's nulls": ("from pyspark.sql.types import *", "StructField('a', LongType(), {x})", "True", "False"),
+    "a decimal": ("from pyspark.sql.types import *", "[DecimalType(10, {x})]", "2", "3"),
+    "a class with slots": ("from helpers import Slots", "Slots({x}, 1)", "1", "2"),
+    "a class that adds slots": ("from helpers import More", "More(1, {x})", "1", "2"),
+    "a class that adds slots to attributes": ("from helpers import Mixed", "Mixed({x}, 1)", "1", "2"),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_OVER)
+def test_tells_values_that_assets_close_over_apart(name: str, tmp_path: Path) -> None:
+    imports, value, *values = CLOSED_OVER[name]
+    helpers = """
+        class Slots:
+            __slots__ = ("__one", "two", "unset")
+            def __init__(self, one, two): self.__one, self.two = one, two
+        class More(Slots):
+            __slots__ = "three"
+            def __init__(self, one, three): super().__init__(one, 2); self.three = three
+        class Mixed(Slots):
+            def __init__(self, one, three): super().__init__(one, 2); self.three = three
+    """
+    text = "from servo import asset\n{imports}\ndef make(v):\n    @asset\n    def f(): return v\nmake({value})\n"
+
+    def version(x: str) -> str:
+        write(tmp_path, helpers=helpers, definitions=text.format(imports=imports, value=value.format(x=x)))
+        return spec(tmp_path).code_version
+
+    first, second, again = (version(x) for x in (*values, values[0]))
+    assert first != second
+    assert first == again
+
+
+def test_follows_functions_of_checks_and_mappings(tmp_path: Path) -> None:
+    text = """
+        from servo import Daily, asset, check, mapping
+        import helpers
+        days = Daily("date", start="2025-01-01")
+        @asset(partitions=days)
+        def source(): ...
+        @asset(partitions=days, checks=[check.function(helpers.fine)], deps={"source": mapping.Custom(helpers.same)})
+        def f(source): ...
+    """
+    helpers = """
+        def limit(): return {x}
+        def fine(df): return df.count() > limit()
+        def picked(asked, upstream): return upstream.set_of(list(asked)[:{y}])
+        def same(asked, upstream): return picked(asked, upstream)
+    """
+
+    def made(x: int, y: int) -> AssetSpec:
+        write(tmp_path, definitions=text, helpers=helpers.format(x=x, y=y))
+        return spec(tmp_path)
+
+    first, check_changed, mapping_changed = made(1, 1), made(2, 1), made(1, 2)
+    assert len({first.code_version, check_changed.code_version, mapping_changed.code_version}) == 3
+    assert changed_code(first.reached, check_changed.reached) == ["helpers.limit in helpers.py"]
+    assert changed_code(first.reached, mapping_changed.reached) == ["helpers.picked in helpers.py"]
+    codes = [one.dependencies[0].mapping.to_json()["code"] for one in (first, check_changed, mapping_changed)]  # type: ignore[union-attr]
+    assert codes[0] == codes[1] != codes[2]
+
+
+def test_names_what_changed(tmp_path: Path) -> None:
+    def made(x: int, own: str = "1", more: str = "") -> AssetSpec:
+        helpers = f"LIMIT = {x}\ndef clean(o):\n    return o + LIMIT{more}\nEXTRA = 3\n"
+        return project(
+            tmp_path, imports="from helpers import clean", body=f"return clean(orders) + {own}", helpers=helpers
+        )
+
+    first = made(1)
+    assert sorted(first.reached) == ["@asset", "definitions.py:@function", "helpers.py:LIMIT", "helpers.py:clean"]
+    assert changed_code(first.reached, made(2).reached) == ["helpers.LIMIT in helpers.py"]
+    assert changed_code(first.reached, made(1, own="2").reached) == ["its function in definitions.py"]
+    assert changed_code(first.reached, made(1, more=" + EXTRA").reached) == [
+        "helpers.EXTRA in helpers.py is new",
+        "helpers.clean in helpers.py",
+    ]
+    assert changed_code({}, first.reached) == []
+
+
+def test_a_given_version_wins(tmp_path: Path) -> None:
+    for x in (1, 2):
+        write(tmp_path, definitions=f'from servo import asset\nN = {x}\n@asset(code_version="7")\ndef f(): return N\n')
+        made = spec(tmp_path)
+        assert (made.code_version, made.reached, made.first_version) == ("7", {}, None)
+
+
+def test_is_the_same_in_every_process_and_whatever_was_imported_before(tmp_path: Path) -> None:
+    made = project(
+        tmp_path,
+        imports="from helpers import NAMES, clean",
+        body="import late; return clean(orders), NAMES, late.N",
+        helpers="NAMES = {'a', 'b', 'c'}\ndef clean(o, names=frozenset({'x', 'y', 'z'})): return o\n",
+        late="N = 1\n",
+    )
+    script = """
+        import sys
+        from pathlib import Path
+        from types import SimpleNamespace
+        from servo.assets.loading import load
+        root = Path(sys.argv[1])
+        if sys.argv[2] == "early":
+            sys.path.insert(0, str(root))
+            import late, helpers
+        place = SimpleNamespace(root=root, definitions=None, namespace="shop")
+        print(load(place).assets["shop/f"].spec.code_version)
+    """
+    for seed, order in (("1", "late"), ("2", "early")):
+        answer = subprocess.run(
+            [sys.executable, "-c", dedent(script), str(tmp_path), order],
+            env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, text=True, check=True, timeout=120,
+        )  # fmt: skip
+        assert answer.stdout.strip() == made.code_version
+
+
+def test_a_helper_imported_late_is_loaded_anew(tmp_path: Path) -> None:
+    body = "from helpers import N; return N"
+    project(tmp_path, body=body, helpers="N = 1\n")
+    asset = load(Place(tmp_path)).assets["shop/f"]
+    sys.path.insert(0, str(tmp_path))
+    try:
+        assert asset(None) == 1
+        write(tmp_path, helpers="N = 22\n")
+        definitions = load(Place(tmp_path))
+        assert tmp_path / "helpers.py" in definitions.files
+        assert definitions.assets["shop/f"](None) == 22
+    finally:
+        sys.path.remove(str(tmp_path))
+
+
+def test_files_that_cannot_be_read_count_as_they_are(tmp_path: Path) -> None:
+    def version(text: str) -> str:
+        return project(tmp_path, body="import broken; return broken.x(orders)", broken=text).code_version
+
+    assert version("def x(:\n") != version("def y(:\n")
+
+
+def test_long_chains_of_calls(tmp_path: Path) -> None:
+    def version(last: int) -> str:
+        chain = "".join(f".withColumn('c{n}', {n})" for n in range(600)) + f".limit({last})"
+        helpers = f"N = 1\ndef clean(o):\n    return o{chain}\n"
+        return project(
+            tmp_path, imports="import helpers", body="return helpers.clean(orders)", helpers=helpers
+        ).code_version
+
+    assert version(1) != version(2)
