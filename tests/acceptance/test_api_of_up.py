@@ -105,7 +105,7 @@ def shop(place: Site) -> Iterator[House]:
     place.until(lambda: is_ready(port) or process.poll() is not None, "the server is ready")
     assert process.poll() is None, place.said()
     served: Any = SimpleNamespace(url=f"http://127.0.0.1:{port}")
-    with (found := House(Plant(place.project), served)).client:
+    with (found := House(Plant(place.project, place.said), served)).client:
         yield found
 
 

@@ -21,6 +21,7 @@ from servo.runtime import load_settings
 from servo.runtime.child_processes import exit_text
 from servo.runtime.compacting import CompactionAside
 from tests.acceptance.support import Folder
+from tests.chaos.workplace import children
 
 SETTINGS = """
 namespace = "shop"
@@ -131,6 +132,11 @@ def test_up_tells_of_a_worker_and_a_deployer_that_crash(tmp_path: Path) -> None:
         assert Path(line.rpartition("see ")[2]).is_file()
         logs = shop.servo("run", "logs", run["run_id"]).stdout
         assert "was ended by SIGSEGV (a crash in native code): this attempt is over, another follows" in logs
+
+        home_logs = tmp_path / ".servo" / "logs"
+        [worker] = children(os.getpid(), "servo\0worker")
+        os.kill(worker, signal.SIGUSR1)
+        until(lambda: any("most recent call first" in log.read_text() for log in home_logs.glob("worker-*.log")))
 
         part = tmp_path / ".part"
         part.write_text(CRASHING)

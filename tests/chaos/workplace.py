@@ -140,9 +140,14 @@ class Site:
         raise AssertionError(f"never: {what}\n{self.said()}")
 
     def said(self) -> str:
-        """What the processes wrote, for who wants to know why a test failed."""
+        """What the processes wrote and where they are now, for who wants to know why a test failed."""
+        started = [process.pid for process in self._started if process.poll() is None]
+        workers = [worker for pid in started for worker in children(pid, "servo\0worker")]
+        for pid in {*started, *workers}:
+            os.kill(pid, signal.SIGUSR1)
+        time.sleep(1)  # for their stacks to be written; whoever asks has failed already
         logs = [*self.path.glob("said-*.log"), *(self.path / ".servo" / "logs").glob("*.log")]
-        return "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-3000:]}" for log in sorted(logs))
+        return "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-8000:]}" for log in sorted(logs))
 
     def close(self) -> None:
         for process in self._started:

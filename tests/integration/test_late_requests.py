@@ -7,6 +7,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
 
+import msgspec
 import pytest
 
 from servo.assets.loading import load
@@ -103,6 +104,26 @@ def test_a_run_that_is_over_is_not_planned_again(shop: Shop) -> None:
     assert shop.plans("run_new") == 1
     assert set(worker.board.runs) == {"run_new"}, "a phantom would take a place for ever"
     assert shop.row("run_old") == before
+
+
+def test_another_request_under_the_key_of_a_run_that_is_over_starts_nothing(shop: Shop) -> None:
+    asked = shop.request("run_old")
+    shop.append(asked)
+    shop.ends("run_old")
+    before = shop.row("run_old")
+    shop.append(shop.request("run_open"))
+    running = Control(shop.project)  # has begun when the other request comes
+    other = msgspec.structs.replace(asked, request_fingerprint="another")
+    assert shop.append(other), "a conflict is recorded"
+    running.step()
+    Control(shop.project).step()  # begins when it is there
+    watch = Watch(shop.project)
+    watch.refresh()
+    assert shop.plans("run_old") == 1
+    assert set(watch.board.runs) == {"run_open"}
+    assert shop.row("run_old") == before
+    conflicts = shop.project.reader.query("SELECT run_id FROM run_key_conflicts", fresh=True).rows
+    assert conflicts == [("run_old",)]
 
 
 def test_whoever_begins_to_look_before_the_end_of_a_run_takes_it_as_it_is(shop: Shop) -> None:

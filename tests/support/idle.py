@@ -13,6 +13,7 @@ from threading import Event, Thread
 from typing import Any
 
 from servo.assets.loading import load
+from servo.controllers import backfilling
 from servo.errors import WorkCancelled
 from servo.events import RecordedEvent, decode
 from servo.events.columns import Outcome
@@ -26,9 +27,11 @@ from servo.runtime.backfill_views import BackfillTree
 from servo.runtime.backfills import Backfilled, Backfills
 from servo.runtime.control import Control
 from servo.runtime.deploying import deploy
+from servo.runtime.watching import Watch
 from servo.runtime.worker import Worker
 
 ME = "person:tester"
+PATIENCE = 240.0  # seconds; a wait ends as soon as what is waited for is so
 
 
 class IdleStorage:
@@ -76,8 +79,9 @@ def _no_spark() -> Any:
 class Plant:
     """The project, and short ways to ask it and to wait for it."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, said: Callable[[], str] = lambda: "") -> None:
         self.project = project
+        self._said = said  # what its processes wrote, for who wants to know why a test failed
         self.backfills = Backfills(project)
         self.book = BackfillBook(project)
 
@@ -87,17 +91,29 @@ class Plant:
     def tree(self, backfill: str) -> BackfillTree:
         return self.book.tree(*self.backfills.find(backfill))
 
-    def until(self, happened: Callable[[], Any], what: str, seconds: float = 60) -> None:
+    def until(self, happened: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
         """Look again whenever something was recorded."""
         deadline = time.monotonic() + seconds
         while True:
             position = self.project.ledger.head().position
             if happened():
                 return
-            assert time.monotonic() < deadline, f"not in {seconds} seconds: {what}"
+            assert time.monotonic() < deadline, f"not in {seconds} seconds: {what}\n{self._said()}"
             self.project.ledger.head(beyond=position, timeout=0.2)
 
-    def ended(self, backfill: str, seconds: float = 60) -> BackfillTree:
+    def at_rest(self) -> None:
+        """Wait until nothing happens by itself: no run can go on, and no backfill can plan another chunk."""
+        watch = Watch(self.project, backfills=True)
+
+        def resting() -> bool:
+            watch.refresh()
+            assert watch.backfills is not None
+            decided = backfilling.decide(watch.backfills, watch.catalog, self.project.clock(), str)
+            return all(run.parked for run in watch.board.runs.values()) and not list(decided)
+
+        self.until(resting, "nothing is under way")
+
+    def ended(self, backfill: str, seconds: float = PATIENCE) -> BackfillTree:
         """The tree once all of it has ended."""
         self.until(lambda: self.tree(backfill).over, f"{backfill} has ended", seconds)
         return self.tree(backfill)

@@ -43,6 +43,7 @@ def stock(shop: House, mark: str = "") -> dict[str, list[str]]:
     first = next(fact for fact in shop.plant.facts(RunRequested) if fact.run_id == done)
     other = msgspec.structs.replace(first, request_fingerprint="another")
     shop.project.ledger.append([Proposal(fact=other, occurred_at=shop.project.clock(), actor=f"person:other{mark}")])
+    shop.plant.at_rest()
     checkpoints = [one["checkpoint_id"] for one in shop.items("/checkpoints")]
     assert checkpoints, "something waits for a person"
     return {

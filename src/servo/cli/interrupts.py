@@ -1,12 +1,15 @@
 """What Ctrl-C and SIGTERM do.
 
 A command works in a thread of its own while the main thread listens (see `servo.cli.main`). Left to itself a signal
-ends the program at once. A command that has something to put in order first says so with `reacting`.
+ends the program at once. A command that has something to put in order first says so with `reacting`. SIGUSR1 writes the
+stack of every thread to stderr, and nothing else happens.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -47,8 +50,10 @@ def react() -> bool:
 
 
 def listen() -> None:
-    """Hear SIGTERM as Ctrl-C is heard. Only the main thread may call this."""
+    """Hear SIGTERM as Ctrl-C is heard, and SIGUSR1. Only the main thread may call this."""
     signal.signal(signal.SIGTERM, _terminated)
+    if sys.stderr is not None:  # somebody may have closed it
+        faulthandler.register(signal.SIGUSR1)
 
 
 def _terminated(*_: Any) -> None:

@@ -37,7 +37,9 @@ class Watch:
     def __init__(self, project: Project, *, backfills: bool = False) -> None:
         self._project = project
         self._catalog: Catalog | None = None
-        self.board = Board(position=self._oldest_unfinished() - 1)
+        answer = project.reader.query(_UNFINISHED, fresh=True, timeout=60.0)
+        self._begun = answer.watermark  # whatever had ended before the board's first event is known to this state
+        self.board = Board(position=self._first_position(answer.rows[0][0]) - 1)
         self.backfills: Backfills | None = None
         if backfills:
             # Begun after the runs were looked at, so that it never lags behind them: what it has seen is passed over.
@@ -66,23 +68,26 @@ class Watch:
         return publishers
 
     def _asked_too_late(self, events: list[RecordedEvent]) -> list[str]:
-        """Runs that had ended when somebody asked for them again, under a key that the ledger has forgotten by then.
+        """Runs that ended before this board's first event, and that these events ask for again.
 
-        It remembers the keys of all events that it holds, so only what was archived can be asked for twice.
+        That is a conflict (the run key with another fingerprint), or a request whose idempotency key was archived.
         """
         requests = [event for event in events if event.event_type == RunRequested.event_type]
-        asked = {event.correlation_id: event.event_id for event in requests}
-        if not asked or not self._project.ledger.head().trimmed_position:
+        asked = {
+            event.correlation_id: event.event_id for event in requests if event.correlation_id not in self.board.runs
+        }
+        if not asked:
             return []
-        rows = self._project.reader.query(_ENDED, {"run_ids": list(asked)}, fresh=True, timeout=60.0).rows
+        # The board itself has seen what ended later, so that an older state will do.
+        rows = self._project.reader.query(
+            _ENDED, {"run_ids": list(asked)}, wait_for_event_id=self._begun.event_id, timeout=60.0
+        ).rows
         return [run_id for run_id, ended in rows if ended < asked[run_id]]
 
     def wait(self, seconds: float) -> None:
         """Until there is something new, or so many seconds have passed."""
         self._project.ledger.head(beyond=self.board.position, timeout=max(seconds, 0.0))
 
-    def _oldest_unfinished(self) -> int:
+    def _first_position(self, oldest: str | None) -> int:
         """The position at which the oldest run that has not ended was requested; past the head if there is none."""
-        answer = self._project.reader.query(_UNFINISHED, fresh=True, timeout=60.0)
-        oldest = answer.rows[0][0]
-        return answer.watermark.position + 1 if oldest is None else self._project.history.find(oldest)
+        return self._begun.position + 1 if oldest is None else self._project.history.find(oldest)
