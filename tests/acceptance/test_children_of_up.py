@@ -116,6 +116,23 @@ def test_up_rebuilds_projections_whose_pointer_is_damaged_and_says_so(compacted:
     assert compacted.json("ledger", "replay")["equal"] is True
 
 
+def test_up_that_finds_a_damaged_pointer_rebuilds_before_it_begins(compacted: Folder) -> None:
+    pointer, sql = compacted.projections / "CURRENT", "SELECT * FROM runs ORDER BY ALL"
+    before = compacted.rows(sql)
+    (compacted.path / "servo.toml").write_text(SETTINGS)
+    (compacted.path / "definitions.py").write_text(DEFINITIONS)
+    data = bytearray(pointer.read_bytes())
+    data[20] ^= 0x80
+    pointer.write_bytes(data)
+    with up_in(compacted, "--workers", "0") as (said, _):
+        told = said.read_text().splitlines()
+        [line] = [line for line in told if "rebuilt" in line]
+        assert f"the pointer {pointer} is damaged" in line
+        assert told.index(line) < next(number for number, line in enumerate(told) if "up at" in line)
+        assert compacted.rows(sql) == before
+    assert compacted.json("ledger", "replay")["equal"] is True
+
+
 def test_up_tells_of_a_worker_and_a_deployer_that_crash(tmp_path: Path) -> None:
     shop = Folder(tmp_path)
     (tmp_path / "servo.toml").write_text(SETTINGS)

@@ -160,25 +160,29 @@ def odd_ways(context, source: DataFrame) -> DataFrame:
             thread.start()
             thread.join()
             return spark.createDataFrame([(found[0],)], "id long")
+        case 7:
+            with ThreadPoolExecutor(1) as pool:
+                return pool.submit(lambda: _kept_session().sql("SELECT 1L AS id")).result()
         case _:
             return spark.range(1)
     raise AssertionError("nothing above is refused")
 
 
 def test_what_is_shared_by_spark_is_refused_and_what_is_of_another_session_is_written(kitchen: Kitchen) -> None:
-    asked = _days(8)
+    asked = _days(9)
     kitchen.run(source, asked)
     kitchen.spark.conf.set("spark.sql.shuffle.partitions", "5")
     given = kitchen.input(source, asked)
-    results = kitchen.run(odd_ways, asked, inputs=[given], edges={source.spec.key: [[n] for n in range(8)]}, threads=1)
+    results = kitchen.run(odd_ways, asked, inputs=[given], edges={source.spec.key: [[n] for n in range(9)]}, threads=1)
     failed = {number: results[day].error for number, day in enumerate(asked) if results[day].error is not None}
-    assert sorted(failed) == [2, 3, 4]
+    assert sorted(failed) == [2, 3, 4, 7]
     assert "global temp view" in str(failed[2])
     assert "global temp view" in str(failed[3])
     assert "spark.stop()" in str(failed[4])
+    assert "in a thread that an asset function started" in str(failed[7])
     assert not any(results[asked[number]].retryable for number in failed)
-    rows = {number: [row["id"] for row in kitchen.rows(odd_ways, asked[number])] for number in (0, 1, 5, 6, 7)}
-    assert rows == {0: [7], 1: [7], 5: [0, 1, 2], 6: [4], 7: [0]}
+    rows = {number: [row["id"] for row in kitchen.rows(odd_ways, asked[number])] for number in (0, 1, 5, 6, 8)}
+    assert rows == {0: [7], 1: [7], 5: [0, 1, 2], 6: [4], 8: [0]}
     assert _SEEN["settings"] == "5"
 
 

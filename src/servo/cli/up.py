@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from contextlib import AbstractContextManager, ExitStack
+from math import inf
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
@@ -19,6 +20,7 @@ from servo.cli.output import note
 from servo.cli.progress import aside
 from servo.cli.states import counted
 from servo.clock import system_clock
+from servo.errors import ProjectionDamaged, ProjectionMissing
 
 if TYPE_CHECKING:
     from servo.api.serving import Served
@@ -75,6 +77,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         # What is wrong with the ledger, its secret or the definitions is said before anything starts.
         opened.ledger.head()
         opened.require_own_secret()
+        _rebuild_damaged(opened)
         deployed_catalog(opened, actor=actor())
         after.enter_context(telling(opened))
         folder = FolderWatch(opened.settings)
@@ -117,6 +120,19 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
 def _tell(line: str) -> None:
     """Say what has happened, and when."""
     aside(f"{timed_at(system_clock())} {line}")
+
+
+def _rebuild_damaged(opened: Project) -> None:
+    """Have projections that cannot be opened rebuilt from the ledger, before anything reads them."""
+    from servo.runtime.compacting import CompactionAside
+
+    try:
+        opened.store.current()
+    except (ProjectionDamaged, ProjectionMissing) as damage:
+        _tell(f"{damage.message}; the projections are rebuilt from the ledger now, which is not affected")
+        compaction = CompactionAside(opened.settings)
+        compaction.replay()
+        compaction.wait(inf)
 
 
 def _begin_compacted(opened: Project) -> None:

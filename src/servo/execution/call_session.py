@@ -7,8 +7,8 @@ cached function: any attribute of it is looked up in the session of the call. Wh
 is released, and the session is dropped (on Spark Connect: released on the server).
 
 Shared by Spark itself, and therefore by calls: the persistent catalog, files, and all that belongs to the SparkContext
-(`addFile`, log level, checkpoint directory). Views in `global_temp` are refused. A thread that the function starts has
-no session of its own: there, `context.spark` is the session of the call, and `getOrCreate()` is not.
+(`addFile`, log level, checkpoint directory). Views in `global_temp` are refused. A thread that the function starts is
+in no call: there, `context.spark` is the session of the call, and the session that all calls share is refused.
 """
 
 from __future__ import annotations
@@ -40,8 +40,10 @@ CALL_SETTING = "servo.call"
 
 _THREAD = threading.local()
 _LOCK = threading.Lock()
+_CALLS: set[str] = set()  # ids of the calls that are under way
 _BOUND: dict[Any, type[SparkSession]] = {}  # by the class of PySpark
 _KEPT_OF_ITSELF = {"catalog", "conf", "streams", "udf", "udtf", "tvf", "dataSource"}
+_SHARED_BY_CALLS = {*_KEPT_OF_ITSELF, "createDataFrame", "range", "read", "readStream", "sql", "table"}
 _GLOBAL_VIEW = re.compile(r"\bcreate\s+(or\s+replace\s+)?global\s+temp", re.IGNORECASE)
 
 
@@ -59,16 +61,19 @@ def call_id(session: SparkSession) -> str:
 @contextmanager
 def call_session(base: SparkSession) -> Iterator[SparkSession]:
     """A new session with the settings of `base`, active in this thread inside the block. Blocks may be nested."""
+    _THREAD.calls = True
     with _outside_calls():
         base = _fields(base).get("_servo_base", base)
         _prepare(base)
         session = _new_connect(base) if is_connect(base) else _new_classic(base)
-    outer = current_call()
+    outer, call = current_call(), call_id(session)
     _THREAD.session = session
+    _CALLS.add(call)
     try:
         with connect.active(session) if is_connect(session) else _active_in_jvm(session):
             yield session
     finally:
+        _CALLS.discard(call)
         _THREAD.session = outer
         with _outside_calls():
             _release(session)
@@ -201,7 +206,11 @@ def _subclass(kind: Any) -> type[SparkSession]:
 
     def __getattribute__(self: SparkSession, name: str) -> Any:  # noqa: N807 (a method of the class below)
         call = current_call()
-        return object.__getattribute__(self, name) if call is None or call is self else getattr(call, name)
+        if call is not None and call is not self:
+            return getattr(call, name)
+        if name in _SHARED_BY_CALLS and call is None and call_id(self) not in _CALLS and _in_unknown_thread():
+            raise _shared_session(name)
+        return object.__getattribute__(self, name)
 
     def sql(self: SparkSession, sqlQuery: str, *args: Any, **kwargs: Any) -> DataFrame:  # noqa: N803 (as PySpark has it)
         if current_call() is not None and isinstance(sqlQuery, str) and _GLOBAL_VIEW.search(sqlQuery):
@@ -250,6 +259,11 @@ def _fields(session: SparkSession) -> dict[str, Any]:
     """What this very object holds, whatever session the thread is to see."""
     fields: dict[str, Any] = object.__getattribute__(session, "__dict__")
     return fields
+
+
+def _in_unknown_thread() -> bool:
+    """Whether this thread never made a call, while others are under way: one of their functions has started it."""
+    return bool(_CALLS) and not getattr(_THREAD, "calls", False)
 
 
 @contextmanager
@@ -302,6 +316,13 @@ def _refusing(method: Callable[..., None]) -> Callable[..., None]:
 
     refused._servo_refusing = True  # type: ignore[attr-defined]  # a mark of ours
     return refused
+
+
+def _shared_session(name: str) -> OutputRefused:
+    return OutputRefused(
+        f"spark.{name} was used in a thread that an asset function started, on a session that other calls share",
+        hint="use context.spark there: it is the session of the call, which no other call sees",
+    )
 
 
 def _global_view() -> OutputRefused:
