@@ -119,6 +119,7 @@ def test_nothing_that_is_sent_is_a_fault_of_the_server(shop: House, seed: int) -
 
 @pytest.fixture
 def unharmed(shop: House) -> Iterator[None]:
+    shop.plant.at_rest()  # of what other tests have asked for
     head = shop.head()
     yield
     assert shop.head() == head, "something was written"
