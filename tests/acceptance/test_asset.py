@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 
 import pytest
 
@@ -91,7 +90,5 @@ def test_lists_five_hundred_within_reason(empty: Folder) -> None:
             f"    return {upstream}.where('x > {number}')",
         ]
     write(empty, "\n".join(lines) + "\n")
-    began = time.monotonic()
     listed = empty.ok("asset", "list")
     assert listed.count("\n") == 501
-    assert time.monotonic() - began < 5  # a second where nothing else is at work; `make bench` has the figure

@@ -310,14 +310,14 @@ def test_head_does_not_wait_when_there_is_something_already(ledger: Ledger) -> N
     ledger.append(cancels(3))
     started = time.monotonic()
     assert ledger.head(beyond=2, timeout=30).position == 3
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 25
 
 
 def test_head_times_out_when_nothing_comes(ledger: Ledger) -> None:
     ledger.append(cancels(3))
     started = time.monotonic()
     assert ledger.head(beyond=3, timeout=0.3).position == 3
-    assert 0.29 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.29
 
 
 def test_head_without_time_answers_at_once(ledger: Ledger) -> None:

