@@ -12,12 +12,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from servo.answers.runs import RunProgress
 from servo.errors import Conflict, LedgerUnavailable
 from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.fact import Fact
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.data import Data
-from servo.runtime.progress import RunProgress
 from servo.runtime.runs import Runs
 from tests.support import commands
 

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from servo.answers.backfills import Backfilled
 from servo.errors import AssetNotFound, Conflict, InvalidInput, InvalidName, ServoError
 from servo.events.automation import BackfillCreated
 from servo.planning.chunking import learned_size
 from servo.runtime import open_workspace
 from servo.runtime.backfill_planning import BackfillPlan, BackfillRequest
-from servo.runtime.backfills import Backfilled, Backfills
+from servo.runtime.backfills import Backfills
 from servo.runtime.durations import partition_seconds
 from servo.runtime.marking import mark
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant

@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from servo.answers.backfills import Backfilled
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill
 from servo.errors import BackfillConflict, Conflict, ServoError
@@ -24,7 +25,7 @@ from servo.runtime import Project, appending, backfills, open_workspace
 from servo.runtime.backfill_finding import require_name
 from servo.runtime.backfill_loading import backfills_of, going_on
 from servo.runtime.backfill_planning import BackfillRequest
-from servo.runtime.backfills import Backfilled, Backfills
+from servo.runtime.backfills import Backfills
 from servo.runtime.control import Control
 from tests.support.backfill_stories import COUNTED
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant

@@ -15,40 +15,15 @@ from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
 import servo
 from servo import errors
-from servo.api.events import EventView
 from servo.api.serving import serving
-from servo.client import automation, standing, work
 from servo.client.problems import error_of
 from servo.client.retrying import Patience
 from servo.events.model import RunRequested
-from servo.runtime import (
-    backfill_views,
-    backfills,
-    checkpoints,
-    grid_views,
-    outdated,
-    partitions,
-    pictures,
-    progress,
-    runs,
-    task_log,
-    why,
-)
-from servo.runtime.automation import (
-    changing,
-    evaluations,
-    run_conflicts,
-    schedule_preview,
-    schedule_views,
-    sensor_views,
-    sensors,
-    ticking,
-)
+from servo.runtime import checkpoints
 from servo.runtime.tokens import Tokens
 from tests.support.served import House, house
 
@@ -515,56 +490,6 @@ def test_problems_are_the_errors_of_their_code() -> None:
     proxy = error_of(502, b"<html>bad gateway</html>")
     assert isinstance(proxy, errors.ServerUnreachable)
     assert "bad gateway" in proxy.message
-
-
-# ── the answers' fields are those of the services ────────────────────────────────────────────────────────────────
-
-TWINS: list[tuple[type[msgspec.Struct], type[msgspec.Struct]]] = [
-    (work.Requested, runs.Requested),
-    (work.BackfillView, backfill_views.BackfillView),
-    (work.BackfillFailure, backfill_views.BackfillFailure),
-    (work.BackfillTree, backfill_views.BackfillTree),
-    (work.ChunkView, backfill_views.ChunkView),
-    (work.Backfilled, backfills.Backfilled),
-    (work.Steered, backfills.Steered),
-    (work.RunProgress, progress.RunProgress),
-    (work.TaskProgress, progress.TaskProgress),
-    (work.Record, task_log.Record),
-    (work.Event, EventView),
-    (standing.PartitionView, partitions.PartitionView),
-    (standing.AssetSummary, partitions.AssetSummary),
-    (standing.AssetStrip, pictures.AssetStrip),
-    (standing.AssetGrid, pictures.AssetGrid),
-    (standing.Grid, grid_views.Grid),
-    (standing.GridRow, grid_views.GridRow),
-    (standing.OutdatedPartition, outdated.OutdatedPartition),
-    (standing.AssetWhy, why.AssetWhy),
-    (standing.PartitionWhy, why.PartitionWhy),
-    (standing.Made, why.Made),
-    (standing.Grounds, why.Grounds),
-    (standing.Cause, why.Cause),
-    (automation.ScheduleView, schedule_views.ScheduleView),
-    (automation.TickView, schedule_views.TickView),
-    (automation.Forecast, schedule_preview.Forecast),
-    (automation.ForecastSchedule, schedule_preview.ForecastSchedule),
-    (automation.Upcoming, schedule_preview.Upcoming),
-    (automation.SensorView, sensor_views.SensorView),
-    (automation.EvalView, sensor_views.EvalView),
-    (automation.Changed, changing.Changed),
-    (automation.RunConflict, run_conflicts.RunConflict),
-    (automation.Ticked, ticking.Ticked),
-    (automation.Accepted, evaluations.Accepted),
-    (automation.CursorReset, sensors.CursorReset),
-]
-
-
-@pytest.mark.parametrize(("mine", "theirs"), TWINS, ids=lambda one: one.__name__)
-def test_an_answer_has_the_fields_of_the_service(mine: type[msgspec.Struct], theirs: type[msgspec.Struct]) -> None:
-    assert mine.__struct_fields__ == theirs.__struct_fields__
-
-
-def test_a_decision_says_how_its_run_stands_too() -> None:
-    assert work.Decided.__struct_fields__ == (*checkpoints.Decided.__struct_fields__, "run_status")
 
 
 def test_a_client_loads_neither_database_nor_server() -> None:

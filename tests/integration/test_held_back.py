@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from servo.answers.schedules import Ticked
+from servo.answers.sensors import Accepted
 from servo.errors import InputsMissing, InvalidInput
-from servo.runtime.automation.sensing import Accepted
-from servo.runtime.automation.ticking import Ticked, Ticking
+from servo.runtime.automation.ticking import Ticking
 from servo.runtime.documents import run_plan_shown
 from servo.runtime.runs import Runs
 from servo.runtime.why import Why

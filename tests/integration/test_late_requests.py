@@ -10,6 +10,7 @@ from textwrap import dedent
 import msgspec
 import pytest
 
+from servo.answers.runs import Requested
 from servo.assets.loading import load
 from servo.controllers.requests import request
 from servo.errors import Conflict
@@ -20,7 +21,7 @@ from servo.events.model import RunFinished, RunPlanned, RunRequested
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.control import Control
 from servo.runtime.deploying import catalog, deploy
-from servo.runtime.runs import Requested, Runs
+from servo.runtime.runs import Runs
 from servo.runtime.service import Service
 from servo.runtime.watching import Watch
 

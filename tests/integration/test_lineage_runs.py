@@ -18,6 +18,7 @@ from typing import Any
 
 import pytest
 
+from servo.answers.backfills import Backfilled, BackfillTree
 from servo.assets.loading import load
 from servo.errors import AssetNotFound, Conflict, DataNotFound, InvalidPartition, NotFound, RunNotFound
 from servo.events import decode
@@ -31,8 +32,6 @@ from servo.execution.spark import SparkSettings, session
 from servo.lineage.walking import Node
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.backfill_book import BackfillBook
-from servo.runtime.backfill_views import BackfillTree
-from servo.runtime.backfills import Backfilled
 from servo.runtime.control import Control
 from servo.runtime.data import Data
 from servo.runtime.deploying import deploy

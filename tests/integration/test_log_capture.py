@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from servo.runtime.logs import Record, TaskLog, capture, in_log, read_logs
+from servo.answers.runs import Record
+from servo.runtime.logs import TaskLog, capture, in_log, read_logs
 from servo.runtime.settings import Settings, load_settings
 
 FAR = 10.0

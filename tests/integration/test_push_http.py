@@ -22,6 +22,7 @@ import httpx
 import msgspec
 import pytest
 
+from servo.answers.sensors import Accepted
 from servo.api import limits, patience
 from servo.api.problems import PROBLEM_JSON
 from servo.api.serving import Served, serving
@@ -32,7 +33,6 @@ from servo.events.automation import SensorEvaluated
 from servo.ledger import fingerprints
 from servo.ledger import sqlite as sqlite_ledger
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.automation.sensing import Accepted
 
 NAME, SENSOR_ID = "orders", "01JHM3V8Q4N5R6S7T8V9W0X1Y2"
 PREFIX = "/api/v1/orchestration"

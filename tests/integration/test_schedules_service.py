@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from servo.answers.automation import Changed
 from servo.assets.loading import load
 from servo.errors import AppendConflict, Conflict, InvalidInput, ScheduleNotFound, ServoError
 from servo.events import Proposal
@@ -25,7 +26,6 @@ from servo.events.automation import (
 from servo.events.definitions import Source
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.automation.changing import Changed
 from servo.runtime.automation.schedule_preview import remarks
 from servo.runtime.automation.schedules import ScheduleEdit, ScheduleRequest, Schedules
 from servo.runtime.deploying import deploy

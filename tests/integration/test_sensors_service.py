@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from servo.answers.sensors import CursorReset
 from servo.assets.loading import load
 from servo.errors import AppendConflict, InvalidInput, SensorNotFound, ServoError
 from servo.events import Proposal
@@ -20,7 +21,7 @@ from servo.events.fact import Fact
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.automation.run_conflicts import run_conflicts
-from servo.runtime.automation.sensors import CursorReset, Sensors
+from servo.runtime.automation.sensors import Sensors
 from servo.runtime.deploying import deploy
 
 ME = "person:tester"

@@ -12,6 +12,7 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
+from servo.answers.backfills import Backfilled, BackfillTree
 from servo.assets.loading import load
 from servo.controllers import backfilling
 from servo.errors import WorkCancelled
@@ -23,8 +24,7 @@ from servo.execution.protocol import Commit, Order, PartitionResult, Place, Stag
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.backfill_book import BackfillBook
 from servo.runtime.backfill_planning import BackfillRequest
-from servo.runtime.backfill_views import BackfillTree
-from servo.runtime.backfills import Backfilled, Backfills
+from servo.runtime.backfills import Backfills
 from servo.runtime.control import Control
 from servo.runtime.deploying import deploy
 from servo.runtime.watching import Watch

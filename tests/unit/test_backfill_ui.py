@@ -8,8 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView
 from servo.cli.backfill_progress import at_rest, outcome, summarize
-from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView
 from servo.ui.backfill import bar, lines, repaired, time_left, to_retry
 
 START = datetime(2025, 1, 1, tzinfo=UTC)

@@ -9,6 +9,8 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
+from servo.answers.partitions import AssetSummary, PartitionView
+from servo.answers.why import AssetWhy, PartitionWhy
 from servo.api.desk import AtDesk, Desk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text
@@ -18,8 +20,8 @@ from servo.api.partitions import PartitionsAsked, partition_page
 from servo.runtime.accepting_code import accept_code
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.documents import asset_listed, asset_shown
-from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView
-from servo.runtime.why import AssetWhy, PartitionWhy, Why
+from servo.runtime.partitions import PartitionBook
+from servo.runtime.why import Why
 
 __all__ = ["AssetRoutes"]
 

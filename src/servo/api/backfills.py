@@ -11,6 +11,7 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
+from servo.answers.backfills import Backfilled, BackfillTree, BackfillView, ChunkView, Steered
 from servo.api.desk import AtDesk, Found, plain
 from servo.api.first_backfills import recorded
 from servo.api.glimpses import Glimpse
@@ -22,8 +23,7 @@ from servo.errors import InvalidInput
 from servo.runtime.backfill_book import BackfillBook
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_planning import BackfillRequest
-from servo.runtime.backfill_views import BackfillTree, BackfillView, ChunkView
-from servo.runtime.backfills import Backfilled, Backfills, Steered
+from servo.runtime.backfills import Backfills
 from servo.runtime.documents import backfill_listed, plan_shown
 
 __all__ = ["BackfillRoutes"]

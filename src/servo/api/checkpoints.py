@@ -11,6 +11,7 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
+from servo.answers.checkpoints import Decided
 from servo.api.desk import AtDesk, Desk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading, Text, Within
@@ -19,7 +20,7 @@ from servo.api.operations import operation
 from servo.api.steering import Reason
 from servo.events import RecordedEvent, decode
 from servo.events.model import MaterializationPublished
-from servo.runtime.checkpoints import Checkpoints, Decided, published_by
+from servo.runtime.checkpoints import Checkpoints, published_by
 from servo.runtime.runs import Runs
 
 __all__ = ["CheckpointRoutes"]

@@ -7,11 +7,12 @@ from typing import Annotated
 from litestar import Controller, Response, get
 from msgspec import Meta
 
+from servo.answers.runs import RunConflict
 from servo.api.desk import AtDesk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing
 from servo.api.operations import operation
-from servo.runtime.automation.run_conflicts import RunConflict, run_conflicts
+from servo.runtime.automation.run_conflicts import run_conflicts
 
 __all__ = ["ConflictRoutes"]
 

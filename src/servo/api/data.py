@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Annotated
 
-import msgspec
 from litestar import Controller, Response, get
 from msgspec import Meta
 
+from servo.answers.data import Held, Rows
 from servo.api.desk import AtDesk
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading, Text
@@ -39,24 +39,6 @@ class DataAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
     offset: Annotated[int, Meta(ge=0, le=100_000_000, description="After so many of them.")] = 0
 
 
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A materialization that rows are from."""
-
-    partition_key: str
-    materialization_id: str
-    content_hash: str | None
-
-
-class DataShown(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of an asset, and exactly which materializations they are from; `total_rows` is null where there are more."""
-
-    asset_key: str
-    columns: list[str]
-    rows: list[list[Any]]
-    total_rows: int | None
-    materializations: list[Held]
-
-
 class DataRoutes(Controller):
     path = "/data"
     tags = ["data"]
@@ -64,7 +46,7 @@ class DataRoutes(Controller):
     @get(
         opt=operation(
             "viewer",
-            answers=DataShown,
+            answers=Rows,
             query=DataAsked,
             refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
         )
@@ -81,7 +63,7 @@ class DataRoutes(Controller):
                 field="checkpoint",
             )
 
-        def work(here: Glimpse) -> DataShown:
+        def work(here: Glimpse) -> Rows:
             # One more than fit tells whether there are more.
             how = {"limit": asked.limit + 1, "offset": asked.offset}
             if asked.checkpoint is not None:
@@ -90,7 +72,7 @@ class DataRoutes(Controller):
                 assert asked.asset is not None
                 name, got = asked.asset, _rows(here, asked.asset, asked.partition, **how)
             rows = got.rows[: asked.limit]
-            return DataShown(
+            return Rows(
                 asset_key=name,
                 columns=list(got.columns),
                 rows=[[plain(cell) for cell in row] for row in rows],

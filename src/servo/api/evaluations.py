@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from servo.answers.sensors import Accepted
 from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
-from servo.runtime.automation.evaluations import Accepted, Evaluations
+from servo.runtime.automation.evaluations import Evaluations
 from servo.runtime.wiring import Project
 
 __all__ = ["evaluation_of"]

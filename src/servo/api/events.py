@@ -15,6 +15,7 @@ from litestar.response import Stream
 from msgspec import Meta
 
 from servo import decoders
+from servo.answers.events import Event
 from servo.api.auth import Gate
 from servo.api.desk import AtDesk, Desk
 from servo.api.inputs import Text
@@ -25,25 +26,11 @@ from servo.errors import InvalidInput
 from servo.events import RecordedEvent
 from servo.ids import is_ulid
 
-__all__ = ["EventRoutes", "EventView"]
+__all__ = ["EventRoutes"]
 
 _AT_ONCE = 200
 _BEAT_SECONDS = 15.0
 _HIDDEN = ("secret_hash",)  # what is nobody's business, whatever event it is in
-
-
-class EventView(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the ledger."""
-
-    event_id: str
-    position: int
-    event_type: str
-    event_version: int
-    occurred_at: Any
-    actor: str
-    correlation_id: str
-    causation_id: str | None
-    payload: dict[str, Any]
 
 
 class EventsAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -77,7 +64,7 @@ class EventRoutes(Controller):
         opt=operation(
             "viewer",
             shape="stream",
-            answers=EventView,
+            answers=Event,
             query=EventsAsked,
             media_type="text/event-stream",
             refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
@@ -157,7 +144,7 @@ def _shown(event: RecordedEvent) -> bytes:
     payload = decoders.decode(event.payload)
     if isinstance(payload, dict):
         payload = {name: value for name, value in payload.items() if name not in _HIDDEN}
-    view = EventView(
+    view = Event(
         event_id=event.event_id,
         position=event.position,
         event_type=event.event_type,

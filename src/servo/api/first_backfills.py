@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from servo.runtime.backfills import Backfilled
+from servo.answers.backfills import Backfilled
 from servo.runtime.wiring import Project
 
 __all__ = ["recorded"]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from servo.answers.runs import Requested
 from servo.api.once import other_request
 from servo.errors import Conflict, InvalidInput, NotFound
 from servo.events import RecordedEvent, decode
@@ -17,7 +18,6 @@ from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.requesting import event_of
-from servo.runtime.runs import Requested
 from servo.runtime.wiring import Project
 
 __all__ = ["REQUEST", "counted", "once"]

@@ -12,6 +12,7 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 from msgspec import Meta
 
+from servo.answers.schedules import Forecast
 from servo.api.desk import AtDesk
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading, moment_of
@@ -20,7 +21,6 @@ from servo.api.operations import operation
 from servo.api.protocols import Triggering
 from servo.errors import InvalidInput
 from servo.events.definitions import ScheduleDefinition
-from servo.runtime.automation.schedule_preview import Forecast
 from servo.runtime.automation.schedules import Schedules
 from servo.runtime.evaluation.questions import Evaluation
 

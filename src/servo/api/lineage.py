@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from litestar import Controller, Response, get, post
 from msgspec import Meta
 
+from servo.answers.backfills import Backfilled
 from servo.api.desk import AtDesk, Desk
 from servo.api.first_backfills import recorded
 from servo.api.glimpses import Glimpse
@@ -15,7 +16,6 @@ from servo.api.inputs import Reading, Text
 from servo.api.keys import Keyed
 from servo.api.operations import operation
 from servo.errors import InvalidInput
-from servo.runtime.backfills import Backfilled
 from servo.runtime.documents import invalidated, lineage_shown
 from servo.runtime.invalidating import Invalidation
 from servo.runtime.lineages import Lineages

@@ -72,7 +72,9 @@ class MessageRoutes(Controller):
         actor = actor_of(request) if request.scope.get("user") is not None else _ANONYMOUS
         async with shares.place("sensor", sensor):
             accepted = await threads.answer(partial(sensing.accept, sensor, message, actor=actor))
-        assert accepted.event_id is not None  # only a trial has none
+        # Only a trial has none.
+        assert accepted.event_id is not None
+        assert accepted.accepted_at is not None
         answer = MessageAccepted(
             accepted_event_id=accepted.event_id,
             accepted_at=accepted.accepted_at,

@@ -10,13 +10,14 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 from msgspec import Meta
 
+from servo.answers.partitions import OutdatedPartition, PartitionView
 from servo.api.desk import AtDesk, Desk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Text, Within
 from servo.api.judgements import Judgements
 from servo.api.operations import operation
-from servo.runtime.outdated import Judged, Outdated, OutdatedPartition
-from servo.runtime.partitions import PartitionBook, PartitionView
+from servo.runtime.outdated import Judged, Outdated
+from servo.runtime.partitions import PartitionBook
 
 __all__ = ["PartitionRoutes", "PartitionsAsked", "partition_page"]
 

@@ -10,11 +10,12 @@ from litestar import Controller, Response, get
 from litestar.params import FromPath
 from msgspec import Meta
 
+from servo.answers.grids import AssetGrid, AssetStrip
 from servo.api.desk import AtDesk, Desk
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading
 from servo.api.operations import operation
-from servo.runtime.pictures import AssetGrid, AssetStrip, picture, strips
+from servo.runtime.pictures import picture, strips
 
 __all__ = ["GridRoutes", "SummaryRoutes"]
 

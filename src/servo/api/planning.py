@@ -10,6 +10,7 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
+from servo.answers.runs import Requested, RunProgress
 from servo.api.desk import AtDesk, plain
 from servo.api.first_runs import REQUEST, once
 from servo.api.inputs import Reading, Text
@@ -22,8 +23,7 @@ from servo.planning.stages import require_inputs
 from servo.runtime.cataloguing import local_catalog
 from servo.runtime.documents import due_shown, run_plan_shown
 from servo.runtime.due import plan_what_is_due, what_is_due
-from servo.runtime.progress import RunProgress
-from servo.runtime.runs import Requested, Runs
+from servo.runtime.runs import Runs
 
 __all__ = ["PlanRoutes", "RunningRoutes"]
 

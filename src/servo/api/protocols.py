@@ -8,10 +8,10 @@ from typing import Protocol
 
 import msgspec
 
+from servo.answers.schedules import Ticked
+from servo.answers.sensors import Accepted
 from servo.assets.messages import Message
 from servo.events.definitions import ScheduleDefinition
-from servo.runtime.automation.sensing import Accepted
-from servo.runtime.automation.ticking import Ticked
 from servo.runtime.evaluation.questions import Evaluation
 
 __all__ = ["Accepting", "Driver", "Triggering"]

@@ -7,7 +7,7 @@ from datetime import datetime
 
 import msgspec
 
-from servo.runtime.logs import Record
+from servo.answers.runs import Record
 
 __all__ = ["LogPlace", "records_after"]
 

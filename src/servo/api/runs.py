@@ -11,6 +11,7 @@ from litestar import Controller, Response, get, post
 from litestar.params import FromPath
 from msgspec import Meta
 
+from servo.answers.runs import Record, Requested
 from servo.api.desk import AtDesk, Found
 from servo.api.first_runs import REQUEST, once
 from servo.api.glimpses import Glimpse
@@ -21,8 +22,7 @@ from servo.api.run_logs import LogPlace, records_after
 from servo.api.schedules import Tags
 from servo.api.steering import Reasoned
 from servo.errors import InvalidInput
-from servo.runtime.logs import Record
-from servo.runtime.runs import RETRY_OF, Requested, Runs
+from servo.runtime.runs import RETRY_OF, Runs
 
 __all__ = ["RunRoutes"]
 

@@ -13,6 +13,8 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, SkipValidation
 from msgspec import Meta
 
+from servo.answers.automation import Changed
+from servo.answers.schedules import ScheduleView, Ticked, TickView
 from servo.api.desk import AtDesk, Found
 from servo.api.first_runs import counted
 from servo.api.glimpses import Glimpse
@@ -26,8 +28,7 @@ from servo.api.protocols import Triggering
 from servo.api.steering import Reason, Steering, Version, fields_of, without_key
 from servo.events import decode
 from servo.events.automation import ScheduleTicked
-from servo.runtime.automation.schedules import Changed, ScheduleEdit, ScheduleRequest, Schedules, ScheduleView, TickView
-from servo.runtime.automation.ticking import Ticked
+from servo.runtime.automation.schedules import ScheduleEdit, ScheduleRequest, Schedules
 from servo.runtime.requesting import event_of
 
 __all__ = ["ScheduleRoutes"]

@@ -12,6 +12,8 @@ from litestar.di import NamedDependency
 from litestar.params import FromPath, SkipValidation
 from msgspec import Meta
 
+from servo.answers.automation import Changed
+from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.api.desk import AtDesk, Found
 from servo.api.evaluations import evaluation_of
 from servo.api.glimpses import Glimpse
@@ -25,8 +27,7 @@ from servo.api.steering import Reasoned, Steering, Version, fields_of, without_k
 from servo.assets.messages import Message
 from servo.errors import InvalidInput
 from servo.events import RecordedEvent
-from servo.runtime.automation.sensing import Accepted
-from servo.runtime.automation.sensors import Changed, CursorReset, EvalView, SensorRequest, Sensors, SensorView
+from servo.runtime.automation.sensors import SensorRequest, Sensors
 
 __all__ = ["SensorRoutes"]
 

@@ -19,8 +19,8 @@ from servo.cli.progress import aside
 from servo.ui.marks import DIM, Line, Span
 
 if TYPE_CHECKING:
+    from servo.answers.automation import Changed
     from servo.cli.services import Services
-    from servo.runtime.automation.changing import Changed
     from servo.runtime.wiring import Project
 
 SHORT = len("run_") + 12  # of an id, on a terminal: enough to be the only one, and every command takes it

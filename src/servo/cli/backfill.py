@@ -17,8 +17,8 @@ from servo.cli.progress import aside
 from servo.cli.states import counted
 
 if TYPE_CHECKING:
+    from servo.answers.backfills import Backfilled
     from servo.cli.services import Services
-    from servo.runtime.backfills import Backfilled
 
 _STATES = ("PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED")
 

@@ -14,7 +14,7 @@ from servo.ui.backfill import lines
 from servo.ui.marks import Line
 
 if TYPE_CHECKING:
-    from servo.runtime.backfill_views import BackfillTree
+    from servo.answers.backfills import BackfillTree
 
 _MOST_FAILURES = 5  # the summary has more
 

@@ -18,8 +18,8 @@ from servo.cli.values import text
 from servo.errors import EnvironmentProblem
 
 if TYPE_CHECKING:
+    from servo.answers.backfills import BackfillTree, BackfillView
     from servo.cli.services import Services
-    from servo.runtime.backfill_views import BackfillTree, BackfillView
     from servo.runtime.embedded import Workplace
 
 _LOOK_SECONDS = 0.5  # between two looks, at least

@@ -17,8 +17,8 @@ from servo.cli.progress import aside
 from servo.cli.states import counted, marked
 
 if TYPE_CHECKING:
+    from servo.answers.backfills import Steered
     from servo.cli.services import Services
-    from servo.runtime.backfills import Steered
 
 
 _COMPLETED = 50  # of the newest

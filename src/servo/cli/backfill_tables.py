@@ -16,7 +16,7 @@ from servo.cli.values import moment
 from servo.ui.marks import Line, Span
 
 if TYPE_CHECKING:
-    from servo.runtime.backfill_views import BackfillTree, ChunkView
+    from servo.answers.backfills import BackfillTree, ChunkView
 
 _WIDE = 10_000  # columns of a pipe
 _SHORT = len("run_") + 12  # of an id, on a terminal: enough to be the only one, and every command takes it

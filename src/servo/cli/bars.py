@@ -15,7 +15,7 @@ from rich.text import Text
 from servo.cli.states import COLOURS, ENDED
 
 if TYPE_CHECKING:
-    from servo.runtime.progress import RunProgress, TaskProgress
+    from servo.answers.runs import RunProgress, TaskProgress
 
 _MOST_BARS = 16  # more tasks than this, and those that have ended or not begun make way
 

@@ -21,8 +21,9 @@ from servo.cli.states import counted, marked
 from servo.cli.values import moment, plain, text
 
 if TYPE_CHECKING:
+    from servo.answers.checkpoints import Decided
     from servo.cli.services import Services
-    from servo.runtime.checkpoints import Checkpoints, Decided
+    from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
 
 _SHORT = 16  # characters of an id, on a terminal: enough to be the only one, and every command takes it

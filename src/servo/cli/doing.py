@@ -7,13 +7,12 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from servo.answers.automation import Changed
+    from servo.answers.backfills import Backfilled
+    from servo.answers.runs import Requested
+    from servo.answers.schedules import Ticked
+    from servo.answers.sensors import Accepted, CursorReset
     from servo.planning.catalog import Catalog
-    from servo.runtime.automation.changing import Changed
-    from servo.runtime.automation.sensing import Accepted
-    from servo.runtime.automation.sensors import CursorReset
-    from servo.runtime.automation.ticking import Ticked
-    from servo.runtime.backfills import Backfilled
-    from servo.runtime.runs import Requested
     from servo.runtime.wiring import Project
 
 __all__ = ["Doing"]

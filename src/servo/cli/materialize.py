@@ -16,8 +16,9 @@ from servo.cli.states import counted
 from servo.cli.values import plain
 
 if TYPE_CHECKING:
+    from servo.answers.runs import Requested
     from servo.cli.services import Services
-    from servo.runtime.runs import Requested, Runs
+    from servo.runtime.runs import Runs
 
 
 def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:

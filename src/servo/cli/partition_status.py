@@ -18,9 +18,9 @@ from servo.cli.values import plain
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from servo.answers.grids import AssetGrid
+    from servo.answers.partitions import PartitionView
     from servo.cli.services import Services
-    from servo.runtime.partitions import PartitionView
-    from servo.runtime.pictures import AssetGrid
     from servo.ui.marks import Line
 
 _STRIP = 24  # cells of a strip, where there is room
@@ -197,8 +197,8 @@ def _all(here: Services, when: datetime | str | None, *, as_json: bool) -> None:
         documents = [plain_struct(one) for one in here.strips(cells=0, as_of=when)]
         echo_json({"assets": [{name: one[name] for name in one if name != "strip"} for one in documents]})
         return
+    from servo.answers.grids import KINDS
     from servo.cli.drawing import coloured_table, columns, draw
-    from servo.runtime.grid_views import KINDS
     from servo.ui.marks import DIM, MARKS, Span, legend, wrapped
     from servo.ui.strip import strip
 

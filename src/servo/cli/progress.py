@@ -18,11 +18,10 @@ from servo.cli.values import moment, plain, text
 from servo.errors import Conflict, EnvironmentProblem, ServoError
 
 if TYPE_CHECKING:
+    from servo.answers.runs import Requested, RunProgress, TaskProgress
     from servo.cli.services import Services
     from servo.runtime.embedded import Workplace
     from servo.runtime.labels import Labels
-    from servo.runtime.progress import RunProgress, TaskProgress
-    from servo.runtime.runs import Requested
 
 _MOST_FAILURES = 10  # lines; the logs have them all
 _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the control loop

@@ -29,22 +29,21 @@ from servo.clock import system_clock
 from servo.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from servo.client.data import Rows
+    from servo.answers.backfills import BackfillTree, ChunkView
+    from servo.answers.data import Rows
+    from servo.answers.grids import AssetGrid, AssetStrip
+    from servo.answers.runs import RunConflict
+    from servo.answers.schedules import Forecast, ScheduleView, TickView
+    from servo.answers.sensors import EvalView, SensorView
     from servo.lineage.report import Report
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
-    from servo.runtime.automation.run_conflicts import RunConflict
-    from servo.runtime.automation.schedule_preview import Forecast
-    from servo.runtime.automation.schedule_views import ScheduleView, TickView
-    from servo.runtime.automation.sensor_views import EvalView, SensorView
-    from servo.runtime.backfill_views import BackfillTree, ChunkView
     from servo.runtime.backfills import Backfills
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
-    from servo.runtime.pictures import AssetGrid, AssetStrip
     from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
@@ -89,17 +88,17 @@ class Remote(RemoteDoing, Services):
         return cast("Runs", RemoteRuns(self._client))
 
     def conflicts(self, *, run_key: str | None, limit: int) -> list[RunConflict]:
-        return cast("list[RunConflict]", list(self._client.conflicts.list(run_key=run_key, limit=limit)))
+        return list(self._client.conflicts.list(run_key=run_key, limit=limit))
 
     @property
     def partitions(self) -> PartitionBook:
         return cast("PartitionBook", RemotePartitions(self._client))
 
     def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
-        return cast("list[AssetStrip]", self._client.partitions.summary(cells=cells, as_of=as_of))
+        return self._client.partitions.summary(cells=cells, as_of=as_of)
 
     def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
-        return cast("AssetGrid", self._client.assets.grid(asset, as_of=as_of))
+        return self._client.assets.grid(asset, as_of=as_of)
 
     @property
     def outdated(self) -> Outdated:
@@ -138,7 +137,7 @@ class Remote(RemoteDoing, Services):
         return self._client.runs.plan(selection, partitions, stale=stale)
 
     def forecast(self, named: str | None, *, days: float, since: datetime | None, limit: int) -> Forecast:
-        return cast("Forecast", self._client.schedules.forecast(named, days=days, since=since, limit=limit))
+        return self._client.schedules.forecast(named, days=days, since=since, limit=limit)
 
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -176,42 +175,39 @@ class Remote(RemoteDoing, Services):
         return cast("Backfills", RemoteBackfills(self._client))
 
     def newest_backfills(self, *, state: str | None, asset: str | None, limit: int) -> list[BackfillTree]:
-        return cast(
-            "list[BackfillTree]",
-            list(self._client.backfills.list(status=state and state.upper(), asset=asset, limit=limit)),
-        )
+        return list(self._client.backfills.list(status=state and state.upper(), asset=asset, limit=limit))
 
     def backfill_tree(self, named: str) -> BackfillTree:
-        return cast("BackfillTree", self._client.backfills.tree(named))
+        return self._client.backfills.tree(named)
 
     def backfill_chunks(self, named: str, *, after: int, limit: int) -> tuple[str, str, list[ChunkView]]:
         one = self._client.backfills.get(named)
         chunks = (chunk for chunk in self._client.backfills.chunks(named) if chunk.chunk_index > after)
-        return one.backfill_id, one.name, cast("list[ChunkView]", list(islice(chunks, limit)))
+        return one.backfill_id, one.name, list(islice(chunks, limit))
 
     # ── schedules and sensors ────────────────────────────────────────────────────────────────────────────────────
 
     def schedules(self) -> list[ScheduleView]:
-        return cast("list[ScheduleView]", list(self._client.schedules.list()))
+        return list(self._client.schedules.list())
 
     def schedule(self, named: str) -> ScheduleView:
-        return cast("ScheduleView", self._client.schedules.get(named))
+        return self._client.schedules.get(named)
 
     def ticks(self, named: str, **asked: Any) -> tuple[str, str, list[TickView]]:
         one = self._client.schedules.get(named)
         found = _before(self._client.schedules.ticks(named, status=asked["status"]), asked)
-        return one.schedule_id, one.name, cast("list[TickView]", found)
+        return one.schedule_id, one.name, found
 
     def sensors(self) -> list[SensorView]:
-        return cast("list[SensorView]", list(self._client.sensors.list()))
+        return list(self._client.sensors.list())
 
     def sensor(self, named: str) -> SensorView:
-        return cast("SensorView", self._client.sensors.get(named))
+        return self._client.sensors.get(named)
 
     def evals(self, named: str, **asked: Any) -> tuple[str, str, list[EvalView]]:
         one = self._client.sensors.get(named)
         found = self._client.sensors.evals(named, status=asked["status"], trigger=asked["trigger"])
-        return one.sensor_id, one.name, cast("list[EvalView]", _before(found, asked))
+        return one.sensor_id, one.name, _before(found, asked)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))

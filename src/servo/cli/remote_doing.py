@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from servo.cli.doing import Doing
 from servo.client import Client
 from servo.clock import system_clock
 
 if TYPE_CHECKING:
-    from servo.runtime.automation.changing import Changed
-    from servo.runtime.automation.sensing import Accepted
-    from servo.runtime.automation.sensors import CursorReset
-    from servo.runtime.automation.ticking import Ticked
-    from servo.runtime.backfills import Backfilled
-    from servo.runtime.runs import Requested
+    from servo.answers.automation import Changed
+    from servo.answers.backfills import Backfilled
+    from servo.answers.runs import Requested
+    from servo.answers.schedules import Ticked
+    from servo.answers.sensors import Accepted, CursorReset
 
 __all__ = ["RemoteDoing"]
 
@@ -32,7 +31,7 @@ class RemoteDoing(Doing):
     # ── runs and backfills ───────────────────────────────────────────────────────────────────────────────────────
 
     def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
-        found = self._client.runs.create_due(
+        return self._client.runs.create_due(
             selection,
             partitions,
             priority=wishes["priority"],
@@ -40,7 +39,6 @@ class RemoteDoing(Doing):
             accept_schema=wishes["accept_schema"],
             idempotency_key=wishes["request_id"],
         )
-        return cast("Requested | None", found)
 
     def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
         return self._client.backfills.preview(**_said(asked))
@@ -49,7 +47,7 @@ class RemoteDoing(Doing):
         self, asked: dict[str, Any], *, request_id: str | None, before: Callable[[], None], actor: str
     ) -> Backfilled:
         before()
-        return cast("Backfilled", self._client.backfills.create(**_said(asked), idempotency_key=request_id))
+        return self._client.backfills.create(**_said(asked), idempotency_key=request_id)
 
     # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
 
@@ -99,54 +97,50 @@ class RemoteDoing(Doing):
         actor: str,
     ) -> Backfilled | None:
         before()
-        made = self._client.lineage.rematerialize(
+        return self._client.lineage.rematerialize(
             asset, partitions, itself=itself, priority=priority, idempotency_key=request_id
         )
-        return cast("Backfilled | None", made)
 
     # ── schedules and sensors ────────────────────────────────────────────────────────────────────────────────────
 
     def create_schedule(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
-        return cast("Changed", self._client.schedules.create(**_said(asked), idempotency_key=request_id))
+        return self._client.schedules.create(**_said(asked), idempotency_key=request_id)
 
     def update_schedule(self, named: str, edit: dict[str, Any], *, expected_version: int | None, actor: str) -> Changed:
-        done = self._client.schedules.update(named, **_said(edit), expected_state_version=expected_version)
-        return cast("Changed", done)
+        return self._client.schedules.update(named, **_said(edit), expected_state_version=expected_version)
 
     def create_sensor(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
-        return cast("Changed", self._client.sensors.create(**_said(asked), idempotency_key=request_id))
+        return self._client.sensors.create(**_said(asked), idempotency_key=request_id)
 
     def delete(
         self, named: str, *, sensor: bool, expected_version: int | None, reason: str | None, actor: str
     ) -> Changed:
         found = self._client.sensors if sensor else self._client.schedules
-        return cast("Changed", found.delete(named, reason=reason, expected_state_version=expected_version))
+        return found.delete(named, reason=reason, expected_state_version=expected_version)
 
     def switch(
         self, named: str, *, on: bool, sensor: bool, expected_version: int | None, reason: str | None, actor: str
     ) -> Changed:
         found = self._client.sensors if sensor else self._client.schedules
         switch = found.resume if on else found.pause
-        return cast("Changed", switch(named, reason=reason, expected_state_version=expected_version))
+        return switch(named, reason=reason, expected_state_version=expected_version)
 
     def reset_cursor(
         self, named: str, cursor: str | None, *, expected_state_version: int | None, reason: str | None, actor: str
     ) -> CursorReset:
-        found = self._client.sensors.reset_cursor(
+        return self._client.sensors.reset_cursor(
             named, cursor, reason=reason, expected_state_version=expected_state_version
         )
-        return cast("CursorReset", found)
 
     def trigger(self, named: str, *, request_id: str | None, at: datetime | None, actor: str) -> Ticked:
-        return cast("Ticked", self._client.schedules.trigger(named, at=at, idempotency_key=request_id))
+        return self._client.schedules.trigger(named, at=at, idempotency_key=request_id)
 
     def send(
         self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str], actor: str
     ) -> Accepted:
-        found = self._client.sensors.send(
+        return self._client.sensors.send(
             named, data, message_id=message_id, attributes=attributes, published_at=system_clock()
         )
-        return cast("Accepted", found)
 
     def evaluate(
         self,
@@ -159,7 +153,7 @@ class RemoteDoing(Doing):
         dry_run: bool,
         actor: str,
     ) -> Accepted:
-        found = self._client.sensors.evaluate(
+        return self._client.sensors.evaluate(
             named,
             data=None if data is None else data.decode(errors="surrogateescape"),
             attributes=attributes,
@@ -167,7 +161,6 @@ class RemoteDoing(Doing):
             dry_run=dry_run,
             idempotency_key=request_id,
         )
-        return cast("Accepted", found)
 
 
 def _said(asked: dict[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from servo.errors import AssetNotFound
 from servo.lineage.walking import Edge, Node
 
 if TYPE_CHECKING:
-    from servo.client.history import LineageGraph
+    from servo.answers.lineage import LineageGraph
     from servo.partitions import Partitions
 
 

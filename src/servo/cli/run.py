@@ -30,10 +30,9 @@ from servo.cli.states import counted, duration, marked
 from servo.cli.values import moment, plain, text
 
 if TYPE_CHECKING:
+    from servo.answers.runs import Record, RunProgress
     from servo.cli.services import Services
     from servo.runtime.labels import Labels
-    from servo.runtime.logs import Record
-    from servo.runtime.progress import RunProgress
     from servo.runtime.runs import Runs
 
 _STATUSES = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED")

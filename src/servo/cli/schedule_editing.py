@@ -20,7 +20,7 @@ from servo.cli.options import json_option
 from servo.cli.output import note
 
 if TYPE_CHECKING:
-    from servo.runtime.automation.changing import Changed
+    from servo.answers.automation import Changed
 
 _KEY = "schedule_id"
 _OVERLAPS = ("allow", "skip", "queue")

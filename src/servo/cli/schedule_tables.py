@@ -19,9 +19,7 @@ from servo.ui.marks import DIM, Line, Span
 from servo.ui.timeline import timeline
 
 if TYPE_CHECKING:
-    from servo.runtime.automation.schedule_preview import Forecast, Upcoming
-    from servo.runtime.automation.schedule_views import ScheduleView, TickView
-    from servo.runtime.automation.ticking import Ticked
+    from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView, Upcoming
 
 
 def show_list(found: Sequence[ScheduleView], now: datetime) -> None:

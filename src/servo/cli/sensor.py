@@ -23,7 +23,7 @@ from servo.cli.sensor_making import create, delete
 from servo.cli.values import text
 
 if TYPE_CHECKING:
-    from servo.runtime.automation.changing import Changed
+    from servo.answers.automation import Changed
 
 _KEY = "sensor_id"
 _STATUSES = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")

@@ -17,9 +17,10 @@ from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
 
 if TYPE_CHECKING:
+    from servo.answers.sensors import Accepted
     from servo.assets.messages import Message
     from servo.cli.services import Services
-    from servo.runtime.automation.sensing import Accepted, Sensing
+    from servo.runtime.automation.sensing import Sensing
     from servo.runtime.wiring import Project
 
 

@@ -18,9 +18,8 @@ from servo.cli.values import moment, text
 from servo.ui.marks import DIM, Line, Span
 
 if TYPE_CHECKING:
+    from servo.answers.sensors import Accepted, AskedRun, EvalView, SensorView
     from servo.cli.services import Services
-    from servo.runtime.automation.sensing import Accepted
-    from servo.runtime.automation.sensor_views import AskedRun, EvalView, SensorView
 
 _OUTCOMES = {"started": "green", "duplicate": DIM, "conflict": "red", "dropped": "yellow"}
 _MOST_RUNS = 20  # lines; --json has them all

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any
 from servo.cli.doing import Doing
 
 if TYPE_CHECKING:
+    from servo.answers.backfills import BackfillTree, ChunkView
+    from servo.answers.grids import AssetGrid, AssetStrip
+    from servo.answers.runs import RunConflict
+    from servo.answers.schedules import Forecast, ScheduleView, TickView
+    from servo.answers.sensors import EvalView, SensorView
     from servo.assets.graph import Graph
     from servo.events.definitions import ScheduleDefinition
     from servo.lineage.report import Report
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
-    from servo.runtime.automation.run_conflicts import RunConflict
-    from servo.runtime.automation.schedule_preview import Forecast
-    from servo.runtime.automation.schedule_views import ScheduleView, TickView
-    from servo.runtime.automation.sensor_views import EvalView, SensorView
-    from servo.runtime.backfill_views import BackfillTree, ChunkView
     from servo.runtime.backfills import Backfills
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.evaluation.questions import Evaluation
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
-    from servo.runtime.pictures import AssetGrid, AssetStrip
     from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project

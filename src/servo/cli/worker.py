@@ -17,8 +17,8 @@ from servo.cli.progress import aside
 from servo.cli.states import counted
 
 if TYPE_CHECKING:
+    from servo.answers.runs import RunProgress
     from servo.controllers.backfill_states import Backfill
-    from servo.runtime.progress import RunProgress
     from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
 

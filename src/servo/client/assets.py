@@ -9,18 +9,12 @@ from typing import Any
 
 import msgspec
 
+from servo.answers.grids import AssetGrid, AssetStrip
+from servo.answers.partitions import AssetSummary, OutdatedPartition, PartitionView
+from servo.answers.why import AssetWhy, PartitionWhy
 from servo.client.asking import Noun, given
 from servo.client.paging import Page
 from servo.client.rows import Row
-from servo.client.standing import (
-    AssetGrid,
-    AssetStrip,
-    AssetSummary,
-    AssetWhy,
-    OutdatedPartition,
-    PartitionView,
-    PartitionWhy,
-)
 from servo.client.transport import path_of
 
 __all__ = ["Assets", "Partitions"]

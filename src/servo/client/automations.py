@@ -11,19 +11,11 @@ from typing import Any
 import msgspec
 
 from servo import decoders
+from servo.answers.automation import Changed
+from servo.answers.runs import RunConflict
+from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
+from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.asking import Noun, given
-from servo.client.automation import (
-    Accepted,
-    Changed,
-    CursorReset,
-    EvalView,
-    Forecast,
-    RunConflict,
-    ScheduleView,
-    SensorView,
-    Ticked,
-    TickView,
-)
 from servo.client.transport import path_of
 
 __all__ = ["Conflicts", "Schedules", "Sensors"]

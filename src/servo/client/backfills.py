@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
+from servo.answers.backfills import Backfilled, BackfillTree, BackfillView, ChunkView, Steered
 from servo.client.asking import Noun, given
 from servo.client.rows import Row
 from servo.client.runs import until as look_until
 from servo.client.transport import path_of
-from servo.client.work import Backfilled, BackfillTree, BackfillView, ChunkView, Steered
 
 __all__ = ["Backfills"]
 

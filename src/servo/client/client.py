@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from servo import decoders
+from servo.answers.backfills import BackfillTree
+from servo.answers.events import Event
 from servo.client.asking import Asking
 from servo.client.assets import Assets, Partitions
 from servo.client.automations import Conflicts, Schedules, Sensors
@@ -18,7 +20,6 @@ from servo.client.history import Audit, Checkpoints, Lineage, Materializations
 from servo.client.rows import Row
 from servo.client.runs import Runs
 from servo.client.transport import Transport, path_of
-from servo.client.work import BackfillTree, Event
 from servo.errors import InvalidInput
 from servo.local_server import homes_around, owner_token_for
 

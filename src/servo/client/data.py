@@ -8,35 +8,15 @@ from typing import Any
 
 import msgspec
 
+from servo.answers.data import Rows
 from servo.client.asking import Noun, given
 from servo.client.transport import path_of
 from servo.errors import Conflict
 
-__all__ = ["Data", "Held", "Rows"]
+__all__ = ["Data"]
 
 _MOST = 10_000  # rows of one answer
 _TRIES = 5
-
-
-class Held(msgspec.Struct, frozen=True, kw_only=True):
-    """A materialization that rows are from."""
-
-    partition_key: str
-    materialization_id: str
-    content_hash: str | None
-
-
-class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """Rows of an asset as JSON has them, and exactly which materializations they are from.
-
-    `total_rows` is None where a limit left some unread.
-    """
-
-    asset_key: str
-    columns: list[str]
-    rows: list[list[Any]]
-    total_rows: int | None
-    materializations: list[Held]
 
 
 class Data(Noun):

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from http.client import HTTPException, HTTPResponse
 
 from servo import decoders
+from servo.answers.events import Event
 from servo.client.retrying import Patience
 from servo.client.transport import Transport, path_of
-from servo.client.work import Event
 from servo.errors import ServerUnreachable, ServoError
 
 __all__ = ["events"]

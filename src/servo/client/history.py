@@ -6,55 +6,15 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-import msgspec
-
 from servo import decoders
+from servo.answers.backfills import Backfilled
+from servo.answers.checkpoints import Decided
+from servo.answers.lineage import LineageGraph
 from servo.client.asking import Noun, given
 from servo.client.rows import Row
 from servo.client.transport import path_of
-from servo.client.work import Backfilled, Decided
 
-__all__ = ["Audit", "Checkpoints", "Lineage", "LineageEdge", "LineageGraph", "LineageNode", "Materializations"]
-
-
-class LineageNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition with one materialization of it, and how many hops it is from where the walk began."""
-
-    asset_key: str
-    partition_key: str
-    materialization_id: str | None = None
-    content_hash: str | None = None
-    made_at: datetime | None = None
-    run_id: str | None = None
-    depth: int = 0
-    status: str | None = None
-
-
-class LineageEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """One materialization read another, when and by which run."""
-
-    asset_key: str
-    partition_key: str
-    materialization_id: str
-    upstream_asset_key: str
-    upstream_partition_key: str
-    upstream_materialization_id: str
-    run_id: str | None = None
-    consumed_at: datetime | None = None
-    outdated: bool = False
-
-
-class LineageGraph(msgspec.Struct, frozen=True, kw_only=True):
-    """What partitions were made from, or were made into."""
-
-    asset_key: str | None  # None: of the whole project
-    direction: str
-    scope: str
-    nodes: list[LineageNode]
-    edges: list[LineageEdge]
-    watermark: dict[str, Any]
-    run_id: str | None = None
-    as_of: str | None = None
+__all__ = ["Audit", "Checkpoints", "Lineage", "Materializations"]
 
 
 class Lineage(Noun):

@@ -8,11 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from servo import decoders
+from servo.answers.runs import Record, Requested, RunProgress
 from servo.client.asking import Noun, given
 from servo.client.paging import Page
 from servo.client.rows import Row
 from servo.client.transport import path_of
-from servo.client.work import Record, Requested, RunProgress
 
 __all__ = ["Runs"]
 

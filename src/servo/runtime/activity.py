@@ -7,9 +7,8 @@ from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from servo import canonical, decoders
+from servo.answers.why import Obstacle
 from servo.controllers.unchanged import UNCHANGED
 from servo.events import decode
 from servo.events.columns import spread
@@ -26,7 +25,7 @@ from servo.runtime.wiring import Project
 if TYPE_CHECKING:
     from servo.runtime.turns import Turns
 
-__all__ = ["Activity", "Obstacle", "error_of", "missing_inputs"]
+__all__ = ["Activity", "error_of", "missing_inputs"]
 
 # Of an asset, the newest tasks that may be about one partition; who asks for a thousand runs of it in vain knows why.
 _TASKS = """
@@ -64,23 +63,6 @@ _ATTEMPTS = """
     SELECT partition_key, last_attempt_run_id, last_attempt_outcome, attempt_version FROM partition_status
     WHERE asset_id = $asset_id AND partition_key IN (SELECT unnest($keys))
 """
-
-
-class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
-    """Why a partition is not computed, or not yet: RUNNING, READY, QUEUED, WAITS_FOR_UPSTREAM, RETRY_WAIT,
-    WAITING_APPROVAL, FAILED, SKIPPED, UNCHANGED, CANCELLED, HELD_BACK, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED,
-    FROZEN or UNDEFINED.
-    """
-
-    code: str
-    sentence: str
-    run_id: str | None = None
-    task_key: str | None = None
-    at: datetime | None = None
-    until: datetime | None = None
-    error: str | None = None
-    checkpoint_id: str | None = None
-    because_of: list[str] = []  # what it waits for or stumbled over: tasks, or partitions as people type them
 
 
 class Activity:

@@ -6,11 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
+from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView, ChunkView
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.planning.catalog import Catalog
 from servo.runtime.backfill_loading import backfills_of
-from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView, ChunkView, tree_of, view_of
+from servo.runtime.backfill_views import tree_of, view_of
 from servo.runtime.deployed_state import catalog_of
 from servo.runtime.durations import partition_seconds
 from servo.runtime.wiring import Project

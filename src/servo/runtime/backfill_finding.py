@@ -5,22 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import chain, count
 
-import msgspec
-
+from servo.answers.backfills import Backfilled
 from servo.errors import BackfillNotFound, Conflict, IdempotencyMismatch, InvalidName
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.wiring import Project
 
-__all__ = [
-    "Backfilled",
-    "created_before",
-    "find_backfill",
-    "free_name",
-    "require_free",
-    "require_name",
-    "retried_before",
-    "taken",
-]
+__all__ = ["created_before", "find_backfill", "free_name", "require_free", "require_name", "retried_before", "taken"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _NAME = "abcdefghijklmnopqrstuvwxyz0123456789_-."
@@ -39,18 +29,6 @@ _BY_RETRY = """
 """
 _AT_ONCE = 100  # names that are looked up together
 _NAMED = "SELECT name FROM backfills WHERE created_version IS NOT NULL AND name IN (SELECT unnest($names))"
-
-
-class Backfilled(msgspec.Struct, frozen=True, kw_only=True):
-    """A backfill that was asked for, or that the same request had asked for before."""
-
-    backfill_id: str
-    name: str
-    event_id: str
-    total_partitions: int
-    jobs: dict[str, str] = {}  # the other jobs of its tree: ids by asset key
-    duplicate: bool = False
-    warnings: tuple[str, ...] = ()
 
 
 def find_backfill(project: Project, backfill: str) -> tuple[str, str]:

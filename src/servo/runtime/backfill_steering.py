@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
+from servo.answers.backfills import Steered
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill
 from servo.controllers.backfilling import cancelled, paused, resumed
@@ -20,21 +19,9 @@ from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
-__all__ = ["Steered", "cancel", "pause", "resume"]
+__all__ = ["cancel", "pause", "resume"]
 
 Decide = Callable[[Board, list[Backfill]], Sequence[Fact]]
-
-
-class Steered(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of a backfill and its tree when somebody paused, resumed or cancelled it."""
-
-    backfill_id: str
-    name: str
-    state: str
-    state_version: int
-    jobs: int  # of the tree, that were changed
-    runs: int = 0  # that were asked to stop
-    event_id: str
 
 
 def pause(project: Project, backfill: str, expected_version: int | None, reason: str | None, actor: str) -> Steered:

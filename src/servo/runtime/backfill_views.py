@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 
-import msgspec
-
+from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import OVER, Backfill, BackfillState
 from servo.errors import InvalidInput
@@ -14,92 +13,7 @@ from servo.partitions import Partitions, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.durations import SAMPLES, weighted_mean
 
-__all__ = ["BackfillFailure", "BackfillTree", "BackfillView", "ChunkView", "tree_of", "view_of"]
-
-
-class BackfillView(msgspec.Struct, frozen=True, kw_only=True):
-    """One job: a backfill of one asset, with what it waits for and how far it is."""
-
-    backfill_id: str
-    name: str
-    assets: list[str]
-    role: str
-    level: int
-    state: str
-    display_state: str
-    state_version: int
-    state_reason: str | None
-    state_at: datetime | None
-    partitions: int
-    succeeded: int
-    failed: int
-    cancelled: int = 0  # in chunks whose run was cancelled
-    waiting_approval: int = 0  # runs of its chunks that wait for a person
-    running: int  # in chunks that are planned or running, also what waits for an approval
-    pending: int
-    chunks: dict[str, int]  # by state
-    chunk_size: int
-    max_concurrent_runs: int
-    priority: int
-    newest_first: bool
-    percent: float  # of its partitions that succeeded or failed
-    rate_per_minute: float | None = None
-    eta_seconds: float | None = None
-    eta_reliable: bool = False
-    described: str = ""
-    waits_for: list[str] = []  # asset keys
-    blocked_by: list[str] = []  # names of the backfills
-    root_backfill_id: str | None = None
-    parent_backfill_id: str | None = None
-    retry_of: str | None = None
-    warnings: list[str] = []
-    edited: str | None = None  # what was deployed since that it does not go by
-    created_at: datetime
-    created_by: str
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-
-
-class BackfillFailure(msgspec.Struct, frozen=True, kw_only=True):
-    """A chunk of which not all partitions succeeded."""
-
-    backfill_id: str
-    asset_key: str
-    chunk_index: int
-    run_id: str
-    failed: int
-    state: str
-    reason: str | None
-
-
-class BackfillTree(msgspec.Struct, frozen=True, kw_only=True):
-    """A backfill with all jobs of its tree, in the order in which they can run; retries after what they repair."""
-
-    root: BackfillView
-    jobs: list[BackfillView]
-    failures: list[BackfillFailure] = []
-    partitions: int
-    succeeded: int
-    failed: int
-    percent: float
-    over: bool
-    eta_seconds: float | None = None
-    eta_reliable: bool = False
-
-
-class ChunkView(msgspec.Struct, frozen=True, kw_only=True):
-    """One chunk that was planned."""
-
-    chunk_index: int
-    state: str
-    partition_count: int
-    succeeded: int
-    run_id: str
-    described: str
-    planned_at: datetime
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    reason: str | None = None
+__all__ = ["tree_of", "view_of"]
 
 
 def tree_of(root: str, jobs: list[BackfillView], failures: list[BackfillFailure]) -> BackfillTree:

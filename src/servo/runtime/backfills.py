@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from servo import canonical
+from servo.answers.backfills import Backfilled, Steered
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.errors import BackfillConflict, Conflict, IdempotencyMismatch, InvalidInput
@@ -20,7 +21,6 @@ from servo.runtime.appending import Patience, append_unless
 from servo.runtime.backfill_facts import created_facts, fingerprint_of, job_names, retry_fact
 from servo.runtime.backfill_failures import failed_partitions
 from servo.runtime.backfill_finding import (
-    Backfilled,
     created_before,
     find_backfill,
     free_name,
@@ -31,13 +31,12 @@ from servo.runtime.backfill_finding import (
 )
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_planning import BackfillPlan, BackfillRequest, plan_backfill, preview
-from servo.runtime.backfill_steering import Steered
 from servo.runtime.cataloguing import deployed_catalog
 from servo.runtime.requesting import append_answered
 from servo.runtime.tracing import span
 from servo.runtime.wiring import Project
 
-__all__ = ["Backfilled", "Backfills", "Steered"]
+__all__ = ["Backfills"]
 
 log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from servo.answers.checkpoints import Decided
 from servo.controllers.approvals import (
     APPROVED,
     REJECTED,
@@ -85,20 +86,6 @@ _CHECKS = """
 """
 _PATIENCE = 30.0
 _TRIES = 50
-
-
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that was recorded, and what it made current."""
-
-    checkpoint_id: str
-    status: str
-    event_id: str
-    asset_key: str
-    run_id: str
-    decided_by: str
-    decided_at: datetime
-    reason: str | None
-    published: list[dict[str, str | None]] = []
 
 
 class Checkpoints:

@@ -12,6 +12,7 @@ from servo.planning.stages import plan_fact
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from servo.answers.backfills import BackfillTree
     from servo.assets.graph import Graph
     from servo.assets.spec import AssetSpec
     from servo.partitions import PartitionSet
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from servo.planning.history_changes import HistoryChange
     from servo.planning.stages import Plan
     from servo.runtime.backfill_planning import BackfillPlan
-    from servo.runtime.backfill_views import BackfillTree
     from servo.runtime.data import Table
     from servo.runtime.invalidating import Invalidated
     from servo.runtime.lineages import Lineage

@@ -10,15 +10,15 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import date
 
+from servo.answers.grids import KINDS, Cell, Grid, GridRow
 from servo.fold.display import Overlay, Status
 from servo.partitions import Dimension, PartitionSet, regions
 from servo.partitions.calendars import TimeDimension
 from servo.partitions.clocks import Clock
 from servo.partitions.windows import DAY, EPOCH_DAY, LocalTime
-from servo.runtime.grid_views import KINDS, Cell, Grid, GridRow
 from servo.runtime.states import AssetStates
 
-__all__ = ["KINDS", "Grid", "GridRow", "grid_of", "kinds_of", "strip_of"]
+__all__ = ["KINDS", "grid_of", "kinds_of", "strip_of"]
 
 _MOST_ROWS = 31
 _Range = tuple[int, int]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from servo.answers.why import InputState
 from servo.fold.versions import moment_of_version
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
@@ -17,31 +18,7 @@ from servo.runtime.removed_inputs import Pair, removed_since
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["InputState", "input_states"]
-
-
-class InputState(msgspec.Struct, frozen=True, kw_only=True):
-    """One upstream partition of a partition: what was read of it, what is current now, and how the two compare.
-
-    The state is same (what was read is current), same_content (another materialization with the same content),
-    changed, unread (there, given by the mapping, and not read), missing (given by the mapping, and not there) or
-    removed (read, and not given any more: its value was removed, or the mapping is another).
-    """
-
-    asset_id: str
-    asset_key: str
-    partition_key: str
-    state: str
-    given: bool  # whether the mapping of the definitions in force gives it
-    read_materialization_id: str | None = None
-    read_content_hash: str | None = None
-    read_run_id: str | None = None  # the run that had made what was read
-    read_made_at: datetime | None = None
-    current_materialization_id: str | None = None
-    current_content_hash: str | None = None
-    current_run_id: str | None = None
-    current_made_at: datetime | None = None
-    changed_at: datetime | None = None  # since when it makes the reader stale; None if it does not
+__all__ = ["input_states"]
 
 
 _SELF = """

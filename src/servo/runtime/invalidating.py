@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from servo import canonical
+from servo.answers.backfills import Backfilled
 from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, InvalidPartition
 from servo.events import Proposal, decode
 from servo.events.columns import PartitionSet as KeySet
@@ -17,7 +18,7 @@ from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
 from servo.runtime.backfill_planning import STALE_CAUSE, BackfillRequest
-from servo.runtime.backfills import Backfilled, Backfills
+from servo.runtime.backfills import Backfills
 from servo.runtime.bearing import Bearing
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.lineages import Lineage, Lineages, wanted_partitions

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Literal, TextIO, cast
 
-from servo.runtime.task_log import Sink, Stream, TaskLog, current, echo, entered_log, formatted
+from servo.answers.runs import Stream
+from servo.runtime.task_log import Sink, TaskLog, current, echo, entered_log, formatted
 
 _NOISY = "py4j"  # says every step that it takes
 

@@ -14,12 +14,13 @@ from pathlib import Path
 import msgspec
 
 from servo import decoders
+from servo.answers.runs import Record
 from servo.errors import StorageFailed
 from servo.runtime.log_capture import capture, in_log
 from servo.runtime.settings import Settings
-from servo.runtime.task_log import Record, TaskLog, logs_folder, safe_name
+from servo.runtime.task_log import TaskLog, logs_folder, safe_name
 
-__all__ = ["Record", "TaskLog", "capture", "in_log", "logs_folder", "read_logs"]
+__all__ = ["TaskLog", "capture", "in_log", "logs_folder", "read_logs"]
 
 _BLOCK_BYTES = 32 * 1024  # read at once: many files are merged, and none of them is kept open
 _LOOK_AGAIN_SECONDS = 0.25

@@ -8,29 +8,15 @@ from datetime import datetime
 
 import msgspec
 
+from servo.answers.partitions import OutdatedPartition
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.moments import Moment, look_at
-from servo.runtime.staleness import Reason, Staleness, StalePartition
+from servo.runtime.staleness import Staleness, StalePartition
 from servo.runtime.statuses import selected_or_all
 from servo.runtime.wiring import Project
 
-__all__ = ["Judged", "Outdated", "OutdatedList", "OutdatedPartition"]
-
-
-class OutdatedPartition(msgspec.Struct, frozen=True, kw_only=True):
-    """A stale partition, its reasons with since when, and, if by an upstream alone, where that began."""
-
-    asset_key: str
-    partition_key: str
-    partition: str
-    stale_since: datetime
-    reason_code: str
-    reasons: list[Reason]
-    root_asset_key: str | None = None
-    root_partition_key: str | None = None
-    root_partition: str | None = None
-    root_reason_code: str | None = None
+__all__ = ["Judged", "Outdated", "OutdatedList"]
 
 
 class OutdatedList(msgspec.Struct, frozen=True, kw_only=True):

@@ -8,20 +8,22 @@ from typing import Any
 
 import msgspec
 
+from servo.answers.partitions import AssetSummary, PartitionView, Reason
+from servo.answers.why import InputState
 from servo.errors import InvalidInput, InvalidPartition
 from servo.fold.display import Overlay, Status, display_status
 from servo.partitions import PartitionKey, Partitions, PartitionSet, partition_id
 from servo.runtime.cursors import Place, after, place_of, text_of
-from servo.runtime.input_states import InputState, input_states
+from servo.runtime.input_states import input_states
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.overlays import going_on
 from servo.runtime.reasons import reasons_of
 from servo.runtime.removed_partitions import removed_key
-from servo.runtime.staleness import Reason, Staleness
+from servo.runtime.staleness import Staleness
 from servo.runtime.states import AssetStates, require_filters, states_of
 from servo.runtime.wiring import Project
 
-__all__ = ["AssetSummary", "Page", "PartitionBook", "PartitionView"]
+__all__ = ["Page", "PartitionBook"]
 
 MOST = 1_000
 """Partitions on one page of a list, at most."""
@@ -42,51 +44,12 @@ _KEYS = """
 """
 
 
-class PartitionView(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition: its status, what is going on with it, and the two halves of what is known."""
-
-    asset_key: str
-    partition_key: str
-    partition: str  # what people type for it
-    partition_id: str
-    status: str
-    overlays: list[str] = []
-    missing: bool = False  # expected by the definition, and not there
-    undefined: bool = False  # not in the definition any more
-    window_start: datetime | None = None
-    window_end: datetime | None = None
-    materialization_id: str | None = None
-    last_materialization_at: datetime | None = None
-    last_materialization_run_id: str | None = None
-    last_materialization_code_version: str | None = None
-    content_hash: str | None = None
-    last_attempt_outcome: str | None = None
-    last_attempt_at: datetime | None = None
-    last_attempt_run_id: str | None = None
-    stale_since: datetime | None = None
-    stale_reason_code: str | None = None
-    stale_reasons: list[Reason] = []
-
-
 class Page(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a list, how long all of it is, and where the next part begins."""
 
     partitions: list[PartitionView]
     total: int
     cursor: str | None = None
-
-
-class AssetSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """The partitions of one asset, counted."""
-
-    asset_key: str
-    expected: int  # whose windows have ended
-    total: int  # those, and whatever else something is known of
-    statuses: dict[str, int]
-    missing: int
-    attempt_failed: int
-    overlays: dict[str, int]
-    undefined: int
 
 
 class One(msgspec.Struct, frozen=True, kw_only=True):

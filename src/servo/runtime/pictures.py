@@ -6,24 +6,12 @@ from datetime import datetime
 
 import msgspec
 
-from servo.runtime.grid_views import Cell, Grid
+from servo.answers.grids import AssetGrid, AssetStrip
 from servo.runtime.grids import grid_of, strip_of
-from servo.runtime.partitions import AssetSummary, PartitionBook, summary_of
+from servo.runtime.partitions import PartitionBook, summary_of
 from servo.runtime.wiring import Project
 
-__all__ = ["AssetGrid", "AssetStrip", "picture", "strips"]
-
-
-class AssetStrip(AssetSummary, frozen=True, kw_only=True):
-    """The partitions of one asset, counted: all of them, and in the cells of a strip, oldest first."""
-
-    strip: list[Cell] = []
-
-
-class AssetGrid(AssetSummary, frozen=True, kw_only=True):
-    """The partitions of one asset, counted: all of them, and in the cells of a picture."""
-
-    grid: Grid
+__all__ = ["picture", "strips"]
 
 
 def strips(project: Project, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:

@@ -2,47 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
-
+from servo.answers.runs import RunProgress, TaskProgress
 from servo.controllers.states import RunState, TaskState
-
-
-class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One task of a run."""
-
-    task_key: str
-    asset_key: str
-    state: str
-    attempt: int
-    total: int
-    succeeded: int = 0
-    failed: int = 0
-    skipped: int = 0
-    unchanged: int = 0  # of the skipped, those that are current: their inputs came out as they were
-    retry_at: datetime | None = None
-    reason: str | None = None
-    worker: str | None = None
-
-
-class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and its tasks, in the order of its plan. The counts are of partitions."""
-
-    run_id: str
-    status: str
-    tasks: list[TaskProgress] = []
-    total: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    skipped: int = 0
-    unchanged: int = 0
-    reason: str | None = None
-    requested_at: datetime | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    ended: bool = False
-    parked: bool = False  # nothing but a person can bring it further: what is left waits for an approval
 
 
 def progress_of(run: RunState) -> RunProgress:

@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from servo.answers.partitions import Reason
+from servo.answers.why import InputState
 from servo.fold.versions import moment_of_version
 from servo.partitions import PartitionKey
 from servo.runtime.code_changes import asset_code, classes_in
-from servo.runtime.input_states import InputState
 from servo.runtime.moments import Moment
-from servo.runtime.staleness import Reason
 
 __all__ = ["reasons_of"]
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from servo.answers.runs import Requested, RunProgress
 from servo.assets.selection import Selection, selection_of
 from servo.controllers.board import Board
 from servo.controllers.requests import request, retry_selection
@@ -36,7 +37,7 @@ from servo.runtime.frozen import frozen_among, require_none_named, thaw
 from servo.runtime.labels import Labels
 from servo.runtime.ordering import ACCEPT_SCHEMA
 from servo.runtime.planned import plan_for
-from servo.runtime.progress import RunProgress, progress_of
+from servo.runtime.progress import progress_of
 from servo.runtime.requesting import append_answered
 from servo.runtime.run_tracing import append_request
 from servo.runtime.statuses import partitions_by_status
@@ -44,7 +45,7 @@ from servo.runtime.tracing import span, traced
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
-    from servo.runtime.logs import Record
+    from servo.answers.runs import Record
 
 RETRY_OF = "servo.retry_of"
 _STEP = 1_000
@@ -78,22 +79,6 @@ _OUTCOMES = """
     SELECT asset_key, last_attempt_outcome AS outcome, count(*) AS partitions FROM partition_status
     WHERE last_attempt_run_id = $run_id GROUP BY ALL ORDER BY ALL
 """
-
-
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was asked for: it is in the ledger, and will be done."""
-
-    run_id: str
-    run_key: str
-    event_id: str
-    position: int
-    accepted_at: datetime
-    duplicate: bool = False
-    assets: dict[str, int] = {}  # how many partitions of each
-
-    @property
-    def total(self) -> int:
-        return sum(self.assets.values())
 
 
 class _FirstUse(NamedTuple):
@@ -363,7 +348,10 @@ class Runs:
 
         `tick` is called about once a second.
         """
-        name, after = (run.run_id, run.position - 1) if isinstance(run, Requested) else self._find(run)
+        if isinstance(run, Requested) and run.position is not None:
+            name, after = run.run_id, run.position - 1
+        else:
+            name, after = self._find(run.run_id if isinstance(run, Requested) else run)
         board = Board(position=after, keep_ended=True)
         begun = self._project.clock()
         while True:

@@ -9,13 +9,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from servo.answers.partitions import Reason
+from servo.answers.why import InputState
 from servo.fold.staleness import COLUMNS, REASONS, reason_sql
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.projections.manifest import Watermark
 from servo.runtime.ancestry import ancestors, made_from
 from servo.runtime.deploying import in_force
-from servo.runtime.input_states import InputState, input_states
+from servo.runtime.input_states import input_states
 from servo.runtime.judging import ANSWER, Judgement
 from servo.runtime.keysets import stored
 from servo.runtime.moments import Moment, look_at
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from servo.projections.workbench import Workbench
 
-__all__ = ["Found", "InputState", "Reason", "StalePartition", "Staleness"]
+__all__ = ["Found", "StalePartition", "Staleness"]
 
 UPSTREAM_STALE = "UPSTREAM_STALE"
 _DIRECT = f"SELECT asset_id, partition_key, {', '.join(COLUMNS)} FROM {ANSWER}"
@@ -42,13 +44,6 @@ _COLUMNS_OF_STATUS = (
     f"SELECT asset_id, partition_key, least({', '.join(COLUMNS)}) AS computed_stale_since, {reason_sql()}"
     f" AS computed_stale_reason_code FROM {ANSWER}"
 )
-
-
-class Reason(NamedTuple):
-    """One reason to be stale: INVALIDATED, CODE_CHANGED, UPSTREAM_CHANGED, FRESHNESS_POLICY or UPSTREAM_STALE."""
-
-    code: str
-    since: datetime
 
 
 class StalePartition(msgspec.Struct, frozen=True, kw_only=True):

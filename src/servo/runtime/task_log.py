@@ -14,20 +14,18 @@ import sys
 from collections.abc import MutableMapping
 from contextlib import suppress
 from contextvars import ContextVar
-from datetime import datetime
 from hashlib import sha256
 from pathlib import Path
 from threading import Lock, get_ident
-from typing import Any, Literal, Self
+from typing import Any, Self
 from urllib.parse import quote
 
 import msgspec
 
+from servo.answers.runs import Record, Stream
 from servo.clock import Clock, system_clock
 from servo.errors import InvalidInput
 from servo.runtime.settings import Settings
-
-Stream = Literal["log", "stdout", "stderr"]
 
 MESSAGE_BYTES = 64 * 1024
 LOG_BYTES = 32 * 1024 * 1024  # past this only warnings and errors are kept, past twice this nothing
@@ -35,20 +33,6 @@ _NAME_CHARACTERS = 150  # file systems take 255 bytes
 _LEVEL_OF: dict[Stream, str] = {"stdout": "INFO", "stderr": "WARNING"}
 _SEVERE = frozenset({"WARNING", "ERROR", "CRITICAL"})
 log = logging.getLogger(__name__)
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a task said. `partition` is None where it concerns the task as a whole."""
-
-    time: datetime
-    level: str
-    message: str
-    run: str
-    task: str
-    attempt: int
-    asset: str
-    partition: str | None = None
-    stream: Stream = "log"
 
 
 def logs_folder(settings: Settings, run_id: str) -> Path:

@@ -8,23 +8,25 @@ from typing import Any
 
 import msgspec
 
+from servo.answers.partitions import PartitionView, Reason
+from servo.answers.why import AssetWhy, Cause, Grounds, InputState, Made, MadeInCall, Obstacle, PartitionWhy, SampleView
 from servo.events import decode
 from servo.events.columns import spread
 from servo.events.model import PartitionsMarked, TaskFinished
 from servo.fold.display import Status
-from servo.lineage.calls import SampleRecord, call_of, call_sentences
+from servo.lineage.calls import call_of, call_sentences
 from servo.partitions import UNPARTITIONED, PartitionKey
 from servo.planning.catalog import Catalog
-from servo.runtime.activity import Activity, Obstacle, error_of, missing_inputs
+from servo.runtime.activity import Activity, error_of, missing_inputs
 from servo.runtime.due import changed_by_undeployed_code
 from servo.runtime.moments import Moment, look_at
-from servo.runtime.partitions import AssetSummary, PartitionBook, PartitionView, summary_of
-from servo.runtime.staleness import InputState, Reason, Staleness, StalePartition
+from servo.runtime.partitions import PartitionBook, summary_of
+from servo.runtime.staleness import Staleness, StalePartition
 from servo.runtime.states import states_of
 from servo.runtime.wiring import Project
 from servo.runtime.wording import asset_sentence, because, hint_for, partition_sentence
 
-__all__ = ["AssetWhy", "Cause", "Grounds", "Made", "MadeInCall", "PartitionWhy", "Why"]
+__all__ = ["Why"]
 
 _MADE = """
     SELECT m.materialization_id, m.run_id, m.task_key, m.code_version, m.rows, m.bytes, m.files, m.content_hash,
@@ -41,88 +43,6 @@ _FAILURES = """
       AND (materialization_version IS NULL OR attempt_version > materialization_version)
     ORDER BY attempt_version DESC LIMIT 20
 """
-
-
-class MadeInCall(msgspec.Struct, frozen=True, kw_only=True):
-    """The call of the function that made a partition, where it was for several or returned rows of others.
-
-    `also_given`: how many partitions of which assets it was given that the mapping does not name for this one.
-    """
-
-    partitions: int
-    also_given: dict[str, int] = {}
-    rows_left_out: int = 0
-    left_out_example: str | None = None
-    samples: list[SampleRecord] = []
-    sentences: list[str] = []
-
-
-class Made(msgspec.Struct, frozen=True, kw_only=True):
-    """The current materialization of a partition."""
-
-    materialization_id: str
-    made_at: datetime | None = None
-    published_at: datetime | None = None
-    run_id: str | None = None
-    made_by: str | None = None
-    code_version: str | None = None
-    content_hash: str | None = None
-    rows: int | None = None
-    bytes: int | None = None
-    files: int | None = None
-    call: MadeInCall | None = None
-    # Where somebody marked it as materialized, so that there is no data: why. `made_by` says who.
-    mark_reason: str | None = None
-    # Where it is current because of a rollback: since when, by whom and why.
-    rolled_back_at: datetime | None = None
-    rolled_back_by: str | None = None
-    rollback_reason: str | None = None
-
-
-class Grounds(msgspec.Struct, frozen=True, kw_only=True):
-    """One reason to be stale, with what proves it."""
-
-    code: str
-    since: datetime
-    sentence: str
-    inputs: list[InputState] = []
-
-
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
-    """The partition upstream at which staleness began, and why it is stale itself."""
-
-    asset_key: str
-    partition_key: str
-    partition: str
-    code: str
-
-
-class PartitionWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer about one partition."""
-
-    partition: PartitionView
-    sentence: str
-    now: datetime
-    made: Made | None = None
-    reasons: list[Grounds] = []
-    root: Cause | None = None
-    inputs: list[InputState] = []
-    not_run: list[Obstacle] = []
-    hint: str | None = None
-
-
-class AssetWhy(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer about all partitions of an asset, condensed."""
-
-    summary: AssetSummary
-    sentence: str
-    now: datetime
-    reasons: list[dict[str, Any]] = []  # code, partitions (how many), since, described
-    roots: list[dict[str, Any]] = []  # asset_key, code, partitions (how many of ours), root_partitions
-    failures: list[dict[str, Any]] = []  # error, partitions (how many of the newest), newest
-    missing: list[dict[str, Any]] = []  # why, partitions, described
-    undeployed: int = 0  # partitions that code of this folder, which is not deployed yet, would make stale
-    hint: str | None = None
 
 
 class Why:
@@ -215,7 +135,7 @@ class Why:
             also_given=dict(Counter(one.asset_key for one in call.given if one.materialization_id not in own)),
             rows_left_out=call.rows_left_out,
             left_out_example=call.left_out_example,
-            samples=call.samples,
+            samples=[SampleView(**msgspec.structs.asdict(one)) for one in call.samples],
             sentences=call_sentences(call, own, key, rows),
         )
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from servo.answers.partitions import AssetSummary, PartitionView
+from servo.answers.why import InputState
 from servo.fold.display import Status
 from servo.runtime.code_changes import asset_code, shortened
-from servo.runtime.input_states import InputState
 from servo.runtime.moments import Moment
-from servo.runtime.partitions import AssetSummary, PartitionView
 
 __all__ = ["asset_sentence", "because", "hint_for", "partition_sentence"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from servo.runtime.backfill_views import BackfillFailure, BackfillTree, BackfillView
+from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView
 from servo.ui.failures import ranges
 from servo.ui.marks import DIM, Line, Span, cells, width
 from servo.ui.tree import Node, drawn

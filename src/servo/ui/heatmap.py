@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from servo.runtime.grid_views import KINDS, Grid, GridRow
+from servo.answers.grids import KINDS, Grid, GridRow
 from servo.ui.marks import DIM, MARKS, Line, Span, cells, legend, width, worst, wrapped
 
 __all__ = ["heatmap"]

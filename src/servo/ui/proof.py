@@ -12,9 +12,7 @@ from servo.ui.tree import Node
 
 if TYPE_CHECKING:
     # Whoever draws the answers of a server has no need of what made them.
-    from servo.runtime.activity import Obstacle
-    from servo.runtime.staleness import InputState
-    from servo.runtime.why import AssetWhy, Grounds, PartitionWhy
+    from servo.answers.why import AssetWhy, Grounds, InputState, Obstacle, PartitionWhy
 
 __all__ = ["ago", "asset_proof", "minute_text", "moment_text", "partition_proof"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from servo.runtime.grid_views import KINDS
+from servo.answers.grids import KINDS
 from servo.ui.marks import MARKS, Line, Span, worst
 
 __all__ = ["strip"]

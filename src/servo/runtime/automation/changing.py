@@ -7,6 +7,7 @@ from datetime import datetime
 
 import msgspec
 
+from servo.answers.automation import Changed
 from servo.errors import AppendConflict, IdempotencyMismatch
 from servo.events import Proposal
 from servo.events.fact import Fact
@@ -17,20 +18,7 @@ from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
 from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
-__all__ = ["Changed", "change", "require_version"]
-
-
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """What was recorded of a schedule or sensor; without an event where it was so already."""
-
-    id: str
-    name: str
-    version: int
-    enabled: bool
-    event_id: str | None
-    accepted_at: datetime
-    duplicate: bool = False
-    changed: tuple[str, ...] = ()  # the fields, where it was an update
+__all__ = ["change", "require_version"]
 
 
 def require_version(name: str, actual: int, expected: int | None, *, what: str = "version") -> None:

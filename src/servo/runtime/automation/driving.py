@@ -17,6 +17,7 @@ from threading import Event
 
 import msgspec
 
+from servo.answers.sensors import Accepted
 from servo.controllers.decisions import Decision
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Filling, NotYet, decide
@@ -29,7 +30,7 @@ from servo.ledger.protocol import Condition
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.loading import take_polls
-from servo.runtime.automation.sensing import Accepted, FoundNothing, Sensing
+from servo.runtime.automation.sensing import FoundNothing, Sensing
 from servo.runtime.automation.sharing import may_ask
 from servo.runtime.automation.ticking import question_of, wanted_by
 from servo.runtime.automation.watch import AutomationWatch, run_id_of

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from servo import canonical
+from servo.answers.sensors import Accepted
 from servo.assets.messages import Message
 from servo.controllers.sensor_board import SensorBoard, SensorState
 from servo.errors import Conflict, IdempotencyMismatch, NotFound
@@ -20,7 +21,7 @@ from servo.ledger.protocol import Condition, Receipt
 from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
-__all__ = ["Accepted", "Evaluations", "kept"]
+__all__ = ["Evaluations", "kept"]
 
 _ROW = """
     SELECT status, reason, run_keys, evaluated_at, eval_version, message, message_id FROM sensor_evals
@@ -33,25 +34,6 @@ _RUNS = """
 _PATIENCE = 30.0  # seconds for the tail to be folded
 _MARGIN = timedelta(hours=1)  # clocks of others may be ahead
 _UNREADABLE_SECONDS = 1.0  # for what was written to become readable
-
-
-class Accepted(msgspec.Struct, frozen=True, kw_only=True):
-    """An evaluation, and the event by which it is in the ledger; `duplicate` if it was there before.
-
-    A trial run has no event.
-    """
-
-    eval_id: str
-    event_id: str | None
-    sensor_id: str
-    status: str
-    reason: str | None
-    run_keys: list[str]
-    run_ids: list[str]
-    duplicate: bool
-    accepted_at: datetime
-    started: list[str] = []  # of these runs the ones that it asked for first
-    asked: dict[str, dict[str, Any]] = {}  # by run id, the partitions of each asset
 
 
 class Evaluations:

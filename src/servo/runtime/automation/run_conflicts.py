@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
-import msgspec
-
+from servo.answers.runs import RunConflict
 from servo.runtime.wiring import Project
 
-__all__ = ["RunConflict", "run_conflicts"]
+__all__ = ["run_conflicts"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _CONFLICTS = """
@@ -19,22 +16,6 @@ _CONFLICTS = """
     AND ($run_key IS NULL OR run_key = $run_key)
     ORDER BY conflict_version DESC LIMIT $limit
 """
-
-
-class RunConflict(msgspec.Struct, frozen=True, kw_only=True):
-    """A request under a run key that stands for something else. It was recorded, and started nothing."""
-
-    run_key: str
-    run_id: str | None  # of the run that has the key
-    run_status: str | None
-    source_kind: str | None
-    source_id: str | None
-    source_detail: str | None
-    requested_by: str | None  # who asked for the other thing
-    detected_at: datetime
-    existing_fingerprint: str
-    conflicting_fingerprint: str
-    conflicting_event_id: str
 
 
 def run_conflicts(

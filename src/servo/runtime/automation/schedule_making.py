@@ -6,6 +6,7 @@ from datetime import datetime
 
 import msgspec
 
+from servo.answers.automation import Changed
 from servo.errors import Conflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.automation import (
@@ -20,7 +21,7 @@ from servo.events.model import DefinitionsDeployed
 from servo.ledger.protocol import Receipt
 from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
-from servo.runtime.automation.changing import Changed, require_version
+from servo.runtime.automation.changing import require_version
 from servo.runtime.automation.schedule_editing import ScheduleEdit, ScheduleRequest, created, edited, require_sane
 from servo.runtime.automation.state import (
     PATIENCE,

@@ -8,8 +8,7 @@ from heapq import merge
 from itertools import islice, pairwise
 from types import MappingProxyType
 
-import msgspec
-
+from servo.answers.schedules import Fill, Forecast, ForecastSchedule, Upcoming
 from servo.assets.selection import Statuses
 from servo.errors import InvalidInput, NotFound
 from servo.events.definitions import ScheduleDefinition
@@ -18,49 +17,11 @@ from servo.partitions.ticks import TickGrid, tick_grid
 from servo.partitions.windows import DAY, local_time, moment_of, seconds_of
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.filling import filled
-from servo.runtime.automation.schedule_views import Fill
 from servo.runtime.evaluation.questions import Evaluation
 
-__all__ = ["Forecast", "ForecastSchedule", "Upcoming", "forecast", "remarks"]
+__all__ = ["forecast", "remarks"]
 
 _WALL_DAY = 86_400
-
-
-class Upcoming(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick that is to come, if nothing changes until then."""
-
-    schedule_id: str
-    name: str
-    scheduled_for: datetime
-    local_time: str  # in the schedule's timezone, with its offset from UTC
-    timezone: str
-    fills: list[Fill]
-    by_function: bool = False  # its function says what it fills
-    skip: str | None = None  # why its function would skip it
-    remark: str | None = None  # where the clocks change
-    problem: str | None = None  # why it would fail
-
-
-class ForecastSchedule(msgspec.Struct, frozen=True, kw_only=True):
-    """One schedule in the time that was asked about; its ticks may be more than are listed."""
-
-    schedule_id: str
-    name: str
-    ticks: int
-    by_stretch: list[int]  # in equal parts of the time, for a picture
-    remark: str | None = None  # what its cron means that is easily read otherwise
-
-
-class Forecast(msgspec.Struct, frozen=True, kw_only=True):
-    """The ticks of all that were asked about, in order."""
-
-    since: datetime
-    until: datetime
-    total: int
-    ticks: list[Upcoming]
-    schedules: list[ForecastSchedule]
-    paused: list[str]  # names of those that would be skipped
-    broken: dict[str, str] = {}  # names of those that can never fire, and why
 
 
 Ask = Callable[[ScheduleDefinition, datetime], Evaluation]

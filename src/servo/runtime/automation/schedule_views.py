@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from servo import canonical
+from servo.answers.schedules import Fill, ScheduleView, TickView
 from servo.errors import InvalidInput, ServoError
 from servo.events.definitions import ScheduleDefinition
 from servo.partitions import PartitionSet
@@ -20,7 +21,7 @@ from servo.runtime.deployed_state import DeployedAutomation
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["Fill", "ScheduleView", "TickView", "facts_of", "in_words", "last_ticks", "ticks_of", "view_of"]
+__all__ = ["facts_of", "in_words", "last_ticks", "ticks_of", "view_of"]
 
 _TICK = """
     SELECT tick_id, schedule_id, scheduled_for, ticked_at, status, manual, reason, run_key, run_id,
@@ -44,64 +45,6 @@ _FACTS = """
     SELECT schedule_id, created_at, created_by, updated_at, clock_since, last_scheduled_for
     FROM schedule_definitions LEFT JOIN schedule_state USING (schedule_id)
 """
-
-
-class Fill(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tick asks for of one asset."""
-
-    asset_key: str
-    partitions: str
-    count: int
-
-
-class TickView(msgspec.Struct, frozen=True, kw_only=True):
-    """One tick: when it was due, when it came, and what came of it."""
-
-    tick_id: str
-    scheduled_for: datetime
-    ticked_at: datetime
-    lateness_seconds: float
-    status: str  # TRIGGERED, SKIPPED, FAILED
-    manual: bool
-    reason: str | None
-    run_id: str | None
-    run_status: str | None
-    run_key: str | None
-    definition_version: int
-    select: list[str]
-    partition_selection: list[str] | None
-    partitions: dict[str, Any] | None  # of each asset, as the run was asked for
-    fills: list[Fill] = []  # the same in words, of the assets that are still there
-    event_id: str
-
-
-class ScheduleView(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it stands. Times are UTC."""
-
-    schedule_id: str
-    name: str
-    cron: str
-    timezone: str
-    select: list[str]
-    partitions: str | None
-    function: bool  # it fills in the partitions
-    overlap: str
-    catchup_window_minutes: int
-    max_catchup_ticks: int
-    tags: dict[str, str]
-    enabled: bool
-    version: int
-    declared: bool
-    source: str | None  # file and line, where code declares it
-    deployed: bool  # as it is shown here
-    created_at: datetime | None
-    created_by: str | None
-    updated_at: datetime | None
-    clock_since: datetime | None
-    last_scheduled_for: datetime | None
-    last_tick: TickView | None
-    next_at: datetime | None  # whether or not it is paused by then
-    problem: str | None = None  # why it can never fire
 
 
 def facts_of(snapshot: Answers | None) -> dict[str, dict[str, Any]]:

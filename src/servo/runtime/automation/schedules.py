@@ -9,30 +9,23 @@ import builtins
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from servo.answers.automation import Changed
+from servo.answers.schedules import Forecast, ScheduleView, TickView
 from servo.errors import InvalidInput
 from servo.events.automation import ScheduleDeleted, SchedulePaused, ScheduleResumed
 from servo.events.fact import Fact
 from servo.ids import is_ulid
-from servo.runtime.automation.changing import Changed, change
+from servo.runtime.automation.changing import change
 from servo.runtime.automation.schedule_editing import ScheduleEdit, ScheduleRequest
 from servo.runtime.automation.schedule_making import create_schedule, definition_in, require_ours, update_schedule
-from servo.runtime.automation.schedule_preview import Ask, Forecast, forecast
-from servo.runtime.automation.schedule_views import (
-    ScheduleView,
-    TickView,
-    facts_of,
-    in_words,
-    last_ticks,
-    ticked_until,
-    ticks_of,
-    view_of,
-)
+from servo.runtime.automation.schedule_preview import Ask, forecast
+from servo.runtime.automation.schedule_views import facts_of, in_words, last_ticks, ticked_until, ticks_of, view_of
 from servo.runtime.automation.state import Folder, find, looked_at, snapshot_of, there
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 
-__all__ = ["Changed", "ScheduleEdit", "ScheduleRequest", "ScheduleView", "Schedules", "TickView"]
+__all__ = ["ScheduleEdit", "ScheduleRequest", "Schedules"]
 
 STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
 MOST_DAYS = 3_660

@@ -7,6 +7,7 @@ from threading import Lock
 
 import msgspec
 
+from servo.answers.sensors import Accepted
 from servo.assets.messages import Message
 from servo.controllers import sensing
 from servo.controllers.sensing import Occasion, Wish
@@ -25,14 +26,14 @@ from servo.ledger.protocol import Condition
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED
 from servo.runtime.automation.envelopes import require_acceptable
-from servo.runtime.automation.evaluations import Accepted, Evaluations, kept
+from servo.runtime.automation.evaluations import Evaluations, kept
 from servo.runtime.automation.watch import AutomationWatch, run_id_of, wanted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.evaluation.questions import Made
 from servo.runtime.planned import refusals
 from servo.runtime.wiring import Project
 
-__all__ = ["Accepted", "FoundNothing", "Sensing"]
+__all__ = ["FoundNothing", "Sensing"]
 
 _PAUSED = "paused"
 _TRIES = 200  # others may write of the same sensor, but not for ever

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 
+from servo.answers.automation import Changed
 from servo.assets.automation import require_name
 from servo.assets.selection import require_sound
 from servo.assets.sensing import LONGEST_INTERVAL
@@ -20,7 +21,6 @@ from servo.events.definitions import SensorDefinition
 from servo.events.model import DefinitionsDeployed
 from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
-from servo.runtime.automation.changing import Changed
 from servo.runtime.automation.state import PATIENCE, Folder, folder_of, id_of_request, there
 from servo.runtime.wiring import Project
 

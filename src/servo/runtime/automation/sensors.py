@@ -11,6 +11,8 @@ from datetime import datetime
 
 import msgspec
 
+from servo.answers.automation import Changed
+from servo.answers.sensors import CursorReset, EvalView, SensorView
 from servo.assets.watches import watch_from_json
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal
@@ -20,32 +22,20 @@ from servo.events.fact import Fact
 from servo.ids import is_ulid
 from servo.ledger.protocol import Condition
 from servo.runtime.appending import Patience
-from servo.runtime.automation.changing import Changed, change, require_version
+from servo.runtime.automation.changing import change, require_version
 from servo.runtime.automation.schedule_making import require_ours
 from servo.runtime.automation.sensor_making import SensorRequest, create_sensor
-from servo.runtime.automation.sensor_views import EvalView, SensorView, evals_of, facts_of, view_of
+from servo.runtime.automation.sensor_views import evals_of, facts_of, view_of
 from servo.runtime.automation.state import Folder, find, looked_at, snapshot_of, there
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState, state_of
 from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
-__all__ = ["Changed", "CursorReset", "EvalView", "SensorRequest", "SensorView", "Sensors"]
+__all__ = ["SensorRequest", "Sensors"]
 
 STATUSES = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")
 TRIGGERS = ("push", "poll", "manual")
 _LONGEST_CURSOR = 64 * 1024
-
-
-class CursorReset(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a sensor goes on from now on."""
-
-    sensor_id: str
-    name: str
-    cursor: str | None
-    cursor_before: str | None
-    state_version: int
-    event_id: str
-    accepted_at: datetime
 
 
 class Sensors:

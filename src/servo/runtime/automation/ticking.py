@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-import msgspec
-
+from servo.answers.schedules import Ticked
 from servo.assets.selection import Selection
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Filling, Skipped, tick_of
@@ -23,23 +22,7 @@ from servo.runtime.planned import refusals
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 
-__all__ = ["Ticked", "Ticking", "question_of", "wanted_by"]
-
-
-class Ticked(msgspec.Struct, frozen=True, kw_only=True):
-    """A tick that a person wanted, and the run that it asked for; `duplicate` if it was there before."""
-
-    tick_id: str
-    event_id: str
-    schedule_id: str
-    scheduled_for: datetime
-    status: str
-    reason: str | None
-    run_key: str | None
-    run_id: str | None
-    partitions: int
-    duplicate: bool
-    accepted_at: datetime
+__all__ = ["Ticking", "question_of", "wanted_by"]
 
 
 def wanted_by(

@@ -1,10 +1,10 @@
-"""Partitions as cells of a picture, as they are told. What counts them is in `servo.runtime.grids`."""
+"""Partitions as cells of a picture, counted by kind."""
 
 from __future__ import annotations
 
 import msgspec
 
-__all__ = ["KINDS", "Cell", "Grid", "GridRow"]
+from servo.answers.partitions import AssetSummary
 
 Cell = dict[str, int]
 """How many of each kind."""
@@ -38,3 +38,15 @@ class Grid(msgspec.Struct, frozen=True, kw_only=True):
     rows: list[GridRow]
     folded: bool  # whether a cell may be more than one partition
     unit: str = ""  # what a cell is: hour, day, month, …
+
+
+class AssetStrip(AssetSummary, frozen=True, kw_only=True):
+    """The partitions of one asset, counted: all of them, and in the cells of a strip, oldest first."""
+
+    strip: list[Cell] = []
+
+
+class AssetGrid(AssetSummary, frozen=True, kw_only=True):
+    """The partitions of one asset, counted: all of them, and in the cells of a picture."""
+
+    grid: Grid

@@ -1,78 +1,10 @@
-"""Runs, backfills and decisions, as the server tells of them."""
+"""Backfills: their jobs, chunks and failures."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
-
-__all__ = [
-    "BackfillFailure",
-    "BackfillTree",
-    "BackfillView",
-    "Backfilled",
-    "ChunkView",
-    "Decided",
-    "Event",
-    "Record",
-    "Requested",
-    "RunProgress",
-    "Steered",
-    "TaskProgress",
-]
-
-
-class Requested(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that was asked for: it is in the ledger, and will be done."""
-
-    run_id: str
-    run_key: str
-    event_id: str
-    position: int | None = None
-    accepted_at: datetime | None = None
-    duplicate: bool = False
-    assets: dict[str, int] = {}  # how many partitions of each
-
-    @property
-    def total(self) -> int:
-        return sum(self.assets.values())
-
-
-class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """One task of a run."""
-
-    task_key: str
-    asset_key: str
-    state: str
-    attempt: int
-    total: int
-    succeeded: int = 0
-    failed: int = 0
-    skipped: int = 0
-    unchanged: int = 0  # of the skipped, those that are current: their inputs came out as they were
-    retry_at: datetime | None = None
-    reason: str | None = None
-    worker: str | None = None
-
-
-class RunProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """A run and its tasks, in the order of its plan. The counts are of partitions."""
-
-    run_id: str
-    status: str
-    tasks: list[TaskProgress] = []
-    total: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    skipped: int = 0
-    unchanged: int = 0
-    reason: str | None = None
-    requested_at: datetime | None = None
-    started_at: datetime | None = None
-    finished_at: datetime | None = None
-    ended: bool = False
-    parked: bool = False  # nothing but a person can bring it further: what is left waits for an approval
 
 
 class BackfillView(msgspec.Struct, frozen=True, kw_only=True):
@@ -182,46 +114,3 @@ class Steered(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int  # of the tree, that were changed
     runs: int = 0  # that were asked to stop
     event_id: str
-
-
-class Record(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that a task said. `partition` is None where it concerns the task as a whole."""
-
-    time: datetime
-    level: str
-    message: str
-    run: str
-    task: str
-    attempt: int
-    asset: str
-    partition: str | None = None
-    stream: str = "log"
-
-
-class Decided(msgspec.Struct, frozen=True, kw_only=True):
-    """A decision that was recorded, and what it made current."""
-
-    checkpoint_id: str
-    status: str
-    event_id: str
-    asset_key: str
-    run_id: str
-    decided_by: str
-    decided_at: datetime
-    reason: str | None
-    published: list[dict[str, str | None]] = []
-    run_status: str | None = None
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """An event of the ledger."""
-
-    event_id: str
-    position: int
-    event_type: str
-    event_version: int
-    occurred_at: datetime
-    actor: str
-    correlation_id: str
-    causation_id: str | None
-    payload: dict[str, Any]

@@ -1,0 +1,1 @@
+"""What is answered: frozen structs that server, client and command line share."""
