@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
@@ -88,3 +89,29 @@ def slices_and_one_batch() -> Iterator[Figure]:
             baseline="one batch of the same partitions",
             aim="ratio <= 2",
         )
+        source = scratch(shop, "slices")
+        shop.spark.range(SLICES * ROWS).select(
+            (F.col("id") / ROWS).cast("int").alias("slice"), F.pmod(F.xxhash64("id"), F.lit(5_000)).alias("cents")
+        ).write.partitionBy("slice").parquet(source)
+        apart, bare = side_by_side(lambda: shop.materialize(f"apart@{SPAN}"), lambda: _bare_loop(shop, source))
+        yield Figure(
+            id="sessions.loop",
+            value=apart,
+            unit="s",
+            size=SLICES,
+            ratio=apart / bare,
+            baseline="a bare loop on four threads that reads, aggregates and writes the same",
+            aim="ratio <= 1.5",
+        )
+
+
+def _bare_loop(shop: Workshop, source: str) -> None:
+    """What Spark alone takes for as many small jobs."""
+
+    def one(number: int) -> None:
+        rows = shop.spark.read.schema("cents bigint").parquet(f"{source}/slice={number}")
+        counted = rows.groupBy("cents").agg(F.count("*").alias("orders"))
+        counted.write.mode("overwrite").parquet(scratch(shop, f"slice-{number}"))
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(one, range(SLICES)))

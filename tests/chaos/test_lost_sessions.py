@@ -15,9 +15,12 @@ KILLS = int(os.environ.get("SERVO_JVM_KILLS", "2"))
 
 # A single attempt each: whatever is charged to an asset fails its task.
 DEFINITIONS = """
+import time
+from functools import cache
 from pathlib import Path
 
-from pyspark.sql import DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql.types import LongType
 
 from servo import Daily, Retry, asset
 
@@ -34,13 +37,37 @@ def rows(context) -> DataFrame:
     return frame.where("id % 10 = 0 OR java_method('java.lang.Thread', 'sleep', 600000L) IS NOT NULL")
 
 
+@F.udf(LongType())
+def plus_one(value):
+    return value + 1
+
+
+@cache
+def large() -> Column:
+    return F.col("id") > 1
+
+
+@asset(partitions=days, retry=ONCE)
+def kept(context) -> DataFrame:
+    # Uses what Python keeps of Spark from one call to the next.
+    return context.spark.range(5).where(large()).select(plus_one("id").alias("id"))
+
+
+@asset(partitions=days, retry=ONCE)
+def innocent(context) -> DataFrame:
+    (NOTES / "innocent").touch()
+    while not (NOTES / "go").exists():
+        time.sleep(0.05)
+    return context.spark.range(1).select((F.col("id") + 1).alias("id"))
+
+
 @asset(partitions=days, retry=ONCE)
 def greedy_once(context) -> DataFrame:
     frame = context.spark.range(1)
     if not (NOTES / "greedy").exists():
         return frame
     (NOTES / "greedy").unlink()
-    return frame.select(F.expr("size(sequence(id, id + 400000000))").alias("id"))
+    return frame.select(F.expr("cast(size(sequence(id, id + 400000000)) AS bigint)").alias("id"))
 
 
 @asset(partitions=days, retry=ONCE)
@@ -61,8 +88,16 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
 
 def machine(shop: Site) -> int:
     """The JVM of the only worker."""
-    [worker] = [holder for holder in shop.project.leases.live() if holder.kind == "worker"]
-    found: int = shop.until(lambda: next(iter(children(worker.pid, "java")), None), "its JVM is there")
+    found: int = shop.until(lambda: children(worker(shop), "java")[0], "its JVM is there")
+    return found
+
+
+def worker(shop: Site) -> int:
+    """The process of the only worker: it stays the same when it begins anew."""
+    found: int = shop.until(
+        lambda: next((holder.pid for holder in shop.project.leases.live() if holder.kind == "worker"), None),
+        "a worker is there",
+    )
     return found
 
 
@@ -81,7 +116,8 @@ def retries(shop: Site, run_id: str) -> list[TaskRetryScheduled]:
 
 def test_a_jvm_killed_between_and_during_tasks_is_replaced_and_nothing_is_charged(shop: Site) -> None:
     assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
-    workers = {holder.id for holder in shop.project.leases.live() if holder.kind == "worker"}
+    assert shop.do("kept", partitions=DAY).status == "SUCCEEDED"
+    process = worker(shop)
     for number in range(KILLS):
         before = machine(shop)
         if number % 2:
@@ -102,7 +138,37 @@ def test_a_jvm_killed_between_and_during_tasks_is_replaced_and_nothing_is_charge
             assert "SIGKILL" in (again.reason or "")
             assert DAY in (again.reason or "")
         assert machine(shop) != before
-    assert workers == {holder.id for holder in shop.project.leases.live() if holder.kind == "worker"}
+        assert shop.do("kept", partitions=DAY).status == "SUCCEEDED"
+        assert [row[0] for row in shop.rows("kept", DAY)] == [3, 4, 5]
+    assert worker(shop) == process
+
+
+def test_a_task_beside_one_that_takes_all_memory_is_not_charged_for_it(shop: Site) -> None:
+    innocent = shop.request("innocent", partitions=DAY)
+    shop.until(lambda: shop.notes("innocent"), "it waits")
+    shop.tell("greedy")
+    greedy = shop.request("greedy_once", partitions=DAY)
+    shop.until(lambda: retries(shop, greedy), "the session is lost")
+    shop.tell("go")
+    run = shop.wait(innocent)
+    assert run.status == "SUCCEEDED", run.reason
+    assert shop.wait(greedy).status == "SUCCEEDED"
+
+
+def test_a_jvm_that_hangs_keeps_no_worker_from_giving_up_its_tasks(shop: Site) -> None:
+    shop.do("rows", partitions=DAY)
+    shop.tell("slow")
+    run_id = shop.request("rows", partitions=DAY)
+    writing(shop, run_id)
+    shop.untell("slow")
+    hanging = machine(shop)
+    os.kill(hanging, signal.SIGSTOP)
+    try:
+        shop.runs.cancel(run_id, actor="person:tester")
+        assert shop.wait(run_id).status == "CANCELLED"
+    finally:
+        os.kill(hanging, signal.SIGCONT)
+    assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
 
 
 def test_an_out_of_memory_is_told_as_such_and_the_next_session_does_the_work(shop: Site) -> None:

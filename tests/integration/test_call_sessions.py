@@ -24,7 +24,7 @@ from servo.assets import asset
 from servo.assets import checks as check
 from servo.assets.loading import load
 from servo.errors import ServoError, WorkCancelled
-from servo.execution.call_session import call_session, current_call
+from servo.execution.call_session import call_session, current_call, worker_process
 from servo.execution.protocol import Outcome
 from servo.execution.spark import SparkSettings, is_connect, session
 from servo.partitions import Daily
@@ -173,7 +173,9 @@ def test_what_is_shared_by_spark_is_refused_and_what_is_of_another_session_is_wr
     kitchen.run(source, asked)
     kitchen.spark.conf.set("spark.sql.shuffle.partitions", "5")
     given = kitchen.input(source, asked)
-    results = kitchen.run(odd_ways, asked, inputs=[given], edges={source.spec.key: [[n] for n in range(9)]}, threads=1)
+    edges = {source.spec.key: [[n] for n in range(9)]}
+    with worker_process():
+        results = kitchen.run(odd_ways, asked, inputs=[given], edges=edges, threads=1)
     failed = {number: results[day].error for number, day in enumerate(asked) if results[day].error is not None}
     assert sorted(failed) == [2, 3, 4, 7]
     assert "global temp view" in str(failed[2])
@@ -184,6 +186,48 @@ def test_what_is_shared_by_spark_is_refused_and_what_is_of_another_session_is_wr
     rows = {number: [row["id"] for row in kitchen.rows(odd_ways, asked[number])] for number in (0, 1, 5, 6, 8)}
     assert rows == {0: [7], 1: [7], 5: [0, 1, 2], 6: [4], 8: [0]}
     assert _SEEN["settings"] == "5"
+
+
+_MET = threading.Barrier(2)
+_FOLDER: list[Path] = []
+
+
+@asset(partitions=days)
+def noons(context) -> DataFrame:
+    """Noon of one file, in the timezone of the partition, while the other partition has cached the same."""
+    number = _number(context.partition["date"])
+    context.spark.conf.set("spark.sql.session.timeZone", ("America/New_York", "Asia/Tokyo")[number])
+    reader = context.spark.read.schema("noon timestamp")
+    frame = reader.csv(str(_FOLDER[0])) if number else reader.format("csv").load(str(_FOLDER[0]))
+    frame.cache().count()
+    _MET.wait(120)
+    return frame.where("noon IS NOT NULL")
+
+
+def test_what_one_call_cached_is_not_taken_for_what_another_reads(kitchen: Kitchen, tmp_path: Path) -> None:
+    (tmp_path / "noon.csv").write_text("2025-01-01T12:00:00\n")
+    _FOLDER[:] = [tmp_path]
+    results = kitchen.run(noons, _days(2), threads=2)
+    assert [result.error for result in results.values()] == [None, None]
+    found = [row["noon"].hour for day in _days(2) for row in kitchen.rows(noons, day)]
+    assert found == [17, 3]
+
+
+@asset(partitions=days)
+def made_here(context) -> DataFrame:
+    context.spark.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    return context.spark.createDataFrame([(1,)], "id long")
+
+
+def test_outside_of_calls_the_session_is_the_shared_one_for_every_thread(kitchen: Kitchen) -> None:
+    kitchen.run(made_here, _days(1))
+    active = SparkSession.getActiveSession()
+    assert active is not None
+    assert active.conf.get("spark.sql.session.timeZone") == "UTC"
+    assert SparkSession.builder.getOrCreate() is kitchen.spark
+    with call_session(kitchen.spark), ThreadPoolExecutor(1) as pool:
+        # Not a thread of an asset's function: this process is no worker.
+        assert pool.submit(lambda: kitchen.spark.sql("SELECT 1").collect()).result()[0][0] == 1
 
 
 def test_the_sessions_of_calls_do_not_pile_up(kitchen: Kitchen) -> None:

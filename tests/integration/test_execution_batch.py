@@ -495,6 +495,28 @@ def by_order(context, raw: DataFrame) -> DataFrame:
 
 
 @asset(partitions=days, batch=True)
+def by_moment(raw: DataFrame) -> DataFrame:
+    return raw.select("date", F.expr("uuid()").alias("amount")).where("amount > '8'")
+
+
+@asset(partitions=days, batch=True)
+def shares_and_moment(raw: DataFrame) -> DataFrame:
+    share = F.col("amount") / F.sum("amount").over(Window.partitionBy())
+    return raw.withColumn("share", share).withColumn("loaded_at", F.expr("uuid()"))
+
+
+def test_a_column_that_is_never_the_same_hides_no_batch_that_mixes_partitions(kitchen: Kitchen) -> None:
+    asked = ["2025-01-02", "2025-01-03", "2025-01-07"]
+    kitchen.run(raw, asked)
+    results = kitchen.run(shares_and_moment, asked, inputs=[kitchen.input(raw, asked)], samples=1)
+    assert {result.outcome for result in results.values()} == {Outcome.FAILED}
+    error = str(results[asked[0]].error)
+    assert "comes out differently for 2025-01-0" in error
+    assert "share=" in error
+    assert "loaded_at=" not in error, "it says nothing about the batch"
+
+
+@asset(partitions=days, batch=True)
 def only_together(context, raw: DataFrame) -> DataFrame:
     assert len(context.partitions) > 1, "one is not enough"
     return raw
@@ -511,8 +533,9 @@ def test_what_differs_by_rounding_or_by_chance_is_recorded_and_published(kitchen
     source = kitchen.input(raw, asked)
     for sampled, verdict, remark in (
         (rounded, Verdict.CLOSE, "last digits of floating-point numbers"),
-        (by_chance, Verdict.NOT_DETERMINISTIC, "computed alone twice"),
-        (by_order, Verdict.NOT_DETERMINISTIC, "the order of rows"),
+        (by_chance, Verdict.NOT_DETERMINISTIC, "equal but for id, which is never the same twice"),
+        (by_order, Verdict.NOT_DETERMINISTIC, "equal but for number, which is never the same twice"),
+        (by_moment, Verdict.NOT_DETERMINISTIC, "the moment, chance or the order of rows is part of it"),
         (only_together, Verdict.FAILED_ALONE, "AssertionError: one is not enough"),
     ):
         results = kitchen.run(sampled, asked, inputs=[source], samples=1)

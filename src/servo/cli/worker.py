@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from collections.abc import Callable
 from threading import Event, Thread
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 1.0  # between two looks at whether there is anything left to do
 _GRACE_SECONDS = 20.0  # for what it is at, once whoever started it is gone
 _ALL = 1_000_000
+_SESSIONS_LOST = "SERVO_SESSIONS_LOST"  # in a row, as one worker tells the next
 _WORK = ("READY", "RUNNING", "RETRY_WAIT")
 _UNDER_WAY = ("PLANNED", "RUNNING", "CANCELLING")
 
@@ -51,6 +53,7 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
         stop.set()
 
     here = project(as_json=as_json, create=True, local=True, quietly=child, timed=True)
+    lost = int(os.environ.pop(_SESSIONS_LOST, "0"))
     with here as opened, reacting(stopping):
         if wants_json(as_json=as_json):
             log_as_json(opened.settings)
@@ -58,10 +61,20 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
             Thread(target=_outlive_nobody, args=(stop,), name="parent", daemon=True).start()
         opened.ledger.head()
         opened.require_own_secret()
-        with open_worker(opened) as at_work:
+        with open_worker(opened, sessions_lost=lost) as at_work:
             at_work.run(stop, until=_until(opened, until_idle=until_idle, run_id=run_id))
         if until_idle and not as_json and (left := _undecided(opened)):
             aside(f"{counted(left, 'run')} cannot end before somebody decides: start `servo up`")
+    if at_work.must_be_replaced is not None and not stop.is_set():
+        _replace(at_work.sessions_lost)
+
+
+def _replace(sessions_lost: int) -> None:
+    """Begin anew in the same process: with its id, its standard streams and its arguments, and without its objects."""
+    os.environ[_SESSIONS_LOST] = str(sessions_lost)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 
 
 def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable[[], bool]:

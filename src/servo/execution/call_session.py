@@ -30,16 +30,16 @@ from servo.assets.importing import code_generation
 from servo.errors import OutputRefused
 from servo.execution import connect
 from servo.execution.failures import is_session_lost
+from servo.execution.file_reads import CALL_SETTING, reader_of_call
+from servo.execution.jvm import SharedSession
 from servo.execution.spark import is_connect
 
-__all__ = ["CALL_SETTING", "call_id", "call_session", "current_call", "in_session"]
+__all__ = ["CALL_SETTING", "call_id", "call_session", "current_call", "in_session", "worker_process"]
 
 CODE_VARIABLE = "SERVO_CODE_GENERATION"
-CALL_SETTING = "servo.call"
-"""The setting that names the call a session belongs to. Sessions that Spark clones from it, as for a cache, have it."""
-
 _THREAD = threading.local()
 _LOCK = threading.Lock()
+_WORKER = threading.Event()
 _CALLS: set[str] = set()  # ids of the calls that are under way
 _BOUND: dict[Any, type[SparkSession]] = {}  # by the class of PySpark
 _KEPT_OF_ITSELF = {"catalog", "conf", "streams", "udf", "udtf", "tvf", "dataSource"}
@@ -76,6 +76,8 @@ def call_session(base: SparkSession) -> Iterator[SparkSession]:
         _CALLS.discard(call)
         _THREAD.session = outer
         with _outside_calls():
+            if not is_connect(session):
+                _go_by_thread()
             _release(session)
 
 
@@ -167,14 +169,11 @@ def _cached_by(entry: Any) -> str | None:
 # ── the session of a thread ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _OfThread:
-    """Stands in for a class attribute of PySpark that holds one session for the whole process."""
-
-    def __init__(self, shared: SparkSession | None) -> None:
-        self._shared = shared
+class _OfThread(SharedSession):
+    """The session of the call that the thread is in, or else the shared one."""
 
     def __get__(self, instance: object, owner: type) -> SparkSession | None:
-        return current_call() or self._shared
+        return current_call() or self.session
 
 
 def _prepare(base: SparkSession) -> None:
@@ -185,12 +184,20 @@ def _prepare(base: SparkSession) -> None:
         if is_connect(base):
             _refuse_global_views(connect.data_frame_class())
             return
-        for name in ("_instantiatedSession", "_activeSession"):
-            shared = SparkSession.__dict__[name]
-            if not isinstance(shared, _OfThread):
-                setattr(SparkSession, name, _OfThread(shared))
+        _go_by_thread()
         _monkey_patch_RDD(base)
         _refuse_global_views(ClassicDataFrame)
+
+
+def _go_by_thread() -> None:
+    """Wrap the sessions that PySpark keeps for the process, and what it has put in their place since.
+
+    `createDataFrame` makes its session the active one: that of a call must not stay so after the call.
+    """
+    for name in ("_instantiatedSession", "_activeSession"):
+        shared = SparkSession.__dict__[name]
+        if not isinstance(shared, _OfThread):
+            setattr(SparkSession, name, _OfThread(shared and _fields(shared).get("_servo_base", shared)))
 
 
 def _thread_bound(kind: Any) -> type[SparkSession]:
@@ -217,6 +224,9 @@ def _subclass(kind: Any) -> type[SparkSession]:
             raise _global_view()
         answer: DataFrame = kind.sql(self, sqlQuery, *args, **kwargs)
         return answer
+
+    def read(self: SparkSession) -> Any:
+        return reader_of_call(kind.read.fget(self), call_id(self))
 
     def new_session(self: SparkSession) -> SparkSession:
         new: SparkSession
@@ -246,6 +256,7 @@ def _subclass(kind: Any) -> type[SparkSession]:
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "_servo_bound": True,
+        "read": property(read, doc=kind.read.__doc__),
         "sql": wraps(kind.sql)(sql),
         "newSession": wraps(kind.newSession)(new_session),
         "stop": wraps(kind.stop)(stop),
@@ -261,9 +272,22 @@ def _fields(session: SparkSession) -> dict[str, Any]:
     return fields
 
 
+@contextmanager
+def worker_process() -> Iterator[None]:
+    """In the block all threads of this process that make no calls are Servo's own, or were started by a function.
+
+    Elsewhere, as in a notebook, threads of others may use the shared session as they like.
+    """
+    _WORKER.set()
+    try:
+        yield
+    finally:
+        _WORKER.clear()
+
+
 def _in_unknown_thread() -> bool:
     """Whether this thread never made a call, while others are under way: one of their functions has started it."""
-    return bool(_CALLS) and not getattr(_THREAD, "calls", False)
+    return _WORKER.is_set() and bool(_CALLS) and not getattr(_THREAD, "calls", False)
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from servo.errors import SessionLost
 from servo.execution.batching import make_batch
 from servo.execution.protocol import Commit, Log, Order, PartitionResult, Storage
 from servo.execution.reading import Inputs, StoredInputs
-from servo.execution.spark import application_id, drop_lost, identity
+from servo.execution.spark import application_id
 from servo.execution.tagging import interrupt
 from servo.execution.work import Work
 from servo.execution.writing import make_partition
@@ -43,14 +43,10 @@ class Executor:
         self._start = spark
         self._inputs = inputs
         self._spark: SparkSession | None = None
+        self.application_id: str | None = None
+        """What the cluster calls the session; None before it was needed, and on Connect."""
         self._lock = threading.Lock()
         self._active: dict[str, set[Work]] = {}
-
-    @property
-    def application_id(self) -> str | None:
-        """What the cluster calls the session; None before it was needed, and on Connect."""
-        spark = self._spark
-        return None if spark is None else application_id(spark)
 
     def execute(self, order: Order, *, commit: Commit, log: Log, scope: Scope = lambda _: nullcontext()) -> None:
         """Compute, write and check every partition; `commit` is called in this thread, with groups as they finish.
@@ -63,7 +59,9 @@ class Executor:
         """
         if not order.keys:
             return
-        spark = self._spark = self._start()
+        spark = self._start()
+        if spark is not self._spark:
+            self._spark, self.application_id = spark, application_id(spark)
         work = Work(spark, self.storage, order, self._inputs(self.storage), log)
         try:
             with self._registered(work):
@@ -73,8 +71,7 @@ class Executor:
                 else:
                     _one_by_one(work, commit, scope)
         except SessionLost as lost:
-            lost.session = identity(spark)
-            drop_lost(spark, out_of_memory=lost.out_of_memory)  # so that whoever comes next has another
+            work.drop_session(lost)  # so that whoever comes next has another
             raise
 
     def cancel(self, run_id: str) -> None:
@@ -107,8 +104,13 @@ def _one_by_one(work: Work, commit: Commit, scope: Scope) -> None:
     finished: SimpleQueue[Future[PartitionResult | None]] = SimpleQueue()
 
     def make(index: int) -> PartitionResult | None:
-        with scope(work.order.keys[index]):
-            return make_partition(work, index)
+        try:
+            with scope(work.order.keys[index]):
+                return make_partition(work, index)
+        except SessionLost as lost:
+            # At once: without its JVM, the other partitions end as well.
+            work.drop_session(lost)
+            raise
 
     with ThreadPoolExecutor(min(max(work.order.threads, 1), count), thread_name_prefix="partition") as threads:
         try:

@@ -19,10 +19,11 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructT
 
 from servo.canonical import sha256_hex
 
-__all__ = ["content_hash", "field_of", "hash_sums", "named", "quoted", "with_hashes"]
+__all__ = ["HASHES", "content_hash", "field_of", "hash_sums", "named", "quoted", "with_hashes"]
 
 VERSION = 1
 _SEEDS = (1, 2)
+HASHES = tuple(f"servo_hash_{seed}" for seed in _SEEDS)
 # A hash is summed in three pieces: integers that do not overflow before 2^41 rows cost a fifth of what decimals do.
 _PIECES = ((0, 22), (22, 21), (43, 21))
 

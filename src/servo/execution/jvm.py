@@ -7,6 +7,7 @@ time it starts and, when the start fails, everything: then the error says it in 
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import signal
@@ -24,6 +25,8 @@ from pyspark.sql import SparkSession
 
 from servo.execution.secrecy import at_launch
 
+log = logging.getLogger(__name__)
+
 # Said at every start, whether or not something is wrong.
 _CHATTER = re.compile(
     rb"WARNING: Using incubator modules"
@@ -40,6 +43,7 @@ _REPEATERS = (
     "org.apache.spark.sql.execution.datasources.FileFormatWriter",
     "org.apache.spark.util.Utils",
 )
+_PING_SECONDS, _PATIENCE_SECONDS = 15.0, 120.0
 _KEPT = 200
 _LAST = 50  # lines that are remembered of a JVM that is up
 _MEMORY = re.compile(r"OutOfMemoryError[^\n]*|Java heap space|GC overhead limit exceeded|insufficient memory")
@@ -47,6 +51,16 @@ _OUT_OF_MEMORY = 52  # Spark ends its JVM with this code
 _JAVA_ERROR = re.compile(
     r"(?:Exception in thread .*?)?\b[\w.$]+(?:Exception|Error)\b.*|.* ERROR .*|Error: .*|.*JAVA_HOME.*"
 )
+
+
+class SharedSession:
+    """Stands in for an attribute of PySpark's session class that holds one session for the whole process.
+
+    See `call_session`, where a thread that is in a call has the session of its call instead.
+    """
+
+    def __init__(self, session: SparkSession | None) -> None:
+        self.session = session
 
 
 class Stderr:
@@ -145,9 +159,15 @@ def at_most(seconds: float | None) -> Iterator[threading.Event]:
             timer.cancel()
 
 
+def process() -> subprocess.Popen[bytes] | None:
+    """The JVM that this process started and has not given up."""
+    found: subprocess.Popen[bytes] | None = getattr(SparkContext._gateway, "proc", None)
+    return found
+
+
 def is_here() -> bool:
     """Whether the driver of the session is a JVM that this process started."""
-    return getattr(SparkContext._gateway, "proc", None) is not None
+    return process() is not None
 
 
 def is_local() -> bool:
@@ -177,10 +197,33 @@ def has_stopped() -> bool:
     return context is None or context._jsc is None or has_ended()
 
 
+def watch(stop: threading.Event, *, every: float = _PING_SECONDS, patience: float = _PATIENCE_SECONDS) -> None:
+    """Kill the JVM of this process when it has not answered for so long, so that its tasks end and are tried again.
+
+    A JVM that hangs, as in a garbage collection without end, would keep them for ever.
+    """
+    while not stop.wait(every):
+        watched, context = process(), SparkContext._active_spark_context
+        if watched is None or watched.poll() is not None or context is None or context._jsc is None:
+            continue
+        answered = threading.Event()
+        threading.Thread(target=_ping, args=(context, answered), name="spark-ping", daemon=True).start()
+        if not answered.wait(patience):
+            told = "the JVM of Spark has not answered for %.0f s and is killed; its tasks are tried again in another"
+            log.error(told, patience, extra={"action": "worker.jvm_hangs"})
+            watched.kill()
+
+
+def _ping(context: SparkContext, answered: threading.Event) -> None:
+    with suppress(Py4JError, OSError, AttributeError):  # it may end at this moment, which is an answer too
+        context._jsc.sc().isStopped()
+    answered.set()
+
+
 def is_dead() -> bool:
     """Whether this process had a JVM and it has gone."""
-    process = getattr(SparkContext._gateway, "proc", None)
-    return process is not None and process.poll() is not None
+    found = process()
+    return found is not None and found.poll() is not None
 
 
 def cause_of_death(seconds: float) -> tuple[str, bool] | None:
@@ -230,8 +273,12 @@ def forget() -> None:
     SparkContext._gateway = None
     SparkContext._jvm = None
     SparkContext._active_spark_context = None
-    SparkSession._instantiatedSession = None
-    SparkSession._activeSession = None
+    for name in ("_instantiatedSession", "_activeSession"):
+        shared = SparkSession.__dict__[name]
+        if isinstance(shared, SharedSession):
+            shared.session = None  # and threads that are in a call still see the session of their call, which is lost
+        else:
+            setattr(SparkSession, name, None)
 
 
 @contextmanager

@@ -14,13 +14,14 @@ from pyspark.sql.types import DataType, StructType
 from servo.assets import Asset
 from servo.errors import OutputRefused
 from servo.execution.explaining import shortened
-from servo.execution.hashing import named
+from servo.execution.hashing import HASHES, named
 from servo.execution.reading import column_type
 
 __all__ = ["INDEX", "constant", "dimension_types", "literal", "require_frame", "require_schema", "with_dimensions"]
 
 # The column by which the output of a batch is split. It is in the names of folders, never in a file.
 INDEX = "servo_partition"
+RESERVED = (INDEX, *HASHES, "servo_alike")  # that are added while it is written and checked
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -40,8 +41,8 @@ def require_frame(returned: object, asset: Asset) -> DataFrame:
         raise OutputRefused(f"{where} returned several columns named {twice[0]!r}", hint=hint)
     if not names:
         raise OutputRefused(f"{where} returned a DataFrame without columns", hint="select some")
-    if INDEX in names:
-        raise OutputRefused(f"{where} returned a column named {INDEX!r}, which Servo needs", hint="rename it")
+    if taken := [name for name in RESERVED if name in names]:
+        raise OutputRefused(f"{where} returned a column named {taken[0]!r}, which Servo needs", hint="rename it")
     return returned
 
 

@@ -12,7 +12,6 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import BooleanType, DataType, DateType, LongType, StringType, StructType, TimestampType
 
 from servo.errors import DataNotFound
-from servo.execution.call_session import CALL_SETTING, call_id
 from servo.execution.protocol import Input, Order, Place, Storage
 from servo.execution.storage import SPARK_SCHEMA
 
@@ -39,9 +38,7 @@ class StoredInputs:
         schema = self._schema(source)
         if not places:
             return spark.createDataFrame([], schema)
-        # All sessions share one cache, which tells plans apart by their options: so calls do not meet in it.
-        reader = stored(spark, schema).option(CALL_SETTING, call_id(spark))
-        return reader.parquet(*self._storage.addresses(places))
+        return stored(spark, schema).parquet(*self._storage.addresses(places))
 
     def _schema(self, source: Input) -> StructType:
         """The columns of the newest version among all that the order reads: the same for every partition."""

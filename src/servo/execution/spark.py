@@ -6,13 +6,16 @@ session, with a JVM in this machine as its driver; `sc://host:port` is the addre
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import wraps
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -25,6 +28,8 @@ from servo.execution.failures import is_session_lost
 from servo.execution.reaching import SUBMITTED, Target, require_spark
 from servo.execution.settings import LOCAL, SparkSettings
 
+log = logging.getLogger(__name__)
+
 __all__ = [
     "SparkSettings",
     "address",
@@ -34,9 +39,12 @@ __all__ = [
     "existing",
     "identity",
     "is_connect",
+    "own_sessions",
     "session",
+    "was_dropped",
 ]
 
+_LOCAL_SECONDS = 300.0  # for a session whose JVM does it all
 _SESSION = {"spark.sql.session.timeZone": "UTC"}
 _CLASSIC = {
     **_SESSION,
@@ -62,18 +70,31 @@ class _State:
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self.owned: _Owned | None = None
+        self.starting = False
+        self.dropped: WeakSet[Any] = WeakSet()  # identities of sessions that were given up as lost
 
 
 _STATE = _State()
 
 
 @contextmanager
-def session(settings: SparkSettings | str | None = None) -> Iterator[SparkSession]:
-    """The session that is there, as it is; or a new one, which ends with the block. A text is a master."""
+def session(settings: SparkSettings | str | None = None, *, own: bool = False) -> Iterator[SparkSession]:
+    """The session that is there, as it is; or a new one, which ends with the block. A text is a master.
+
+    `own`: one that Servo did not start is stopped, and another takes its place, with these settings.
+    """
     if not isinstance(settings, SparkSettings):
         settings = SparkSettings(master=settings or LOCAL)
     with _STATE.lock:
         found = existing()
+        if own and found is not None and (_STATE.owned is None or not _same(found, _STATE.owned.session)):
+            log.warning(
+                "the project started a Spark session by itself, and the settings of servo.toml do not hold in it: it is"
+                " stopped; use SparkSession.builder.getOrCreate()",
+                extra={"action": "spark.foreign"},
+            )
+            found.stop()
+            found = existing()
         if found is None:
             found = _start(settings)
             _STATE.owned = _Owned(found)
@@ -102,10 +123,41 @@ def drop_lost(lost: SparkSession, *, out_of_memory: bool) -> None:
         if not is_connect(lost) and not out_of_memory and not jvm.has_stopped():
             return
         _STATE.owned = None
+        _STATE.dropped.add(identity(lost))
         if is_connect(lost):
             connect.stop(lost)
         else:
             jvm.forget()
+
+
+def was_dropped(spark: SparkSession) -> bool:
+    """Whether the session was given up as lost: then whatever fails on it fails because of that."""
+    return identity(spark) in _STATE.dropped
+
+
+@contextmanager
+def own_sessions(settings: SparkSettings) -> Iterator[None]:
+    """In the block, a session that the project itself asks for is Servo's, with Servo's settings.
+
+    Projects call `SparkSession.builder.getOrCreate()` when they are imported. Left to itself that would start a session
+    that knows neither the master nor the timezone of the settings, for all assets of the process.
+    """
+    kind: Any = SparkSession.Builder
+    original = kind.getOrCreate
+
+    @wraps(original)
+    def get_or_create(self: Any) -> SparkSession:
+        with _STATE.lock:
+            if not _STATE.starting and existing() is None:
+                _STATE.owned = _Owned(_start(settings))
+        found: SparkSession = original(self)
+        return found
+
+    kind.getOrCreate = get_or_create
+    try:
+        yield
+    finally:
+        kind.getOrCreate = original
 
 
 def _leave(owned: _Owned) -> None:
@@ -162,7 +214,14 @@ def _same(one: SparkSession, other: SparkSession) -> bool:
 
 
 def _start(settings: SparkSettings) -> SparkSession:
-    target = require_spark(settings)
+    _STATE.starting = True
+    try:
+        return _start_at(require_spark(settings), settings)
+    finally:
+        _STATE.starting = False
+
+
+def _start_at(target: Target, settings: SparkSettings) -> SparkSession:
     conf = {name: value for name, value in settings.conf.items() if name not in ("spark.remote", "spark.master")}
     if target.remote:
         return connect.start(target, {**_SESSION, **conf}, settings.timeout_seconds)
@@ -193,14 +252,15 @@ def _started(master: str, conf: dict[str, str], environ: Mapping[str, str], seco
     given: dict[str, Any] = dict(conf)
     try:
         stderr = jvm.launch(conf, environ)
-        with jvm.at_most(seconds if master.startswith("spark://") else None) as late:
+        with jvm.at_most(_most_seconds(master, seconds)) as late:
             started = SparkSession.builder.config(map=given).getOrCreate()
     except (Py4JError, PySparkException, OSError, AttributeError) as failure:
         reason = (stderr and stderr.reason()) or str(failure).strip().partition("\n")[0]
         jvm.forget()
         if late.is_set():
-            what = f"the Spark master {master} did not take the session within {seconds:g} s"
-            hint = "is it a standalone master, and of this version of Spark?"
+            what = f"Spark did not start on {master} within {_most_seconds(master, seconds):g} s"
+            local = master.startswith("local")
+            hint = "is the machine short of memory?" if local else "is it a standalone master, and of this version?"
             raise SparkUnavailable(what, hint=hint) from failure
         raise SparkUnavailable(f"Spark did not start on {master}: {reason}", hint="see spark.conf") from failure
     finally:
@@ -209,6 +269,13 @@ def _started(master: str, conf: dict[str, str], environ: Mapping[str, str], seco
     if stderr is not None:
         stderr.release()
     return started
+
+
+def _most_seconds(master: str, seconds: float) -> float | None:
+    """How long a session may take to start; None where a cluster may have to find room first."""
+    if master.startswith("spark://"):
+        return seconds
+    return _LOCAL_SECONDS if master.startswith("local") else None
 
 
 def address(path: Path) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from servo.errors import ServoError, TaskError, WorkCancelled
+from servo.errors import ServoError, SessionLost, TaskError, WorkCancelled
 from servo.execution import jvm
 from servo.execution.call_session import call_session, current_call
 from servo.execution.calling import Caller
@@ -22,6 +22,7 @@ from servo.execution.failures import is_cancelled, is_out_of_memory, is_session_
 from servo.execution.output import dimension_types, require_schema
 from servo.execution.protocol import CheckResult, Log, Order, Outcome, PartitionResult, Staged, Staging, Storage
 from servo.execution.reading import Inputs, previous_schema, stored
+from servo.execution.spark import drop_lost, identity, was_dropped
 from servo.execution.tagging import tagged
 
 __all__ = ["Work", "write_options"]
@@ -81,7 +82,8 @@ class Work:
                 yield spark
         except Exception as failure:
             # Said now: later, the calls that are lost together with this one have ended.
-            if is_session_lost(failure) or is_out_of_memory(failure) or jvm.has_ended():
+            lost = is_session_lost(failure) or is_out_of_memory(failure) or jvm.has_ended()
+            if lost or was_dropped(self._base):
                 self.guard(failure)
             raise
         finally:
@@ -128,10 +130,19 @@ class Work:
         if self.cancelled.is_set():
             raise WorkCancelled(f"run {self.order.run_id} was cancelled")
 
+    def drop_session(self, lost: SessionLost) -> None:
+        """Give up the session of this work, which is lost."""
+        lost.session = identity(self._base)
+        drop_lost(self._base, out_of_memory=lost.out_of_memory)
+
     def guard(self, failure: BaseException) -> None:
         """Raise unless the failure is the user's own."""
         if self.cancelled.is_set():
             raise WorkCancelled(f"run {self.order.run_id} was cancelled") from failure
+        if was_dropped(self._base) and not isinstance(failure, SessionLost):
+            # By another task, whose JVM it shared: nothing that fails now says anything about this one.
+            what = f"the Spark session was given up while it computed {self.at_work()}: another task had lost it"
+            raise SessionLost(what, hint="the task is tried again") from failure
         problem = environmental(failure, self.at_work())
         if problem is not None:
             raise problem from failure

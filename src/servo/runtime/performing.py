@@ -55,10 +55,7 @@ class Performer:
         self._health = health
 
     def application(self) -> str | None:
-        try:
-            return self._executor.application_id
-        except Exception:  # noqa: BLE001 (Spark has died, and the next task starts another)
-            return None
+        return self._executor.application_id
 
     def perform(self, claim: Claim, known: Catalog, fence: Fence) -> None:
         """One attempt, from the claim to its end in the ledger."""

@@ -201,7 +201,9 @@ VARIABLES = {
     if dict not in [get_origin(one) for one in (kind, *get_args(kind))]
 }
 # Read elsewhere, so no setting and no mistake either.
-OTHER_VARIABLES = frozenset({"SERVO_SECRET", "SERVO_FAULTS", "SERVO_URL", "SERVO_TOKEN", "SERVO_LOG"})
+OTHER_VARIABLES = frozenset(
+    {"SERVO_SECRET", "SERVO_FAULTS", "SERVO_URL", "SERVO_TOKEN", "SERVO_LOG", "SERVO_SESSIONS_LOST"}
+)
 # Spark's own variable: whoever set it wants it to hold here too.
 _SPARK_REMOTE = "SPARK_REMOTE"
 

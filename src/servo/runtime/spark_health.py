@@ -30,15 +30,23 @@ class SparkHealth:
     lease and so for `/readyz`, which anybody may ask: the log has the rest.
     """
 
-    def __init__(self, check: Callable[[], None]) -> None:
+    def __init__(self, check: Callable[[], None], *, losses: int = 0) -> None:
+        """`losses`: of sessions in a row, by the processes that this one takes the place of."""
         self._check = check
         self._lock = Lock()
         self._resumes_at: float | None = None
         self._is_away = False
-        self._losses = 0
-        self._losers: set[tuple[str, str]] = set()  # the run and the task that lost a session
+        self._losses = losses
+        # The run and the task that lost a session; of those before, only that there were some is known.
+        self._losers: set[tuple[str, str]] = {("", str(number)) for number in range(losses)}
         self._lost_sessions: WeakSet[object] = WeakSet()  # while a task that used one may still report it
         self._problem: str | None = None
+        if losses >= _MOST_LOSSES:
+            self._pause_for_losses()
+
+    @property
+    def losses(self) -> int:
+        return self._losses
 
     @property
     def problem(self) -> str | None:
@@ -63,11 +71,9 @@ class SparkHealth:
                     return
                 self._lost_sessions.add(session)
             self._losses += 1
-            again = self._losses - _MOST_LOSSES
-            if again < 0 or len(self._losers) == 1:
+            if self._losses < _MOST_LOSSES or len(self._losers) == 1:
                 return  # one task alone is given up before long
-            seconds = min(_LOSS_PAUSE_SECONDS * 2.0**again, _LONGEST_PAUSE_SECONDS)
-            self._pause(seconds, f"it lost its Spark session {self._losses} times in a row")
+            seconds = self._pause_for_losses()
             log.error(
                 "no task is taken for %.0f s: %s; the last time, %s",
                 seconds,
@@ -106,6 +112,13 @@ class SparkHealth:
                 return False  # a task met trouble during the check
             self._is_away, self._resumes_at, self._problem = False, None, None
             return True
+
+    def _pause_for_losses(self) -> float:
+        """For how many seconds no task is taken."""
+        again = self._losses - _MOST_LOSSES
+        seconds = min(_LOSS_PAUSE_SECONDS * 2.0**again, _LONGEST_PAUSE_SECONDS)
+        self._pause(seconds, f"it lost its Spark session {self._losses} times in a row")
+        return seconds
 
     def _is_paused(self) -> bool:
         return self._resumes_at is not None and time.monotonic() < self._resumes_at

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from math import inf
-from threading import Event
+from threading import Event, Thread
 
 from servo.assets.loading import Definitions, load
 from servo.controllers.decisions import ended
@@ -65,6 +65,8 @@ class Worker:
         executor: Executor,
         *,
         spark_answers: Callable[[], None] = lambda: None,  # raises while it does not
+        used_up: Callable[[], bool] = lambda: False,  # whether the process can compute nothing more
+        sessions_lost: int = 0,  # in a row, by the processes before this one
     ) -> None:
         self._project = project
         self._code = Code(definitions)
@@ -72,7 +74,10 @@ class Worker:
         self._limits = Limits.of(project.settings.limits)
         self._watch = Watch(project)
         self._newest = NewestVersions(project)
-        self._health = SparkHealth(spark_answers)
+        self._health = SparkHealth(spark_answers, losses=sessions_lost)
+        self._used_up = used_up
+        self._interrupts: dict[str, Thread] = {}
+        self.must_be_replaced: str | None = None  # why its process is to be replaced by another
         self._performer = Performer(project, self._code, executor, self._newest, self._health)
         self._suspect: _Name | None = None  # a task that lost sessions, and is computed alone
         self._jobs: dict[_Name, Future[None]] = {}
@@ -83,7 +88,7 @@ class Worker:
         """Work until told to stop, and hand back what is not done; or until it is enough, and finish what is begun."""
         with ThreadPoolExecutor(_STRAYS * self._limits.tasks, thread_name_prefix="task") as threads:
             enough = False
-            while not stop.is_set() and not enough:
+            while not stop.is_set() and not enough and self.must_be_replaced is None:
                 # A worker that was given up for lost begins anew under another name: its old tasks are others' now.
                 holder = Holder.here("worker", self._project.mint())
                 try:
@@ -91,7 +96,13 @@ class Worker:
                         enough = self._live(threads, heartbeat, stop, until)
                 except PASSING as problem:
                     _trouble(problem, stop)
-            self._interrupt_until_over(self._strays)
+            if self.must_be_replaced is None:
+                self._interrupt_until_over(self._strays)
+
+    @property
+    def sessions_lost(self) -> int:
+        """How many sessions were lost in a row, with nothing computed in between."""
+        return self._health.losses
 
     def _live(self, threads: ThreadPoolExecutor, heartbeat: Heartbeat, stop: Event, until: Callable[[], bool]) -> bool:
         """Work under one name; True if it was enough, False if the name is used up or it was told to stop."""
@@ -105,6 +116,8 @@ class Worker:
                     heartbeat.tell(self._health.problem or "")
                     if enough and not self._jobs:
                         return True
+                    if self._is_used_up():
+                        return False
                     if self._watch.refresh() - {f"worker:{worker}"}:
                         self._newest.forget()
                     if self._is_astray(worker):
@@ -118,6 +131,18 @@ class Worker:
             return False
         finally:
             self._give_up()
+
+    def _is_used_up(self) -> bool:
+        """Whether another process should take the place of this one: see `KeptSession`, and threads without an end."""
+        if self._used_up():
+            self.must_be_replaced = "its JVM has ended"
+        elif len(self._jobs) + len(self._strays) >= _STRAYS * self._limits.tasks and self._strays:
+            count = len(self._strays)
+            self.must_be_replaced = f"{count} tasks that were cancelled go on in it, and leave no room for others"
+        else:
+            return False
+        log.warning("this worker is replaced: %s", self.must_be_replaced, extra={"action": "worker.replaced"})
+        return True
 
     def _give_up(self) -> None:
         """Interrupt what is at work, and wait until it is handed back.
@@ -193,11 +218,20 @@ class Worker:
             wait(left, _AGAIN_SECONDS)
 
     def _interrupt(self, runs: Iterable[str]) -> None:
+        """In threads of their own: a JVM that hangs must not keep this worker from giving up what it is at."""
         for run_id in runs:
-            try:
-                self._executor.cancel(run_id)
-            except Exception:
-                log.exception("%s could not be interrupted", run_id, extra={"action": "worker.interrupt"})
+            before = self._interrupts.get(run_id)
+            if before is None or not before.is_alive():
+                thread = Thread(target=self._cancel, args=(run_id,), name=f"cancel-{run_id}", daemon=True)
+                self._interrupts[run_id] = thread
+                thread.start()
+        self._interrupts = {run_id: thread for run_id, thread in self._interrupts.items() if thread.is_alive()}
+
+    def _cancel(self, run_id: str) -> None:
+        try:
+            self._executor.cancel(run_id)
+        except Exception:
+            log.exception("%s could not be interrupted", run_id, extra={"action": "worker.interrupt"})
 
     # ── claiming ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -261,22 +295,30 @@ def _trouble(problem: ServoError, stop: Event) -> None:
 
 
 @contextmanager
-def open_worker(project: Project) -> Iterator[Worker]:
-    """A worker of the project in this process. Spark starts with the first task, and ends with the block."""
+def open_worker(project: Project, *, sessions_lost: int = 0) -> Iterator[Worker]:
+    """A worker of the project, which has this process to itself. Spark starts with the first task, and ends with the
+    block."""
     # A worker that cannot work must not take what others could do.
     require_spark(project.settings.spark)
     settle(project.settings)
-    loaded = [load(project.settings)]
-    # What is deployed may be newer than the checkout here: a worker serves it, and does not turn it back.
-    if catalog(project).deployment_id is None:
-        deploy(project, loaded[0], actor="controller:worker")
+    # Before the project is loaded, which may ask for a session.
+    with KeptSession(project.settings.spark, own=True) as spark:
+        loaded = [load(project.settings)]
+        # What is deployed may be newer than the checkout here: a worker serves it, and does not turn it back.
+        if catalog(project).deployment_id is None:
+            deploy(project, loaded[0], actor="controller:worker")
 
-    def definitions() -> Definitions:
-        return loaded.pop() if loaded else load(project.settings)
+        def definitions() -> Definitions:
+            return loaded.pop() if loaded else load(project.settings)
 
-    def spark_answers() -> None:
-        require_spark(project.settings.spark)
+        def spark_answers() -> None:
+            require_spark(project.settings.spark)
 
-    with KeptSession(project.settings.spark) as spark:
-        executor = Executor(project.storage, spark)
-        yield Worker(project, definitions, executor, spark_answers=spark_answers)
+        yield Worker(
+            project,
+            definitions,
+            Executor(project.storage, spark),
+            spark_answers=spark_answers,
+            used_up=lambda: spark.is_used_up,
+            sessions_lost=sessions_lost,
+        )
