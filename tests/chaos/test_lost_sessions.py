@@ -62,6 +62,13 @@ def innocent(context) -> DataFrame:
 
 
 @asset(partitions=days, retry=ONCE)
+def stuck(context) -> DataFrame:
+    (NOTES / f"stuck-{context.run_id}").touch()
+    while True:
+        time.sleep(0.5)
+
+
+@asset(partitions=days, retry=ONCE)
 def greedy_once(context) -> DataFrame:
     frame = context.spark.range(1)
     if not (NOTES / "greedy").exists():
@@ -169,6 +176,18 @@ def test_a_jvm_that_hangs_keeps_no_worker_from_giving_up_its_tasks(shop: Site) -
     finally:
         os.kill(hanging, signal.SIGCONT)
     assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
+
+
+def test_a_worker_without_room_for_more_is_replaced(shop: Site) -> None:
+    """Python that heeds no interrupt goes on in its thread: of these, a worker has room for so many."""
+    for _ in range(2):
+        runs = [shop.request("stuck", partitions=f"2025-01-0{day}") for day in (1, 2)]
+        shop.until(lambda runs=runs: all(shop.notes(f"stuck-{run_id}") for run_id in runs), "both are at work")
+        for run_id in runs:
+            shop.runs.cancel(run_id, actor="person:tester")
+        assert [shop.wait(run_id).status for run_id in runs] == ["CANCELLED"] * 2
+    assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
+    shop.until(lambda: "leave no room for others" in shop.said(), "it says why")
 
 
 def test_an_out_of_memory_is_told_as_such_and_the_next_session_does_the_work(shop: Site) -> None:

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from servo.errors import SessionLost
 from servo.execution import jvm
-from servo.execution.call_session import worker_process
+from servo.execution.call_session import current_call, worker_process
 from servo.execution.protocol import Place, Storage
 from servo.execution.reading import spark_schema, stored
 from servo.execution.settings import SparkSettings
@@ -38,8 +38,7 @@ class KeptSession:
 
     def __call__(self) -> SparkSession:
         with self._lock:
-            if self.is_used_up:
-                raise SessionLost("the JVM of Spark has ended", hint="the worker is replaced, and the task tried again")
+            self._require_jvm()
             # A session that is there is taken once more before the former hold is given up, so that it does not end.
             held = ExitStack()
             spark = held.enter_context(session(self._settings, own=self._own))
@@ -48,6 +47,17 @@ class KeptSession:
             self._jvm = self._jvm or jvm.process()
             return spark
 
+    def _require_jvm(self) -> None:
+        if self.is_used_up:
+            raise SessionLost("the JVM of Spark has ended", hint="the worker is replaced, and the task tried again")
+
+    def _may_start(self) -> bool:
+        """Not inside a call, whose session is lost then: what it does next fails because of that."""
+        if current_call() is not None:
+            return False
+        self._require_jvm()
+        return True
+
     @property
     def is_used_up(self) -> bool:
         """Whether the JVM of this process has ended, or was given up."""
@@ -55,7 +65,7 @@ class KeptSession:
 
     def __enter__(self) -> Self:
         if self._own:
-            self._process.enter_context(own_sessions(self._settings))
+            self._process.enter_context(own_sessions(self._settings, self._may_start))
             self._process.enter_context(worker_process())
             stop = Event()
             self._process.callback(stop.set)

@@ -10,7 +10,7 @@ import logging
 import os
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
@@ -136,11 +136,12 @@ def was_dropped(spark: SparkSession) -> bool:
 
 
 @contextmanager
-def own_sessions(settings: SparkSettings) -> Iterator[None]:
+def own_sessions(settings: SparkSettings, may_start: Callable[[], bool]) -> Iterator[None]:
     """In the block, a session that the project itself asks for is Servo's, with Servo's settings.
 
     Projects call `SparkSession.builder.getOrCreate()` when they are imported. Left to itself that would start a session
-    that knows neither the master nor the timezone of the settings, for all assets of the process.
+    that knows neither the master nor the timezone of the settings, for all assets of the process. `may_start` says
+    whether one may be started now.
     """
     kind: Any = SparkSession.Builder
     original = kind.getOrCreate
@@ -148,7 +149,7 @@ def own_sessions(settings: SparkSettings) -> Iterator[None]:
     @wraps(original)
     def get_or_create(self: Any) -> SparkSession:
         with _STATE.lock:
-            if not _STATE.starting and existing() is None:
+            if not _STATE.starting and existing() is None and may_start():
                 _STATE.owned = _Owned(_start(settings))
         found: SparkSession = original(self)
         return found

@@ -86,7 +86,8 @@ class Worker:
 
     def run(self, stop: Event, *, until: Callable[[], bool] = lambda: False) -> None:
         """Work until told to stop, and hand back what is not done; or until it is enough, and finish what is begun."""
-        with ThreadPoolExecutor(_STRAYS * self._limits.tasks, thread_name_prefix="task") as threads:
+        threads = ThreadPoolExecutor(_STRAYS * self._limits.tasks, thread_name_prefix="task")
+        try:
             enough = False
             while not stop.is_set() and not enough and self.must_be_replaced is None:
                 # A worker that was given up for lost begins anew under another name: its old tasks are others' now.
@@ -98,6 +99,8 @@ class Worker:
                     _trouble(problem, stop)
             if self.must_be_replaced is None:
                 self._interrupt_until_over(self._strays)
+        finally:
+            threads.shutdown(wait=self.must_be_replaced is None)  # what has no end ends with the process
 
     @property
     def sessions_lost(self) -> int:
@@ -136,7 +139,7 @@ class Worker:
         """Whether another process should take the place of this one: see `KeptSession`, and threads without an end."""
         if self._used_up():
             self.must_be_replaced = "its JVM has ended"
-        elif len(self._jobs) + len(self._strays) >= _STRAYS * self._limits.tasks and self._strays:
+        elif len(self._strays) > (_STRAYS - 1) * self._limits.tasks and not self._jobs:
             count = len(self._strays)
             self.must_be_replaced = f"{count} tasks that were cancelled go on in it, and leave no room for others"
         else:
