@@ -19,7 +19,7 @@ import time
 from functools import cache
 from pathlib import Path
 
-from pyspark.sql import Column, DataFrame, functions as F
+from pyspark.sql import Column, DataFrame, SparkSession, functions as F
 from pyspark.sql.types import LongType
 
 from servo import Daily, Retry, asset
@@ -58,7 +58,7 @@ def innocent(context) -> DataFrame:
     (NOTES / "innocent").touch()
     while not (NOTES / "go").exists():
         time.sleep(0.05)
-    return context.spark.range(1).select((F.col("id") + 1).alias("id"))
+    return SparkSession.builder.getOrCreate().range(1).select((F.col("id") + 1).alias("id"))
 
 
 @asset(partitions=days, retry=ONCE)

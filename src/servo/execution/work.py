@@ -90,10 +90,10 @@ class Work:
             with self._lock:
                 self._calls.remove(indexes)
 
-    def at_work(self) -> str:
-        """The asset and the partitions that are being computed now, for a message."""
+    def at_work(self, failed: Sequence[int] = ()) -> str:
+        """The asset and the partitions that failed or are being computed now, for a message."""
         with self._lock:
-            indexes = list(dict.fromkeys(index for call in self._calls for index in call))
+            indexes = list(dict.fromkeys([*failed, *(index for call in self._calls for index in call)]))
         labels = list(filter(None, map(self.label, indexes)))
         more = f" and {len(labels) - _MOST_NAMED} more" if len(labels) > _MOST_NAMED else ""
         return " ".join([self.order.asset.spec.key, ", ".join(labels[:_MOST_NAMED]) + more]).strip()
@@ -135,15 +135,15 @@ class Work:
         lost.session = identity(self._base)
         drop_lost(self._base, out_of_memory=lost.out_of_memory)
 
-    def guard(self, failure: BaseException) -> None:
-        """Raise unless the failure is the user's own."""
+    def guard(self, failure: BaseException, failed: Sequence[int] = ()) -> None:
+        """Raise unless the failure is the user's own. `failed`: the partitions that it is about."""
         if self.cancelled.is_set():
             raise WorkCancelled(f"run {self.order.run_id} was cancelled") from failure
         if was_dropped(self._base) and not isinstance(failure, SessionLost):
             # By another task, whose JVM it shared: nothing that fails now says anything about this one.
-            what = f"the Spark session was given up while it computed {self.at_work()}: another task had lost it"
+            what = f"the Spark session was given up while it computed {self.at_work(failed)}: another task had lost it"
             raise SessionLost(what, hint="the task is tried again") from failure
-        problem = environmental(failure, self.at_work())
+        problem = environmental(failure, self.at_work(failed))
         if problem is not None:
             raise problem from failure
         if not is_users(failure, self.order.asset):
@@ -177,7 +177,7 @@ class Work:
 
     def failed(self, indexes: Sequence[int], failure: BaseException) -> list[PartitionResult]:
         """The results of partitions that came to nothing by the user's own failure; others are raised."""
-        self.guard(failure)
+        self.guard(failure, indexes)
         if is_cancelled(failure):
             failure = TaskError("its Spark job was cancelled, and not by Servo", hint="retry the run")
         line = explain(failure, self.order.asset)
