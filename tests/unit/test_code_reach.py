@@ -10,9 +10,12 @@ from textwrap import dedent
 import msgspec
 import pytest
 
+import servo
 from servo.assets.loading import load
 from servo.assets.reached import changed_code
 from servo.assets.spec import AssetSpec
+
+SOURCE = str(Path(servo.__file__).parent.parent)  # so that child processes test this checkout
 
 
 class Place(msgspec.Struct):
@@ -173,6 +176,44 @@ HELPERS = {
         {"helpers": "N = [{x}]\n"},
     ),
     "a keyword's value": ("from helpers import N", "", "return dict(limit=N)", N),
+    "the only definition where an import of others fails": (
+        "try:\n    from fast_text import clean\nexcept ImportError:\n    from slow_one import clean",
+        "", "return clean(orders)",
+        {"slow_one": "try:\n    from fast_text import clean\nexcept ImportError:\n    def clean(o): return o + {x}\n"},
+    ),
+    "a constant where an import of others fails": (
+        "", "try:\n    from fast_text import LIMIT\nexcept ImportError:\n    LIMIT = {x}\n",
+        "return orders + LIMIT", {},
+    ),
+    "a name that a package has itself": (
+        "from lib.tools import clean", "", "return clean(orders)",
+        {"lib/__init__": "N = {x}\n", "lib/tools": "from . import N\ndef clean(o): return o + N\n"},
+    ),
+    "a name that the package above has": (
+        "from lib.deep.tools import clean", "", "return clean(orders)",
+        {"lib/__init__": "def g(o): return o + {x}\n", "lib/deep/__init__": "",
+         "lib/deep/tools": "from .. import g\ndef clean(o): return g(o)\n"},
+    ),
+    "a module that a package imports from itself": (
+        "import lib", "", "return lib.tools.clean(orders)",
+        {"lib/__init__": "from . import tools\n", "lib/tools": "def clean(o): return o + {x}\n"},
+    ),
+    "what a module that is handed on imports": (
+        "import hands", "", "return getattr(hands, 'clean')(orders)",
+        {"hands": "from helpers import clean\n", **CLEAN},
+    ),
+    "what a module that is handed on imports by a star": (
+        "import hands", "", "return getattr(hands, 'clean')(orders)",
+        {"hands": "from helpers import *\n", **CLEAN},
+    ),
+    "through two stars": (
+        "from hands import *", "", "return clean(orders)",
+        {"hands": "from helpers import *\n", **CLEAN},
+    ),
+    "the last of two stars": (
+        "from hands import *\nfrom helpers import *", "", "return clean(orders)",
+        {"hands": "def clean(o): return o\n", **CLEAN},
+    ),
     "a choice of imports": (
         "try:\n    from fast_one import clean\nexcept ImportError:\n    from slow_one import clean",
         "", "return clean(orders)",
@@ -193,6 +234,52 @@ def test_follows(name: str, tmp_path: Path) -> None:
     assert version(1, "\n# a remark\n") == first
     assert version(2) != first
     assert version(1) == first
+
+
+FOREIGN = {
+    "a function": ("from pyspark.sql.functions import {x} as agg", "return agg(orders)", "sum", "max"),
+    "a module": ("import {x} as j", "return j.dumps(orders)", "json", "pickle"),
+    "a module that has it by a star": ("from {x} import *", "return floor(orders)", "math", "numpy"),
+    "a choice": ("try:\n    import {x} as j\nexcept ImportError:\n    import json as j", "return j.dumps(1)", "a", "b"),
+    "one that helpers hand on": ("from hands import agg", "return agg(orders)", "sum", "max"),
+    "one that a helper uses": ("from hands import total", "return total(orders)", "sum", "max"),
+    "one of a module that is handed on": ("import hands", "return getattr(hands, 'agg')(orders)", "sum", "max"),
+    "one that is imported inside": ("", "from hands import agg; return agg(orders)", "sum", "max"),
+}
+
+
+@pytest.mark.parametrize("name", FOREIGN)
+def test_tells_imports_of_others_apart(name: str, tmp_path: Path) -> None:
+    imports, body, *choices = FOREIGN[name]
+    hands = "from pyspark.sql.functions import {x} as agg\ndef total(o): return agg(o)\n"
+
+    def version(x: str) -> str:
+        write(tmp_path, hands=hands.format(x=x if x in ("sum", "max") else "sum"))
+        text = f"from servo import asset\n{imports.format(x=x)}\n@asset\ndef f(): {body.replace('orders', '1')}\n"
+        write(tmp_path, definitions=text)
+        return spec(tmp_path).code_version
+
+    first, second, again = (version(x) for x in (*choices, choices[0]))
+    assert first != second
+    assert first == again
+
+
+def test_a_function_that_moves_with_its_imports_is_the_same_code(tmp_path: Path) -> None:
+    text = "from servo import asset\n{imports}\n@asset\ndef f(): return F.lit(1)\n"
+    write(tmp_path, definitions=text.format(imports="from pyspark.sql import functions as F"))
+    first = spec(tmp_path).code_version
+    write(tmp_path, definitions="import other\n")
+    write(tmp_path, other=text.format(imports="import pyspark.sql.functions as F\nimport json"))
+    assert spec(tmp_path).code_version == first
+
+
+def test_two_imports_that_swap_their_names_are_a_change(tmp_path: Path) -> None:
+    text = "from servo import asset\nfrom math import {} as a, {} as b\n@asset\ndef f(): return a(1) - b(2)\n"
+    versions = set()
+    for names in (("floor", "ceil"), ("ceil", "floor")):
+        write(tmp_path, definitions=text.format(*names))
+        versions.add(spec(tmp_path).code_version)
+    assert len(versions) == 2
 
 
 SAME = {
@@ -386,7 +473,8 @@ def test_is_the_same_in_every_process_and_whatever_was_imported_before(tmp_path:
     for seed, order in (("1", "late"), ("2", "early")):
         answer = subprocess.run(
             [sys.executable, "-c", dedent(script), str(tmp_path), order],
-            env={"PYTHONHASHSEED": seed, "PATH": ""}, capture_output=True, text=True, check=True, timeout=120,
+            env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": SOURCE},
+            capture_output=True, text=True, check=True, timeout=120,
         )  # fmt: skip
         assert answer.stdout.strip() == made.code_version
 

@@ -5,7 +5,9 @@ those of modules that it imports, wherever it imports them, and what it closes o
 by the statements that assign or change it, and by the functions of the file that do, not by its value, so that a
 version is the same on every machine and day.
 
-Not followed: code outside the project's folder and installed packages; names that are made up while the program runs
+Of installed packages and other code outside the project's folder, what is imported counts, and not what it says.
+
+Not followed: names that are made up while the program runs
 (`getattr(module, name)` reaches the whole module, `eval` nothing); what one module writes into another; files that
 are read.
 """
@@ -43,10 +45,17 @@ class Symbol(NamedTuple):
     name: str
 
 
+class _Foreign(NamedTuple):
+    """What an import of a module of others stands for: `pyspark.sql.functions.sum`."""
+
+    name: str
+
+
 class _Module(NamedTuple):
     """A file of the project: which statements bind or change each name, and what is imported under which."""
 
     statements: dict[str, list[ast.stmt]]
+    bound: dict[str, list[ast.stmt]]  # those of `statements` that bind the name; the others only change its value
     bindings: Bindings
     text: str | None = None  # of a file that is not Python that can be read
 
@@ -54,6 +63,17 @@ class _Module(NamedTuple):
 class _Found(NamedTuple):
     digest: str
     uses: list[Symbol]
+
+
+class _Used(NamedTuple):
+    """The project's names that a piece of code uses, and for its names that are imported from others what they mean.
+
+    An import of others is part of whatever uses it, not a name of its own: so a function that moves to another file
+    with its imports stays the same code.
+    """
+
+    symbols: list[Symbol]
+    foreign: list[list[str]]
 
 
 class Reach:
@@ -73,7 +93,8 @@ class Reach:
             walk.begin(function, label)
         for text in named:
             module, _, name = text.partition(":")
-            walk.symbols += self._follow("", Reference(tuple(name.split(".")), module), ())
+            found = self._follow("", Reference(tuple(name.split(".")), module), ())
+            walk.symbols += [one for one in found if isinstance(one, Symbol)]
         return walk.digests()
 
     def code_of(self, function: Callable[..., Any]) -> str:
@@ -92,26 +113,42 @@ class Reach:
         module = self._module(symbol.file)
         if module.text is not None:
             return _Found(sha256_hex(module.text), [])
+        used = _Used([], [])
         if symbol.name == _EVERYTHING:
-            names: Iterable[str] = module.statements.keys()
-            nodes = list({id(one): one for some in module.statements.values() for one in some}.values())
+            names = sorted({*module.bindings.names, *module.statements})
+            for name in names:
+                self._sort(self._resolve(symbol.file, (name,), ()), name, used)
+            for star in module.bindings.stars:
+                self._sort(self._follow(symbol.file, star, ()), _EVERYTHING, used)
         else:
-            names, nodes = (), module.statements.get(symbol.name, [])
-        said = [normal_form(node, self.is_kept(symbol.file)) for node in nodes]
-        uses = [Symbol(symbol.file, name) for name in names]
+            names = [symbol.name]
+        nodes = list({id(one): one for name in names for one in self._statements(symbol.file, name)}.values())
         for node in nodes:
-            uses += self.used(symbol.file, node)
-        return _Found(sha256_hex(said), list(dict.fromkeys(uses)))
+            more = self.used(symbol.file, node)
+            used.symbols.extend(more.symbols)
+            used.foreign.extend(more.foreign)
+        said: list[Any] = [normal_form(node, self.is_kept(symbol.file)) for node in nodes]
+        return _Found(sha256_hex([said, _distinct(used.foreign)]), list(dict.fromkeys(used.symbols)))
 
-    def used(self, file: str, node: ast.AST, closed: Iterable[str] = ()) -> Iterator[Symbol]:
-        """The project's names that a piece of a file uses, but those that it closes over."""
+    def used(self, file: str, node: ast.AST, closed: Iterable[str] = ()) -> _Used:
+        """What the names of a piece of a file mean, but those that it closes over."""
+        used = _Used([], [])
         for reference in references(self._without_servo(file, node)):
             if reference.module is None and reference.path and reference.path[0] in closed:
                 continue
             if reference.module is None:
-                yield from self._resolve(file, reference.path, ())
+                found = self._resolve(file, reference.path, ())
             else:
-                yield from self._follow(file, reference, ())
+                found = self._follow(file, reference, ())
+            self._sort(found, ".".join([reference.module or "", *reference.path]), used)
+        return used._replace(foreign=_distinct(used.foreign))
+
+    def _sort(self, found: Iterable[Symbol | _Foreign], name: str, used: _Used) -> None:
+        for one in found:
+            if isinstance(one, Symbol):
+                used.symbols.append(one)
+            else:
+                used.foreign.append([name, one.name])
 
     def _without_servo(self, file: str, node: ast.AST) -> ast.AST:
         """Without decorators of Servo's own: what they declare is in the version as values."""
@@ -136,28 +173,27 @@ class Reach:
 
     # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _resolve(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol]:
-        """The symbols that a dotted name means in a file (or in a folder, which is a package without a file)."""
+    def _resolve(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
+        """What a dotted name means in a file (or in a folder, which is a package without a file)."""
         if not path:
             if file.endswith(".py"):
                 yield Symbol(file, _EVERYTHING)
             return
         name, rest = path[0], path[1:]
         here = Symbol(file, name)
-        if here in seen:
+        below = self._submodule(file, name)
+        if here in seen:  # such as `from . import tools` in `__init__.py`
+            if below is not None:
+                yield from self._resolve(below, rest, seen)
             return
         module = self._module(file) if file.endswith(".py") else None
-        if module is not None and (name in module.bindings.names or name in module.statements):
-            targets = module.bindings.imports.get(name, [])
-            # What is done to a module of others, such as `logging.basicConfig()`, is not about the name.
-            foreign = targets and all(self._located(file, one.module or "", one.level) is None for one in targets)
-            if module.statements.get(name) and not foreign:
+        is_bound = module is not None and (name in module.bindings.names or name in module.statements)
+        if module is not None and is_bound:
+            if self._statements(file, name):
                 yield here
-            for target in targets:
+            for target in module.bindings.imports.get(name, []):
                 yield from self._follow(file, target._replace(path=(*target.path, *rest)), (*seen, here))
-            return
-        below = self._submodule(file, name)
-        if below is not None:
+        elif below is not None:
             yield from self._resolve(below, rest, (*seen, here))
             return
         if module is None:
@@ -165,25 +201,46 @@ class Reach:
         if module.text is not None:
             yield Symbol(file, _EVERYTHING)
             return
-        for star in module.bindings.stars:
-            found = list(self._follow(file, star._replace(path=path), (*seen, here)))
-            if found:
-                yield from found
-                return
-        if seen and "__getattr__" in module.statements:
+        found = list(self._from_stars(file, path, (*seen, here)))
+        if is_bound:
+            yield from (one for one in found if isinstance(one, Symbol))
+        elif found:
+            yield from found
+        elif seen and "__getattr__" in module.statements:
             yield Symbol(file, "__getattr__")
 
-    def _follow(self, file: str, target: Reference, seen: tuple[Symbol, ...]) -> Iterator[Symbol]:
-        """The symbols that an import in a file means."""
+    def _from_stars(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
+        """What a name may mean by `from … import *`; of modules of others, any of them may have it."""
+        for star in self._module(file).bindings.stars:
+            if self._located(file, star.module or "", star.level) is None:
+                yield _Foreign(f"{_dotted(star)}.*")
+            else:
+                yield from self._follow(file, star._replace(path=path), seen)
+
+    def _statements(self, file: str, name: str) -> list[ast.stmt]:
+        """The statements of a file that a name depends on."""
+        module = self._module(file)
+        targets = module.bindings.imports.get(name, [])
+        # What is done to a module of others, such as `logging.basicConfig()`, is not about the name.
+        foreign = targets and all(self._located(file, one.module or "", one.level) is None for one in targets)
+        return (module.bound if foreign else module.statements).get(name, [])
+
+    def _follow(self, file: str, target: Reference, seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
+        """What an import in a file means."""
         located = self._located(file, target.module or "", target.level)
-        if located is not None:
+        if located is None:
+            yield _Foreign(_dotted(target))
+        else:
             yield from self._resolve(located, target.path, seen)
 
     def _located(self, file: str, name: str, level: int) -> str | None:
         """The file or folder of a module of the project; None for those of others."""
         if level:
             base = Path(file).parents[level - 1]
-            return str(base) if not name else self._below(base, name)
+            if name:
+                return self._below(base, name)
+            package = base / "__init__.py"
+            return str(package if package.is_file() else base)
         loaded = sys.modules.get(name)
         if loaded is not None:
             return self._place_of(loaded)
@@ -281,13 +338,15 @@ class _Walk:
             return [name]
         file = code.co_filename if own else ""
         cells = dict(_filled(function))
-        said = [
+        said: list[Any] = [
             normal_form(node, self._reach.is_kept(file), nameless=True),
             [[one, described(value, self)] for one, value in cells.items()],
             described([function.__defaults__ or (), function.__kwdefaults__ or {}], self),
         ]
         if file:
-            self.symbols += self._reach.used(file, node, cells)
+            used = self._reach.used(file, node, cells)
+            self.symbols += used.symbols
+            said.append(used.foreign)
         digest = sha256_hex(repr(said))
         if label is not None:
             self._objects[label] = digest
@@ -340,19 +399,32 @@ def _parsed(file: str) -> _Module:
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError):
-        return _Module({}, binds(()), text)
+        return _Module({}, {}, binds(()), text)
     statements: dict[str, list[ast.stmt]] = {}
+    bound: dict[str, list[ast.stmt]] = {}
     body = list(_imported(tree.body))
     bindings = binds(body)
     for statement in body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
             continue
-        for name in sorted({*binds([statement]).names, *changed(statement)}):
+        names = binds([statement]).names
+        for name in sorted(names):
+            bound.setdefault(name, []).append(statement)
+        for name in sorted({*names, *changed(statement)}):
             statements.setdefault(name, []).append(statement)
     for name, statement in changed_by_calls(body, bindings.imports):
         if all(one is not statement for one in statements.setdefault(name, [])):
             statements[name].append(statement)
-    return _Module(statements, bindings)
+    return _Module(statements, bound, bindings)
+
+
+def _dotted(target: Reference) -> str:
+    """An import as one name, the same for `import a.b` and `from a import b`."""
+    return ".".join(one for one in ("." * target.level + (target.module or ""), *target.path) if one)
+
+
+def _distinct(pairs: list[list[str]]) -> list[list[str]]:
+    return sorted(map(list, {tuple(one) for one in pairs}))
 
 
 def _imported(body: list[ast.stmt]) -> Iterator[ast.stmt]:
