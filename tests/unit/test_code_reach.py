@@ -369,31 +369,110 @@ CLOSED_OVER = {
     "a class with slots": ("from helpers import Slots", "Slots({x}, 1)", "1", "2"),
     "a class that adds slots": ("from helpers import More", "More(1, {x})", "1", "2"),
     "a class that adds slots to attributes": ("from helpers import Mixed", "Mixed({x}, 1)", "1", "2"),
+    "a deque": ("from collections import deque", "deque([{x}])", "1", "2"),
+    "a mapping that cannot be changed": ("from types import MappingProxyType as M", "M(dict(a={x}))", "1", "2"),
+    "a chain of mappings": ("from collections import ChainMap", "ChainMap(dict(a=1), dict(b={x}))", "1", "2"),
+    "a namespace": ("from types import SimpleNamespace", "SimpleNamespace(a={x})", "1", "2"),
+    "what gets an item": ("from operator import itemgetter", "itemgetter({x})", "1", "2"),
+    "what calls a method": ("from operator import methodcaller", "methodcaller('a', n={x})", "1", "2"),
+    "a function of Python's": ("", "{x}", "min", "max"),
+    "a method of a class of Python's": ("", "str.{x}", "upper", "lower"),
+    "a defaultdict": ("from collections import defaultdict", "defaultdict({x})", "int", "list"),
+    "a time": ("from datetime import *", "datetime(2025, 1, {x}, tzinfo=timezone.utc)", "1", "2"),
+    "the zone of a time": ("from datetime import *", "datetime(2025, 1, 1, tzinfo={x})", "None", "timezone.utc"),
+    "a text of its own class": ("from helpers import Text", "Text('{x}')", "1", "2"),
+    "an attribute of such a text": ("from helpers import Text", "Text('a', {x})", "1", "2"),
+    "a number of its own class": ("from helpers import Number", "Number({x})", "1", "2"),
+    "a dictionary of its own class": ("from helpers import Config", "Config(a={x})", "1", "2"),
+    "an attribute of such a dictionary": ("from helpers import Noted", "Noted({x})", "1", "2"),
+    "a property of a class made in a function": ("from helpers import made", "made({x})", "1", "2"),
+    "a default of a class made in a function": (
+        "from dataclasses import *",
+        "(lambda n: make_dataclass('C', [('n', int, field(default=n))])())({x})",
+        "1",
+        "2",
+    ),
+    "an object that wraps a function": ("from helpers import Retry", "Retry(len, {x})", "1", "2"),
+    "a lambda among others": ("", "[lambda a: a + 1, lambda a: a + 2][{x}]", "0", "1"),
+    "a lambda with a nested one": ("", "(lambda a: lambda b: a + b, lambda a: lambda b: a - b)[{x}]", "0", "1"),
+    "one of two equal lambdas with other values": ("", "[(lambda n: lambda: n)({x}), lambda: 0]", "1", "2"),
+    "a lambda on its line's other side": ("", "[lambda a: a, lambda a: a + {x}]", "1", "2"),
+    "the end of a long chain": ("from helpers import chain", "chain({x})", "1", "2"),
+    "one of objects that refer to each other": ("from helpers import ring", "ring({x})", "1", "2"),
+    "the end of a ladder of lists": ("from helpers import ladder", "ladder({x})", "1", "2"),
 }
+
+HELD = """
+    from functools import reduce, update_wrapper
+    class Slots:
+        __slots__ = ("__one", "two", "unset")
+        def __init__(self, one, two): self.__one, self.two = one, two
+    class More(Slots):
+        __slots__ = "three"
+        def __init__(self, one, three): super().__init__(one, 2); self.three = three
+    class Mixed(Slots):
+        def __init__(self, one, three): super().__init__(one, 2); self.three = three
+    class Text(str):
+        def __new__(cls, text, note=0): made = super().__new__(cls, text); made.note = note; return made
+    class Number(int): pass
+    class Config(dict): __getattr__ = dict.get
+    class Noted(dict):
+        def __init__(self, note): self.note = note
+    class Retry:
+        def __init__(self, function, times): update_wrapper(self, function, ()); self.times = times
+        def __call__(self): pass
+    class Node:
+        def __init__(self, held=()): self.held = held
+    def made(n):
+        class Made:
+            @property
+            def n(self): return n
+        return Made()
+    def chain(n):
+        return reduce(lambda made, _: Node(made), range(3000), n)
+    def ring(n):
+        nodes = [Node() for _ in range(12)]
+        for one in nodes: one.held = list(nodes)
+        nodes[7].n = n
+        return nodes[0]
+    def ladder(n):
+        return reduce(lambda made, _: [made, made], range(60), n)
+"""
 
 
 @pytest.mark.parametrize("name", CLOSED_OVER)
 def test_tells_values_that_assets_close_over_apart(name: str, tmp_path: Path) -> None:
     imports, value, *values = CLOSED_OVER[name]
-    helpers = """
-        class Slots:
-            __slots__ = ("__one", "two", "unset")
-            def __init__(self, one, two): self.__one, self.two = one, two
-        class More(Slots):
-            __slots__ = "three"
-            def __init__(self, one, three): super().__init__(one, 2); self.three = three
-        class Mixed(Slots):
-            def __init__(self, one, three): super().__init__(one, 2); self.three = three
-    """
     text = "from servo import asset\n{imports}\ndef make(v):\n    @asset\n    def f(): return v\nmake({value})\n"
 
     def version(x: str) -> str:
-        write(tmp_path, helpers=helpers, definitions=text.format(imports=imports, value=value.format(x=x)))
+        write(tmp_path, helpers=HELD, definitions=text.format(imports=imports, value=value.format(x=x)))
         return spec(tmp_path).code_version
 
     first, second, again = (version(x) for x in (*values, values[0]))
     assert first != second
     assert first == again
+
+
+SAME_VALUES = {
+    "what an object has computed": "from helpers import Lazy\nvalue = Lazy(); value.n",
+    "the order of a dictionary": "value = dict(a=1, b=2) if {x} == 1 else dict(b=2, a=1)",
+    "an object of others": "import threading\nvalue = [threading.Lock() for _ in range({x})][:1]",
+    "what answers for any attribute": "from unittest.mock import MagicMock\nvalue = MagicMock(n={x})",
+}
+
+
+@pytest.mark.parametrize("name", SAME_VALUES)
+def test_values_that_are_the_same(name: str, tmp_path: Path) -> None:
+    helpers = (
+        "from functools import cached_property\nclass Lazy:\n    @cached_property\n    def n(self): return object()\n"
+    )
+    text = "from servo import asset\n{}\ndef make(v):\n    @asset\n    def f(): return v\nmake(value)\n"
+    versions = set()
+    for x in (1, 2):
+        write(tmp_path, helpers=helpers, definitions=text.format(SAME_VALUES[name].format(x=x)))
+        versions.add(spec(tmp_path).code_version)
+    assert len(versions) == 1
 
 
 def test_follows_functions_of_checks_and_mappings(tmp_path: Path) -> None:
@@ -450,6 +529,29 @@ def test_a_given_version_wins(tmp_path: Path) -> None:
         assert (made.code_version, made.reached, made.first_version) == ("7", {}, None)
 
 
+LOADING = """
+    import sys
+    from pathlib import Path
+    from types import SimpleNamespace
+    from servo.assets.loading import load
+    root = Path(sys.argv[1])
+    if sys.argv[2] == "early":
+        sys.path.insert(0, str(root))
+        import late, helpers
+    place = SimpleNamespace(root=root, definitions=None, namespace="shop")
+    print(load(place).assets["shop/f"].spec.code_version)
+"""
+
+
+def version_in_another_process(root: Path, seed: int, order: str = "late") -> str:
+    answer = subprocess.run(
+        [sys.executable, "-c", dedent(LOADING), str(root), order],
+        env={"PYTHONHASHSEED": str(seed), "PATH": "", "PYTHONPATH": SOURCE},
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    return answer.stdout.strip()
+
+
 def test_is_the_same_in_every_process_and_whatever_was_imported_before(tmp_path: Path) -> None:
     made = project(
         tmp_path,
@@ -458,25 +560,39 @@ def test_is_the_same_in_every_process_and_whatever_was_imported_before(tmp_path:
         helpers="NAMES = {'a', 'b', 'c'}\ndef clean(o, names=frozenset({'x', 'y', 'z'})): return o\n",
         late="N = 1\n",
     )
-    script = """
-        import sys
-        from pathlib import Path
-        from types import SimpleNamespace
-        from servo.assets.loading import load
-        root = Path(sys.argv[1])
-        if sys.argv[2] == "early":
-            sys.path.insert(0, str(root))
-            import late, helpers
-        place = SimpleNamespace(root=root, definitions=None, namespace="shop")
-        print(load(place).assets["shop/f"].spec.code_version)
+    for seed, order in ((1, "late"), (2, "early")):
+        assert version_in_another_process(tmp_path, seed, order) == made.code_version
+
+
+def test_is_the_same_whatever_the_order_of_sets_and_the_addresses_of_objects(tmp_path: Path) -> None:
+    text = """
+        from datetime import datetime, tzinfo
+        from servo import asset
+        class Zone(tzinfo):
+            def utcoffset(self, at): return None
+        class Node:
+            def __init__(self, name): self.name, self.near = name, set()
+            def __hash__(self): return hash(self.name)
+        def adder(n):
+            def add(o): return o + n
+            return add
+        def around(n):
+            def even(o): return o == n or odd(o - 1)
+            def odd(o): return even(o - 1)
+            return even, odd
+        def make(adders, by_name, nodes, zone):
+            seen = {f: name for name, f in by_name.items()}
+            @asset
+            def f(): return adders, by_name, nodes, seen, zone
+        names = {"a", "b", "c", "d", "e"}
+        nodes = {Node(name) for name in names}
+        for one in nodes:
+            one.near = {other for other in nodes if other.name != one.name}
+        adders = {adder(n) for n in "vwxyz"} | set(around(1)) | set(around(2))
+        make(adders, {name: adder(name) for name in names}, nodes, [Zone(), datetime(2025, 1, 1, tzinfo=Zone())])
     """
-    for seed, order in (("1", "late"), ("2", "early")):
-        answer = subprocess.run(
-            [sys.executable, "-c", dedent(script), str(tmp_path), order],
-            env={"PYTHONHASHSEED": seed, "PATH": "", "PYTHONPATH": SOURCE},
-            capture_output=True, text=True, check=True, timeout=120,
-        )  # fmt: skip
-        assert answer.stdout.strip() == made.code_version
+    write(tmp_path, definitions=text)
+    assert len({spec(tmp_path).code_version, *(version_in_another_process(tmp_path, seed) for seed in range(4))}) == 1
 
 
 def test_a_helper_imported_late_is_loaded_anew(tmp_path: Path) -> None:

@@ -20,15 +20,14 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import copy
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from servo.assets.changed_names import changed, changed_by_calls
-from servo.assets.code_version import source_node
+from servo.assets.code_walk import CodeWalk
 from servo.assets.importing import is_project_file
 from servo.assets.normal_form import normal_form
 from servo.assets.source_names import Bindings, Reference, binds, references
-from servo.assets.values import Reached, described
 from servo.canonical import sha256_hex
 
 __all__ = ["Reach", "Symbol"]
@@ -88,7 +87,7 @@ class Reach:
     def of(self, functions: Mapping[str, Callable[..., Any]], named: Iterable[str] = ()) -> dict[str, str]:
         """The digest of each thing that functions reach, by file and name (`helpers.py:clean`); their own under the
         labels that they are given. And of what names such as `module:function` mean."""
-        walk = _Walk(self)
+        walk = CodeWalk(self)
         for label, function in functions.items():
             walk.begin(function, label)
         for text in named:
@@ -276,6 +275,10 @@ class Reach:
     def label(self, file: str) -> str:
         return file.removeprefix(f"{self._root}/")
 
+    def whole(self, file: str) -> Symbol:
+        """The symbol of all of a file."""
+        return Symbol(file, _EVERYTHING)
+
     def symbol_of(self, file: str, qualname: str) -> Symbol | None:
         """The symbol that a function or class of a file is part of; None where it was made inside a function."""
         name = qualname.partition(".")[0]
@@ -288,107 +291,6 @@ class Reach:
             self._modules[file] = _parsed(file)
             self.files.add(file)
         return self._modules[file]
-
-
-class _Walk:
-    """One walk from some functions through all that they reach."""
-
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
-        self._objects: dict[str, str] = {}  # digests of functions that were made while the program ran
-        self._seen: set[int] = set()
-        self.symbols: list[Symbol] = []
-
-    def begin(self, value: Any, label: str | None = None) -> Reached:
-        """Start at a function, class, module or anything that can be called; how it is called."""
-        if isinstance(value, MethodType):
-            return [self.begin(value.__func__), described(value.__self__, self)]
-        wrapped = getattr(value, "__wrapped__", None)
-        if wrapped is not None and not isinstance(value, type):
-            inner = self.begin(wrapped, label)  # the function that a person wrote
-            return [inner, self._function(value, None)] if isinstance(value, FunctionType) else inner
-        if isinstance(value, FunctionType):
-            return self._function(value, label)
-        if isinstance(value, ModuleType):
-            return self._whole(value)
-        if isinstance(value, type):
-            return self._class(value)
-        told = described(value, self)
-        if label is not None:
-            self._objects[label] = sha256_hex(repr(told))
-        return [told]
-
-    def _function(self, function: FunctionType, label: str | None) -> Reached:
-        code = function.__code__
-        # By its code: a wrapper has the name of what it wraps, and the name of a project's module may vary.
-        own = self._reach.is_project(code.co_filename)
-        name = f"{self._reach.label(code.co_filename) if own else function.__module__}:{code.co_qualname}"
-        if label is None:
-            symbol = self._reach.symbol_of(code.co_filename, code.co_qualname)
-            if symbol is not None and not function.__closure__:
-                self.symbols.append(symbol)
-                return [name]
-            if not own:
-                return [name]
-        if id(function) in self._seen:
-            return [name]
-        self._seen.add(id(function))
-        node = source_node(code)
-        if node is None:
-            return [name]
-        file = code.co_filename if own else ""
-        cells = dict(_filled(function))
-        said: list[Any] = [
-            normal_form(node, self._reach.is_kept(file), nameless=True),
-            [[one, described(value, self)] for one, value in cells.items()],
-            described([function.__defaults__ or (), function.__kwdefaults__ or {}], self),
-        ]
-        if file:
-            used = self._reach.used(file, node, cells)
-            self.symbols += used.symbols
-            said.append(used.foreign)
-        digest = sha256_hex(repr(said))
-        if label is not None:
-            self._objects[label] = digest
-        else:
-            self._objects[name] = sha256_hex([self._objects.get(name, ""), digest])
-        return [name, digest]
-
-    def _whole(self, module: ModuleType) -> Reached:
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and self._reach.is_project(file):
-            self.symbols.append(Symbol(file, _EVERYTHING))
-        return [module.__name__]
-
-    def _class(self, kind: type) -> Reached:
-        if not self.is_own(kind):
-            return [f"{kind.__module__}.{kind.__qualname__}"]
-        file = str(_file_of(kind))
-        name = f"{self._reach.label(file)}:{kind.__qualname__}"
-        symbol = self._reach.symbol_of(file, kind.__qualname__)
-        if symbol is not None:
-            self.symbols.append(symbol)
-        elif id(kind) not in self._seen:  # made inside a function: by its bases, methods and values
-            self._seen.add(id(kind))
-            held = {key: one for key, one in vars(kind).items() if not key.startswith("__") or callable(one)}
-            self._objects[name] = sha256_hex(repr(described([list(kind.__bases__), held], self)))
-        return [name]
-
-    def is_own(self, kind: type) -> bool:
-        file = _file_of(kind)
-        return file is not None and self._reach.is_project(file)
-
-    def digests(self) -> dict[str, str]:
-        waiting, reached = list(self.symbols), dict(self._objects)
-        seen: set[Symbol] = set()
-        while waiting:
-            symbol = waiting.pop()
-            if symbol not in seen:
-                seen.add(symbol)
-                found = self._reach.found(symbol)
-                reached[f"{self._reach.label(symbol.file)}:{symbol.name}"] = found.digest
-                waiting += found.uses
-        return dict(sorted(reached.items()))
 
 
 # ── reading files ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -434,16 +336,3 @@ def _imported(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             yield from _imported(statement.orelse)
         else:
             yield statement
-
-
-def _file_of(kind: type) -> str | None:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return file if isinstance(file, str) else None
-
-
-def _filled(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # a name that nothing was assigned to yet
-            continue
