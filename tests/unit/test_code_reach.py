@@ -170,6 +170,19 @@ HELPERS = {
         {"helpers": "def udf(n):\n    return lambda g: g\n"},
     ),
     "a default": ("", "N = {x}\ndef g(o, n=N): return o\n", "return g(orders)", {}),
+    "an annotation that a decorator reads": (
+        "from helpers import size", "", "return size(orders)",
+        {"helpers": "from functools import singledispatch\nclass A: pass\nclass B: pass\n@singledispatch\n"
+                    "def size(o): return 1\n@size.register\ndef _(o: (A, B)[{x} - 1]): return 2\n"},
+    ),
+    "a result that a decorator reads": (
+        "from helpers import size", "", "return size(orders)",
+        {"helpers": "def udf(g): return g\n@udf\ndef size(o) -> 'type {x}': return o\n"},
+    ),
+    "what an annotation that a decorator reads means": (
+        "from helpers import size", "", "return size(orders)",
+        {"helpers": "KIND = '{x}'\ndef udf(g): return g\n@udf\ndef size(o: KIND): return o\n"},
+    ),
     "a nested function": ("from helpers import N", "", "g = lambda o: [o + N for _ in range(2)]; return g(orders)", N),
     "a name of a comprehension's own": (
         "from helpers import N", "", "return [n for n in N]",
@@ -289,6 +302,12 @@ SAME = {
     "a name of a comprehension": ("", "n = {x}\n", "return [n for n in orders]"),
     "an attribute of something else": ("", "clean = {x}\n", "return orders.clean"),
     "an annotation": ("", "N = {x}\ndef g(o: N) -> N: return o\n", "return g(orders)"),
+    "an annotation that no decorator reads": (
+        "from functools import lru_cache",
+        "N = {x}\n@lru_cache(3)\n@staticmethod\ndef g(o: N) -> N: return o\n",
+        "return g(orders)",
+    ),
+    "an annotation of an asset": ("", "N = {x}\n@asset\ndef g(orders: N) -> N: return 1\n", "return g(orders)"),
     "what is for the command line": ("", "N = 1\nif __name__ == '__main__':\n    N = {x}\n", "return orders + N"),
     "a function that logs as it does": (
         "import logging",

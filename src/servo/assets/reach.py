@@ -18,7 +18,6 @@ import ast
 import linecache
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -26,7 +25,7 @@ from typing import Any, NamedTuple
 from servo.assets.changed_names import changed, changed_by_calls
 from servo.assets.code_walk import CodeWalk
 from servo.assets.importing import is_project_file
-from servo.assets.normal_form import normal_form
+from servo.assets.normal_form import Keeps, normal_form
 from servo.assets.source_names import Bindings, Reference, binds, references
 from servo.canonical import sha256_hex
 
@@ -132,7 +131,7 @@ class Reach:
     def used(self, file: str, node: ast.AST, closed: Iterable[str] = ()) -> _Used:
         """What the names of a piece of a file mean, but those that it closes over."""
         used = _Used([], [])
-        for reference in references(self._without_servo(file, node)):
+        for reference in references(node, self.is_kept(file)):
             if reference.module is None and reference.path and reference.path[0] in closed:
                 continue
             if reference.module is None:
@@ -149,15 +148,8 @@ class Reach:
             else:
                 used.foreign.append([name, one.name])
 
-    def _without_servo(self, file: str, node: ast.AST) -> ast.AST:
-        """Without decorators of Servo's own: what they declare is in the version as values."""
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return node
-        plain = copy(node)
-        plain.decorator_list = [one for one in node.decorator_list if not self._is_servo(file, one)]
-        return plain
-
-    def is_kept(self, file: str) -> Callable[[ast.expr], bool]:
+    def is_kept(self, file: str) -> Keeps:
+        """Tells the decorators of a file from Servo's own: what those declare is in the version as values."""
         return lambda one: not self._is_servo(file, one)
 
     def _is_servo(self, file: str, decorator: ast.expr) -> bool:
