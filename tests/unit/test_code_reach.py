@@ -336,6 +336,85 @@ def test_does_not_follow(name: str, tmp_path: Path) -> None:
     assert len(versions) == 1
 
 
+DECLARING = {
+    "a partial of it": "daily = partial(asset, partitions=days, owners=OWNERS)",
+    "another name of it": "X = asset\ndaily = partial(X, partitions=days, owners=OWNERS)",
+    "a function that calls it": "def daily(**k): return asset(partitions=days, owners=OWNERS, **k)",
+    "a function that hands it on": (
+        "def daily(**k):\n    def inner(g): return asset(partitions=days, owners=OWNERS, **k)(g)\n    return inner"
+    ),
+    "one that was made before": "made = asset(partitions=days, owners=OWNERS)\ndef daily(): return made",
+    "a function that wraps": (
+        "def retried(g):\n    def inner(): return g()\n    return inner\n"
+        "def daily():\n    return lambda g: asset(name='f', partitions=days, owners=OWNERS)(retried(g))"
+    ),
+}
+
+
+@pytest.mark.parametrize("place", ["here", "common", "lib"])
+@pytest.mark.parametrize("name", DECLARING)
+def test_leaves_out_what_is_declared_by_another_name(name: str, place: str, tmp_path: Path) -> None:
+    common = "from functools import partial\nfrom servo import Daily, asset\n"
+    common += "days = Daily('date', start='2025-01-0{x}')\nOWNERS = ['anna{x}']\n" + DECLARING[name] + "\n"
+    text = "{imports}\n@{decorator}()\ndef f(): return {y}\n"
+
+    def version(x: int, y: int = 1) -> str:
+        made = common.format(x=x)
+        if place == "here":
+            write(tmp_path, definitions=text.format(imports=made, decorator="daily", y=y))
+        elif place == "common":
+            write(
+                tmp_path, common=made, definitions=text.format(imports="import common", decorator="common.daily", y=y)
+            )
+        else:
+            write(tmp_path, **{"lib/tools": made, "lib/__init__": "from .tools import daily\n"})
+            write(tmp_path, definitions=text.format(imports="from lib import *", decorator="daily", y=y))
+        return spec(tmp_path).code_version
+
+    assert version(1) == version(2)
+    assert version(1) != version(1, y=2)
+
+
+def test_what_a_function_does_that_gives_the_asset_another_function_counts(tmp_path: Path) -> None:
+    text = """
+        from servo import asset
+        def retried(g):
+            def inner(): return g(), {x}
+            return inner
+        def daily(**k):
+            def inner(g): return asset(**k)(retried(g))
+            return inner
+        @daily()
+        def g(): return 1
+        @asset
+        def f(): return g()
+    """
+    versions = set()
+    for x in (1, 2):
+        write(tmp_path, definitions=text.format(x=x))
+        versions |= {spec(tmp_path).code_version, spec(tmp_path, "shop/inner").code_version}
+    assert len(versions) == 4
+
+
+def test_leaves_out_declarations_of_a_module_that_counts_as_a_whole(tmp_path: Path) -> None:
+    common = """
+        from functools import partial
+        from servo import Daily, Schedule, asset
+        days = Daily("date", start="2025-01-0{x}")
+        daily = partial(asset, owners=["anna{x}"])
+        Schedule("s", cron="0 {x} * * *", select="f")
+        N = {y}
+    """
+
+    def version(x: int, y: int) -> str:
+        return project(
+            tmp_path, imports="import common", body="return getattr(common, 'N')", common=common.format(x=x, y=y)
+        ).code_version
+
+    assert version(1, 1) == version(2, 1)
+    assert version(1, 1) != version(1, 2)
+
+
 def test_does_not_follow_packages_inside_the_projects_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     installed = tmp_path / ".venv/lib/python3/site-packages"
     monkeypatch.syspath_prepend(str(installed))

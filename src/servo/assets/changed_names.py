@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from servo.assets.source_names import binds, parameters
 
-__all__ = ["changed", "changed_by_calls"]
+__all__ = ["changes"]
 
 _Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -36,7 +36,14 @@ _CHANGING = frozenset(
 )
 
 
-def changed(statement: ast.stmt) -> Iterator[str]:
+def changes(body: list[ast.stmt], imported: Iterable[str]) -> Iterator[tuple[str, ast.stmt]]:
+    """The names whose values the statements of a file change, each with a statement that does."""
+    for statement in body:
+        yield from ((name, statement) for name in _changed(statement))
+    yield from _changed_by_calls(body, imported)
+
+
+def _changed(statement: ast.stmt) -> Iterator[str]:
     """The names whose values a statement changes itself: `NAMES["x"] = 1`, `NAMES.append(1)`."""
     for node in _run_at_once(statement):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Call):
@@ -49,7 +56,7 @@ def changed(statement: ast.stmt) -> Iterator[str]:
             yield from _base(target)
 
 
-def changed_by_calls(body: list[ast.stmt], imported: Iterable[str]) -> Iterator[tuple[str, ast.stmt]]:
+def _changed_by_calls(body: list[ast.stmt], imported: Iterable[str]) -> Iterator[tuple[str, ast.stmt]]:
     """The names that functions of a file change, each with the statements that it depends on for that: those with the
     functions, and those that are run with the file and use such a function, as a decorator or by a call. And the
     objects of the file whose methods are decorators, with what is decorated."""

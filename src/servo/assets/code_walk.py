@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
 from servo.assets.code_version import class_nodes, source_nodes
-from servo.assets.normal_form import normal_form
+from servo.assets.normal_form import Keeps, normal_form
 from servo.assets.values import Part, Values
 from servo.canonical import sha256_hex
 
@@ -100,7 +100,7 @@ class CodeWalk:
             return Part(f"{function.__module__}:{code.co_qualname}", [*also, *inside])
         name = f"{self._reach.label(code.co_filename)}:{code.co_qualname}"
         symbol = self._reach.symbol_of(code.co_filename, code.co_qualname)
-        if symbol is not None and not function.__closure__:
+        if symbol is not None and not function.__closure__ and not _is_replaced(function):
             self.symbols.append(symbol)
             return Part(name, also)
         made = self._function(function, name)
@@ -112,15 +112,15 @@ class CodeWalk:
         nodes = source_nodes(code)
         cells = dict(_filled(function))
         file = code.co_filename if self._reach.is_project(code.co_filename) else ""
-        keeps = self._reach.is_kept(file)
+        keeps = self._reach.keeps(file, held=True)
         said: list[Any] = [normal_form(one, keeps, nameless=True) for one in nodes] or [_compiled(code)]
         if file:
-            said += [self._use(file, one, cells) for one in nodes]
+            said += [self._use(file, one, keeps, cells) for one in nodes]
         held = [*cells.values(), function.__defaults__ or (), function.__kwdefaults__ or {}]
         return Part(repr([name, said, list(cells)]), held, name=name)
 
-    def _use(self, file: str, node: ast.AST, closed: dict[str, Any]) -> list[list[str]]:
-        used = self._reach.used(file, node, closed)
+    def _use(self, file: str, node: ast.AST, keeps: Keeps, closed: Iterable[str] = ()) -> list[list[str]]:
+        used = self._reach.used(file, node, keeps, closed)
         self.symbols += used.symbols
         return used.foreign
 
@@ -142,9 +142,16 @@ class CodeWalk:
             return Part(name)
         # Made inside a function: by its text, its bases, methods and values.
         nodes = class_nodes(file, kind.__name__)
-        said = [[normal_form(one, self._reach.is_kept(file)), self._use(file, one, {})] for one in nodes]
+        keeps = self._reach.keeps(file)
+        said = [[normal_form(one, keeps), self._use(file, one, keeps)] for one in nodes]
         held = [Part(repr(key), [one]) for key, one in sorted(vars(kind).items()) if _is_held(key, one)]
         return Part(repr([name, said]), [*kind.__bases__, *held], name=name)
+
+
+def _is_replaced(function: FunctionType) -> bool:
+    """Whether a decorator has put something else in the place of a function at the top of a file."""
+    held = vars(sys.modules[function.__module__]) if function.__module__ in sys.modules else {}
+    return held.get(function.__code__.co_qualname, function) is not function
 
 
 def _is_held(key: str, value: Any) -> bool:

@@ -15,25 +15,21 @@ are read.
 from __future__ import annotations
 
 import ast
-import linecache
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from types import ModuleType
 from typing import Any, NamedTuple
 
-from servo.assets.changed_names import changed, changed_by_calls
+from servo.assets.changed_names import changes
 from servo.assets.code_walk import CodeWalk
-from servo.assets.importing import is_project_file
 from servo.assets.normal_form import Keeps, normal_form
-from servo.assets.source_names import Bindings, Reference, binds, references
+from servo.assets.project_files import ProjectFiles
+from servo.assets.servo_names import ServoNames
+from servo.assets.source_names import Reference, references
 from servo.canonical import sha256_hex
 
 __all__ = ["Reach", "Symbol"]
 
 _EVERYTHING = "*"
-_SERVO = "servo"
-_MAIN = ("__name__ == '__main__'", "'__main__' == __name__")
 
 
 class Symbol(NamedTuple):
@@ -47,15 +43,6 @@ class _Foreign(NamedTuple):
     """What an import of a module of others stands for: `pyspark.sql.functions.sum`."""
 
     name: str
-
-
-class _Module(NamedTuple):
-    """A file of the project: which statements bind or change each name, and what is imported under which."""
-
-    statements: dict[str, list[ast.stmt]]
-    bound: dict[str, list[ast.stmt]]  # those of `statements` that bind the name; the others only change its value
-    bindings: Bindings
-    text: str | None = None  # of a file that is not Python that can be read
 
 
 class _Found(NamedTuple):
@@ -78,10 +65,10 @@ class Reach:
     """Looks up what functions of one project reach. Files are read once: make a new one after files have changed."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
-        self._modules: dict[str, _Module] = {}
+        self._files = ProjectFiles(root)
+        self._servo = ServoNames(self._files)
+        self._changed: dict[str, dict[str, list[ast.stmt]]] = {}
         self._found: dict[Symbol, _Found] = {}
-        self.files: set[str] = set()  # that anything reached is in
 
     def of(self, functions: Mapping[str, Callable[..., Any]], named: Iterable[str] = ()) -> dict[str, str]:
         """The digest of each thing that functions reach, by file and name (`helpers.py:clean`); their own under the
@@ -99,6 +86,11 @@ class Reach:
         """The hash of a function and of all that it reaches."""
         return sha256_hex({"v": 2, "reached": self.of({"": function})})
 
+    @property
+    def files(self) -> set[str]:
+        """The files that anything reached is in."""
+        return self._files.names
+
     # ── symbols ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def found(self, symbol: Symbol) -> _Found:
@@ -108,12 +100,16 @@ class Reach:
         return self._found[symbol]
 
     def _looked_up(self, symbol: Symbol) -> _Found:
-        module = self._module(symbol.file)
+        module = self._files.read(symbol.file)
         if module.text is not None:
             return _Found(sha256_hex(module.text), [])
         used = _Used([], [])
         if symbol.name == _EVERYTHING:
-            names = sorted({*module.bindings.names, *module.statements})
+            names = [
+                name
+                for name in sorted({*module.bindings.names, *self._changing(symbol.file)})
+                if not self._is_declared(symbol.file, name)
+            ]
             for name in names:
                 self._sort(self._resolve(symbol.file, (name,), ()), name, used)
             for star in module.bindings.stars:
@@ -121,17 +117,18 @@ class Reach:
         else:
             names = [symbol.name]
         nodes = list({id(one): one for name in names for one in self._statements(symbol.file, name)}.values())
+        keeps = self.keeps(symbol.file)
         for node in nodes:
-            more = self.used(symbol.file, node)
+            more = self.used(symbol.file, node, keeps)
             used.symbols.extend(more.symbols)
             used.foreign.extend(more.foreign)
-        said: list[Any] = [normal_form(node, self.is_kept(symbol.file)) for node in nodes]
+        said: list[Any] = [normal_form(node, keeps) for node in nodes]
         return _Found(sha256_hex([said, _distinct(used.foreign)]), list(dict.fromkeys(used.symbols)))
 
-    def used(self, file: str, node: ast.AST, closed: Iterable[str] = ()) -> _Used:
-        """What the names of a piece of a file mean, but those that it closes over."""
+    def used(self, file: str, node: ast.AST, keeps: Keeps, closed: Iterable[str] = ()) -> _Used:
+        """What the names of a piece of a file mean, but those that it closes over and those of left out decorators."""
         used = _Used([], [])
-        for reference in references(node, self.is_kept(file)):
+        for reference in references(node, keeps):
             if reference.module is None and reference.path and reference.path[0] in closed:
                 continue
             if reference.module is None:
@@ -141,6 +138,11 @@ class Reach:
             self._sort(found, ".".join([reference.module or "", *reference.path]), used)
         return used._replace(foreign=_distinct(used.foreign))
 
+    def _is_declared(self, file: str, name: str) -> bool:
+        """Whether a name stands for a declaration, such as a dimension, and for nothing else."""
+        bound = self._files.read(file).bound.get(name, [])
+        return bool(bound) and all(self._servo.is_declaration(file, one) for one in bound)
+
     def _sort(self, found: Iterable[Symbol | _Foreign], name: str, used: _Used) -> None:
         for one in found:
             if isinstance(one, Symbol):
@@ -148,19 +150,10 @@ class Reach:
             else:
                 used.foreign.append([name, one.name])
 
-    def is_kept(self, file: str) -> Keeps:
-        """Tells the decorators of a file from Servo's own: what those declare is in the version as values."""
-        return lambda one: not self._is_servo(file, one)
-
-    def _is_servo(self, file: str, decorator: ast.expr) -> bool:
-        """Whether a decorator is one of Servo's: `@asset`, `@servo.asset(…)`."""
-        base: ast.AST = decorator
-        while isinstance(base, ast.Call | ast.Attribute):
-            base = base.func if isinstance(base, ast.Call) else base.value
-        if not isinstance(base, ast.Name) or not file:
-            return False
-        targets = self._module(file).bindings.imports.get(base.id, [])
-        return any(one.level == 0 and (one.module or "").partition(".")[0] == _SERVO for one in targets)
+    def keeps(self, file: str, *, held: bool = False) -> Keeps:
+        """Tells the decorators of a file from Servo's own. With `held` for a function that is there as a value: then a
+        decorator that gives Servo another function is left out too, since what was made of it is a value as well."""
+        return lambda one: not self._servo.is_servo(file, one, wraps=held)
 
     # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -172,13 +165,13 @@ class Reach:
             return
         name, rest = path[0], path[1:]
         here = Symbol(file, name)
-        below = self._submodule(file, name)
+        below = self._files.submodule(file, name)
         if here in seen:  # such as `from . import tools` in `__init__.py`
             if below is not None:
                 yield from self._resolve(below, rest, seen)
             return
-        module = self._module(file) if file.endswith(".py") else None
-        is_bound = module is not None and (name in module.bindings.names or name in module.statements)
+        module = self._files.read(file) if file.endswith(".py") else None
+        is_bound = module is not None and (name in module.bindings.names or name in self._changing(file))
         if module is not None and is_bound:
             if self._statements(file, name):
                 yield here
@@ -197,75 +190,53 @@ class Reach:
             yield from (one for one in found if isinstance(one, Symbol))
         elif found:
             yield from found
-        elif seen and "__getattr__" in module.statements:
+        elif seen and "__getattr__" in module.bound:
             yield Symbol(file, "__getattr__")
 
     def _from_stars(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
         """What a name may mean by `from … import *`; of modules of others, any of them may have it."""
-        for star in self._module(file).bindings.stars:
-            if self._located(file, star.module or "", star.level) is None:
+        for star in self._files.read(file).bindings.stars:
+            if self._files.located(file, star) is None:
                 yield _Foreign(f"{_dotted(star)}.*")
             else:
                 yield from self._follow(file, star._replace(path=path), seen)
 
     def _statements(self, file: str, name: str) -> list[ast.stmt]:
-        """The statements of a file that a name depends on."""
-        module = self._module(file)
-        targets = module.bindings.imports.get(name, [])
+        """The statements of a file that a name depends on: those that bind it and those that change its value."""
+        bound = self._files.read(file).bound.get(name, [])
         # What is done to a module of others, such as `logging.basicConfig()`, is not about the name.
-        foreign = targets and all(self._located(file, one.module or "", one.level) is None for one in targets)
-        return (module.bound if foreign else module.statements).get(name, [])
+        if self._files.is_foreign(file, name):
+            return bound
+        return [*bound, *self._changing(file).get(name, [])]
+
+    def _changing(self, file: str) -> dict[str, list[ast.stmt]]:
+        """The statements of a file that change each name without binding it."""
+        if file not in self._changed:
+            module = self._files.read(file)
+            found: dict[str, list[ast.stmt]] = {}
+            for name, statement in changes(module.body, module.bindings.imports):
+                if all(one is not statement for one in (*module.bound.get(name, ()), *found.get(name, ()))):
+                    found.setdefault(name, []).append(statement)
+            self._changed[file] = found
+        return self._changed[file]
 
     def _follow(self, file: str, target: Reference, seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
         """What an import in a file means."""
-        located = self._located(file, target.module or "", target.level)
+        located = self._files.located(file, target)
         if located is None:
             yield _Foreign(_dotted(target))
         else:
             yield from self._resolve(located, target.path, seen)
 
-    def _located(self, file: str, name: str, level: int) -> str | None:
-        """The file or folder of a module of the project; None for those of others."""
-        if level:
-            base = Path(file).parents[level - 1]
-            if name:
-                return self._below(base, name)
-            package = base / "__init__.py"
-            return str(package if package.is_file() else base)
-        loaded = sys.modules.get(name)
-        if loaded is not None:
-            return self._place_of(loaded)
-        for folder in (self._root, self._root / "src"):
-            if (found := self._below(folder, name)) is not None:
-                return found
-        return None
-
-    def _place_of(self, module: ModuleType) -> str | None:
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str):
-            return file if file.endswith(".py") and is_project_file(file, self._root) else None
-        return next((one for one in getattr(module, "__path__", ()) if is_project_file(one, self._root)), None)
-
-    def _below(self, folder: Path, name: str) -> str | None:
-        place = folder.joinpath(*name.split("."))
-        for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-            if file.is_file():
-                return str(file) if is_project_file(str(file), self._root) else None
-        return str(place) if place.is_dir() and is_project_file(str(place), self._root) else None
-
-    def _submodule(self, file: str, name: str) -> str | None:
-        place = Path(file)
-        if file.endswith(".py"):
-            return self._below(place.parent, name) if place.name == "__init__.py" else None
-        return self._below(place, name)
-
     # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_project(self, file: str) -> bool:
-        return is_project_file(file, self._root)
+        """Whether a file is the project's own."""
+        return self._files.is_project(file)
 
     def label(self, file: str) -> str:
-        return file.removeprefix(f"{self._root}/")
+        """A file's path in the project."""
+        return self._files.label(file)
 
     def whole(self, file: str) -> Symbol:
         """The symbol of all of a file."""
@@ -274,42 +245,9 @@ class Reach:
     def symbol_of(self, file: str, qualname: str) -> Symbol | None:
         """The symbol that a function or class of a file is part of; None where it was made inside a function."""
         name = qualname.partition(".")[0]
-        if "<" in qualname or not self.is_project(file) or name not in self._module(file).statements:
+        if "<" in qualname or not self.is_project(file) or name not in self._files.read(file).bound:
             return None
         return Symbol(file, name)
-
-    def _module(self, file: str) -> _Module:
-        if file not in self._modules:
-            self._modules[file] = _parsed(file)
-            self.files.add(file)
-        return self._modules[file]
-
-
-# ── reading files ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _parsed(file: str) -> _Module:
-    text = "".join(linecache.getlines(file))
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return _Module({}, {}, binds(()), text)
-    statements: dict[str, list[ast.stmt]] = {}
-    bound: dict[str, list[ast.stmt]] = {}
-    body = list(_imported(tree.body))
-    bindings = binds(body)
-    for statement in body:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            continue
-        names = binds([statement]).names
-        for name in sorted(names):
-            bound.setdefault(name, []).append(statement)
-        for name in sorted({*names, *changed(statement)}):
-            statements.setdefault(name, []).append(statement)
-    for name, statement in changed_by_calls(body, bindings.imports):
-        if all(one is not statement for one in statements.setdefault(name, [])):
-            statements[name].append(statement)
-    return _Module(statements, bound, bindings)
 
 
 def _dotted(target: Reference) -> str:
@@ -319,12 +257,3 @@ def _dotted(target: Reference) -> str:
 
 def _distinct(pairs: list[list[str]]) -> list[list[str]]:
     return sorted(map(list, {tuple(one) for one in pairs}))
-
-
-def _imported(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What is run where a file is imported: of `if __name__ == "__main__"` that is what comes after `else`."""
-    for statement in body:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) in _MAIN:
-            yield from _imported(statement.orelse)
-        else:
-            yield statement

@@ -134,7 +134,7 @@ def _parts(node: ast.AST, scopes: _Scopes, found: set[Reference], keeps: Keeps) 
             outer: list[ast.AST] = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
             if not isinstance(node, ast.Lambda):
                 outer += [one for one in read_annotations(node, keeps) if one is not None]
-                outer += filter(keeps, node.decorator_list)
+                outer += [one for one in node.decorator_list if keeps(one)]
             body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
             inside = binds(body)
             inside.names.update(parameters(node))
