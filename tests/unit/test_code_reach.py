@@ -85,6 +85,61 @@ HELPERS = {
         {"helpers": "KINDS = []\nclass Base:\n    def __init_subclass__(cls): KINDS.append(cls)\n"
                     "class One(Base):\n    def run(self, o): return o + {x}\n"},
     ),
+    "a constant that something is taken from": (
+        "", "R = dict(a=1, b=2)\nold = R.pop('ab'[{x} - 1])\n", "return orders + len(R)", {},
+    ),
+    "a constant that a comprehension fills": (
+        "", "R = []\n_ = [R.append(i) for i in range({x})]\n", "return orders[R]", {},
+    ),
+    "a constant that its method fills": ("", "R = []\nlist(map(R.append, [{x}]))\n", "return orders[R]", {}),
+    "a constant that is changed under another name": (
+        "", "R = {{}}\nS = R\nS['a'] = {x}\n", "return orders[R]", {},
+    ),
+    "a constant that is changed in a list": (
+        "", "A = {{}}\nB = {{}}\nfor one in (A, B):\n    one['a'] = {x}\n", "return orders[A]", {},
+    ),
+    "an attribute of a class that is set": ("", "class K: v = 0\nsetattr(K, 'v', {x})\n", "return orders + K.v", {}),
+    "a registry of its own class that a decorator fills": (
+        "from helpers import RULES", "", "return RULES.held['clean'](orders)",
+        {"helpers": "class Rules:\n    def __init__(self): self.held = {{}}\n"
+                    "    def define(self, g): self.held[g.__name__] = g\nRULES = Rules()\n"
+                    "def rule(g):\n    RULES.define(g)\n    return g\n@rule\ndef clean(o): return o + {x}\n"},
+    ),
+    "a registry of an imported class that a decorator fills": (
+        "from helpers import RULES", "", "return RULES.held['clean'](orders)",
+        {"kinds": "class Rules:\n    def __init__(self): self.held = {{}}\n"
+                  "    def define(self, g): self.held[g.__name__] = g\n",
+         "helpers": "from kinds import Rules\nRULES = Rules()\n"
+                    "def rule(g):\n    RULES.define(g)\n    return g\n@rule\ndef clean(o): return o + {x}\n"},
+    ),
+    "a registry that a decorator fills under another name": (
+        "from helpers import RULES", "", "return RULES['clean'](orders)",
+        {"helpers": "RULES = {{}}\ndef rule(g):\n    rules = RULES\n    rules[g.__name__] = g\n    return g\n"
+                    "@rule\ndef clean(o): return o + {x}\n"},
+    ),
+    "what is written into an argument": (
+        "", "SETTINGS = {{}}\ndef load(into): into['a'] = {x}\nload(SETTINGS)\n", "return orders[SETTINGS]", {},
+    ),
+    "what another module writes into an argument": (
+        "import helpers", "SETTINGS = {{}}\nhelpers.load(SETTINGS)\n", "return orders[SETTINGS]",
+        {"helpers": "def load(into): into['a'] = {x}\n"},
+    ),
+    "what a function of Python's writes into an argument": (
+        "import random", "L = [1, 2, 3]\nrandom.Random({x}).shuffle(L)\n", "return orders[L]", {},
+    ),
+    "what is written into an argument by a function that is called": (
+        "", "SETTINGS = {{}}\ndef load(into): into['a'] = {x}\ndef setup(): load(SETTINGS)\nsetup()\n",
+        "return orders[SETTINGS]", {},
+    ),
+    "subclasses that their base keeps": (
+        "from helpers import Base", "", "return Base.kinds[0]().run(orders)",
+        {"helpers": "class Base:\n    kinds = []\n    def __init_subclass__(cls): cls.kinds.append(cls)\n"
+                    "class Other(Base): pass\nclass One(Other):\n    def run(self, o): return o + {x}\n"},
+    ),
+    "subclasses that are asked for": (
+        "from helpers import Base", "", "return [one().run(orders) for one in Base.__subclasses__()]",
+        {"helpers": "class Base: pass\nclass One(Base):\n    def run(self, o): return o + {x}\n"},
+    ),
     "a constant that a function fills": (
         "", "RATES = {{}}\ndef _fill():\n    RATES['x'] = {x}\n_fill()\n", "return orders + RATES['x']", {},
     ),
@@ -313,6 +368,39 @@ SAME = {
         "import logging",
         "LOG = logging.getLogger()\ndef g(o): LOG.info(1); return o\n@g\ndef h(o): LOG.info({x})\n",
         "return g(orders)",
+    ),
+    "what is logged": (
+        "import logging",
+        "LOG = logging.getLogger()\nLOG.info({x})\nn = LOG.isEnabledFor({x})\nprint(LOG, {x})\n",
+        "LOG.info(1); return orders",
+    ),
+    "what a text is used for": ("", "NAME = 'a'\nOTHER = NAME.upper() + '{x}'\nstr(NAME)\n", "return orders + NAME"),
+    "how long a list is": ("", "L = [1]\nMORE = len(L) + {x}\nif {x} in L: pass\n", "return orders[L]"),
+    "what a function is handed to": (
+        "",
+        "def g(o): return o\nPAIR = (g, {x})\nh = map(g, [{x}])\n",
+        "return g(orders)",
+    ),
+    "an object that others only read": (
+        "",
+        "class Held:\n    def get(self, n): return self.n, self.more(n)\n    def more(self, n): return n\n"  # noqa: ISC004
+        "S = Held()\ndef other(o): return S.get({x})\n",
+        "return S.get(orders)",
+    ),
+    "another asset that uses an object of the project's": (
+        "",
+        "class Client:\n    def get(self, n): self.n = n\nC = Client()\n@asset\ndef g(orders): return C.get({x})\n",
+        "return C.get(orders)",
+    ),
+    "an asset that is partitioned by the same": (
+        "from servo import Static",
+        "kinds = Static('kind', ['a'])\n@asset(partitions=kinds)\ndef g(): return {x}\n",
+        "return kinds.name",
+    ),
+    "a schema that others use": (
+        "from functools import partial",
+        "SCHEMA = [1]\ndef typed(g): return partial(g, SCHEMA)\n@typed\ndef g(o): return {x}\n",
+        "return orders, SCHEMA",
     ),
     "a name of its own that a function fills": (
         "",

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from servo.assets.changed_names import changes
+from servo.assets.changed_names import Facts, changes
 from servo.assets.code_walk import CodeWalk
 from servo.assets.normal_form import Keeps, normal_form
 from servo.assets.project_files import ProjectFiles
@@ -214,7 +214,12 @@ class Reach:
         if file not in self._changed:
             module = self._files.read(file)
             found: dict[str, list[ast.stmt]] = {}
-            for name, statement in changes(module.body, module.bindings.imports):
+            facts = Facts(
+                bindings=module.bindings,
+                is_servo=lambda node: self._servo.is_servo(file, node),
+                is_foreign=lambda name: self._files.is_foreign(file, name),
+            )
+            for name, statement in changes(module.body, facts):
                 if all(one is not statement for one in (*module.bound.get(name, ()), *found.get(name, ()))):
                     found.setdefault(name, []).append(statement)
             self._changed[file] = found
