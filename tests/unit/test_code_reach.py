@@ -432,6 +432,9 @@ DECLARING = {
         "def daily(**k):\n    def inner(g): return asset(partitions=days, owners=OWNERS, **k)(g)\n    return inner"
     ),
     "one that was made before": "made = asset(partitions=days, owners=OWNERS)\ndef daily(): return made",
+    "a class that calls it": (
+        "class daily:\n    def __call__(self, g): return asset(partitions=days, owners=OWNERS)(g)"
+    ),
     "a function that wraps": (
         "def retried(g):\n    def inner(): return g()\n    return inner\n"
         "def daily():\n    return lambda g: asset(name='f', partitions=days, owners=OWNERS)(retried(g))"

@@ -89,6 +89,9 @@ class ServoNames:
     def _makes(self, file: str, statement: ast.stmt, *, wraps: bool) -> bool:
         if isinstance(statement, ast.Assign | ast.AnnAssign):
             return statement.value is not None and self.is_servo(file, statement.value, wraps=wraps)
+        if isinstance(statement, ast.ClassDef):  # whose objects are decorators
+            called = [one for one in statement.body if isinstance(one, _FUNCTIONS) and one.name == "__call__"]
+            return bool(called) and self._is_factory(file, called[0], (), wraps=wraps)
         return isinstance(statement, _FUNCTIONS) and self._is_factory(file, statement, (), wraps=wraps)
 
     def _is_factory(
