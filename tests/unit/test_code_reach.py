@@ -558,6 +558,7 @@ CLOSED_OVER = {
     "a class with slots": ("from helpers import Slots", "Slots({x}, 1)", "1", "2"),
     "a class that adds slots": ("from helpers import More", "More(1, {x})", "1", "2"),
     "a class that adds slots to attributes": ("from helpers import Mixed", "Mixed({x}, 1)", "1", "2"),
+    "an exception": ("", "ValueError({x})", "1", "2"),
     "a deque": ("from collections import deque", "deque([{x}])", "1", "2"),
     "a mapping that cannot be changed": ("from types import MappingProxyType as M", "M(dict(a={x}))", "1", "2"),
     "a chain of mappings": ("from collections import ChainMap", "ChainMap(dict(a=1), dict(b={x}))", "1", "2"),
@@ -647,6 +648,7 @@ SAME_VALUES = {
     "what an object has computed": "from helpers import Lazy\nvalue = Lazy(); value.n",
     "the order of a dictionary": "value = dict(a=1, b=2) if {x} == 1 else dict(b=2, a=1)",
     "an object of others": "import threading\nvalue = [threading.Lock() for _ in range({x})][:1]",
+    "what refuses every attribute": "from helpers import Closed\nvalue = Closed()",
     "what answers for any attribute": "from unittest.mock import MagicMock\nvalue = MagicMock(n={x})",
 }
 
@@ -655,8 +657,9 @@ SAME_VALUES = {
 def test_values_that_are_the_same(name: str, tmp_path: Path) -> None:
     helpers = (
         "from functools import cached_property\nclass Lazy:\n    @cached_property\n    def n(self): return object()\n"
+        "class Closed:\n    def __getattribute__(self, name): raise RuntimeError(name)\n"
     )
-    text = "from servo import asset\n{}\ndef make(v):\n    @asset\n    def f(): return v\nmake(value)\n"
+    text = "from servo import asset\n{}\ndef make(v):\n    @asset\n    def f(): return v\nmake(value)\ndel value\n"
     versions = set()
     for x in (1, 2):
         write(tmp_path, helpers=helpers, definitions=text.format(SAME_VALUES[name].format(x=x)))

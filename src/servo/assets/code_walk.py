@@ -163,7 +163,7 @@ def _wrapped_by(value: Any) -> Any | None:
 
     Not asked of the object itself: some answer for any attribute.
     """
-    if isinstance(value, type) or not callable(value):
+    if issubclass(type(value), type) or not callable(value):
         return None
     try:
         held = object.__getattribute__(value, "__dict__")

@@ -31,7 +31,7 @@ from types import (
     SimpleNamespace,
     WrapperDescriptorType,
 )
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, cast
 from uuid import UUID
 
 import msgspec
@@ -99,9 +99,9 @@ class Values:
         return number
 
     def _part(self, value: Any) -> Part:
-        kind = type(value)
-        if isinstance(value, Part):
-            return value
+        kind = type(value)  # not `isinstance`, which asks the value: some refuse to answer
+        if kind is Part:
+            return cast("Part", value)
         if value is None or kind in (bool, str):
             return Part(repr(value))
         if kind is int:
@@ -218,6 +218,8 @@ def _collected(value: Any, kind: type) -> Part | None:
         return Part("", value.maps)
     if issubclass(kind, UserDict | UserList | UserString):
         return Part("", [value.data])
+    if issubclass(kind, BaseException):
+        return Part("", [BaseException.__getattribute__(value, "args")])
     if issubclass(kind, SimpleNamespace):
         return _entries(vars(value).items())
     return None
