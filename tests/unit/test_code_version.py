@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 from collections.abc import Callable
 from itertools import count
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from servo import Daily, Monthly, Static, asset, check, mapping
-from servo.assets.code_version import code_of
+from servo.assets.code_version import code_of, source_nodes
 from servo.errors import InvalidInput
 
 _numbers = count()
@@ -154,3 +155,11 @@ def test_of_an_asset_does_not_follow_what_does_not() -> None:
 
 def test_given_is_kept() -> None:
     assert of_asset(code_version="2") == "2"
+
+
+def test_a_lambda_is_found_by_its_position_and_else_counts_as_all_that_it_may_be() -> None:
+    pair = (lambda a: lambda b: a + b, lambda a: lambda b: a - b)
+    found = [source_nodes(one.__code__) for one in pair]
+    assert ["+" in ast.unparse(one) for (one,) in found] == [True, False]
+    without_positions = pair[0].__code__.replace(co_linetable=b"")
+    assert len(source_nodes(without_positions)) == 2

@@ -22,7 +22,7 @@ from typing import Any
 from servo.canonical import sha256_hex
 from servo.errors import InvalidInput
 
-__all__ = ["code_of", "code_version", "source_node"]
+__all__ = ["class_nodes", "code_of", "code_version", "source_nodes"]
 
 _DIGITS = 12
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -61,18 +61,40 @@ _REMEDY = 'give its version yourself: code_version="1"'
 # ── finding the source ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def source_node(code: CodeType) -> ast.AST | None:
-    """The syntax tree of a function, found by where it begins; None where it cannot be told."""
+def source_nodes(code: CodeType) -> list[ast.AST]:
+    """The syntax tree of a function, found by where it begins. Of lambdas on one line that cannot be told apart, all
+    that it may be; nothing where there is no text."""
+    named = _candidates(code)
+    if len(named) > 1:  # lambdas on one line
+        positions = set(code.co_positions())
+        exact = [node for node in named if _span(node) in positions]
+        named = exact if len(exact) == 1 else [node for node in named if _compiles_to(node, code)] or named
+    return named
+
+
+def class_nodes(file: str, name: str) -> list[ast.ClassDef]:
+    """The classes of a name that a file defines, wherever it does."""
     try:
-        return _node(code)
-    except InvalidInput:
-        return None
+        tree = ast.parse("".join(linecache.getlines(file)))
+    except (SyntaxError, ValueError):
+        return []
+    return [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and node.name == name]
+
+
+def _candidates(code: CodeType) -> list[ast.AST]:
+    lines = linecache.getlines(code.co_filename)
+    found = _functions("".join(lines)).get(code.co_firstlineno, ()) if lines else ()
+    return [node for node in found if getattr(node, "name", "<lambda>") == code.co_name]
+
+
+def _span(node: ast.AST) -> tuple[int | None, int | None, int | None, int | None]:
+    """Where the body of a lambda stands, in the order of `co_positions`."""
+    body: Any = getattr(node, "body", node)
+    return body.lineno, body.end_lineno, body.col_offset, body.end_col_offset
 
 
 def _node(code: CodeType) -> ast.AST:
-    lines = linecache.getlines(code.co_filename)
-    found = _functions("".join(lines)).get(code.co_firstlineno, ()) if lines else ()
-    named = [node for node in found if getattr(node, "name", "<lambda>") == code.co_name]
+    named = _candidates(code)
     if len(named) > 1:  # lambdas on one line
         named = [node for node in named if _compiles_to(node, code)]
     if not named or len({_text(node) for node in named}) > 1:

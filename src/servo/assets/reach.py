@@ -5,7 +5,9 @@ those of modules that it imports, wherever it imports them, and what it closes o
 by the statements that assign or change it, and by the functions of the file that do, not by its value, so that a
 version is the same on every machine and day.
 
-Not followed: code outside the project's folder and installed packages; names that are made up while the program runs
+Of installed packages and other code outside the project's folder, what is imported counts, and not what it says.
+
+Not followed: names that are made up while the program runs
 (`getattr(module, name)` reaches the whole module, `eval` nothing); what one module writes into another; files that
 are read.
 """
@@ -13,27 +15,21 @@ are read.
 from __future__ import annotations
 
 import ast
-import linecache
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from copy import copy
 from pathlib import Path
-from types import FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
-from servo.assets.changed_names import changed, changed_by_calls
-from servo.assets.code_version import source_node
-from servo.assets.importing import is_project_file
-from servo.assets.normal_form import normal_form
-from servo.assets.source_names import Bindings, Reference, binds, references
-from servo.assets.values import Reached, described
+from servo.assets.changed_names import Facts, changes
+from servo.assets.code_walk import CodeWalk
+from servo.assets.normal_form import Keeps, normal_form
+from servo.assets.project_files import ProjectFiles
+from servo.assets.servo_names import ServoNames
+from servo.assets.source_names import Reference, references
 from servo.canonical import sha256_hex
 
 __all__ = ["Reach", "Symbol"]
 
 _EVERYTHING = "*"
-_SERVO = "servo"
-_MAIN = ("__name__ == '__main__'", "'__main__' == __name__")
 
 
 class Symbol(NamedTuple):
@@ -43,12 +39,10 @@ class Symbol(NamedTuple):
     name: str
 
 
-class _Module(NamedTuple):
-    """A file of the project: which statements bind or change each name, and what is imported under which."""
+class _Foreign(NamedTuple):
+    """What an import of a module of others stands for: `pyspark.sql.functions.sum`."""
 
-    statements: dict[str, list[ast.stmt]]
-    bindings: Bindings
-    text: str | None = None  # of a file that is not Python that can be read
+    name: str
 
 
 class _Found(NamedTuple):
@@ -56,29 +50,46 @@ class _Found(NamedTuple):
     uses: list[Symbol]
 
 
+class _Used(NamedTuple):
+    """The project's names that a piece of code uses, and for its names that are imported from others what they mean.
+
+    An import of others is part of whatever uses it, not a name of its own: so a function that moves to another file
+    with its imports stays the same code.
+    """
+
+    symbols: list[Symbol]
+    foreign: list[list[str]]
+
+
 class Reach:
     """Looks up what functions of one project reach. Files are read once: make a new one after files have changed."""
 
     def __init__(self, root: Path) -> None:
-        self._root = root
-        self._modules: dict[str, _Module] = {}
+        self._files = ProjectFiles(root)
+        self._servo = ServoNames(self._files)
+        self._changed: dict[str, dict[str, list[ast.stmt]]] = {}
         self._found: dict[Symbol, _Found] = {}
-        self.files: set[str] = set()  # that anything reached is in
 
     def of(self, functions: Mapping[str, Callable[..., Any]], named: Iterable[str] = ()) -> dict[str, str]:
         """The digest of each thing that functions reach, by file and name (`helpers.py:clean`); their own under the
         labels that they are given. And of what names such as `module:function` mean."""
-        walk = _Walk(self)
+        walk = CodeWalk(self)
         for label, function in functions.items():
             walk.begin(function, label)
         for text in named:
             module, _, name = text.partition(":")
-            walk.symbols += self._follow("", Reference(tuple(name.split(".")), module), ())
+            found = self._follow("", Reference(tuple(name.split(".")), module), ())
+            walk.symbols += [one for one in found if isinstance(one, Symbol)]
         return walk.digests()
 
     def code_of(self, function: Callable[..., Any]) -> str:
         """The hash of a function and of all that it reaches."""
         return sha256_hex({"v": 2, "reached": self.of({"": function})})
+
+    @property
+    def files(self) -> set[str]:
+        """The files that anything reached is in."""
+        return self._files.names
 
     # ── symbols ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -89,75 +100,84 @@ class Reach:
         return self._found[symbol]
 
     def _looked_up(self, symbol: Symbol) -> _Found:
-        module = self._module(symbol.file)
+        module = self._files.read(symbol.file)
         if module.text is not None:
             return _Found(sha256_hex(module.text), [])
+        used = _Used([], [])
         if symbol.name == _EVERYTHING:
-            names: Iterable[str] = module.statements.keys()
-            nodes = list({id(one): one for some in module.statements.values() for one in some}.values())
+            names = [
+                name
+                for name in sorted({*module.bindings.names, *self._changing(symbol.file)})
+                if not self._is_declared(symbol.file, name)
+            ]
+            for name in names:
+                self._sort(self._resolve(symbol.file, (name,), ()), name, used)
+            for star in module.bindings.stars:
+                self._sort(self._follow(symbol.file, star, ()), _EVERYTHING, used)
         else:
-            names, nodes = (), module.statements.get(symbol.name, [])
-        said = [normal_form(node, self.is_kept(symbol.file)) for node in nodes]
-        uses = [Symbol(symbol.file, name) for name in names]
+            names = [symbol.name]
+        nodes = list({id(one): one for name in names for one in self._statements(symbol.file, name)}.values())
+        keeps = self.keeps(symbol.file)
         for node in nodes:
-            uses += self.used(symbol.file, node)
-        return _Found(sha256_hex(said), list(dict.fromkeys(uses)))
+            more = self.used(symbol.file, node, keeps)
+            used.symbols.extend(more.symbols)
+            used.foreign.extend(more.foreign)
+        said: list[Any] = [normal_form(node, keeps) for node in nodes]
+        return _Found(sha256_hex([said, _distinct(used.foreign)]), list(dict.fromkeys(used.symbols)))
 
-    def used(self, file: str, node: ast.AST, closed: Iterable[str] = ()) -> Iterator[Symbol]:
-        """The project's names that a piece of a file uses, but those that it closes over."""
-        for reference in references(self._without_servo(file, node)):
+    def used(self, file: str, node: ast.AST, keeps: Keeps, closed: Iterable[str] = ()) -> _Used:
+        """What the names of a piece of a file mean, but those that it closes over and those of left out decorators."""
+        used = _Used([], [])
+        for reference in references(node, keeps):
             if reference.module is None and reference.path and reference.path[0] in closed:
                 continue
             if reference.module is None:
-                yield from self._resolve(file, reference.path, ())
+                found = self._resolve(file, reference.path, ())
             else:
-                yield from self._follow(file, reference, ())
+                found = self._follow(file, reference, ())
+            self._sort(found, ".".join([reference.module or "", *reference.path]), used)
+        return used._replace(foreign=_distinct(used.foreign))
 
-    def _without_servo(self, file: str, node: ast.AST) -> ast.AST:
-        """Without decorators of Servo's own: what they declare is in the version as values."""
-        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            return node
-        plain = copy(node)
-        plain.decorator_list = [one for one in node.decorator_list if not self._is_servo(file, one)]
-        return plain
+    def _is_declared(self, file: str, name: str) -> bool:
+        """Whether a name stands for a declaration, such as a dimension, and for nothing else."""
+        bound = self._files.read(file).bound.get(name, [])
+        return bool(bound) and all(self._servo.is_declaration(file, one) for one in bound)
 
-    def is_kept(self, file: str) -> Callable[[ast.expr], bool]:
-        return lambda one: not self._is_servo(file, one)
+    def _sort(self, found: Iterable[Symbol | _Foreign], name: str, used: _Used) -> None:
+        for one in found:
+            if isinstance(one, Symbol):
+                used.symbols.append(one)
+            else:
+                used.foreign.append([name, one.name])
 
-    def _is_servo(self, file: str, decorator: ast.expr) -> bool:
-        """Whether a decorator is one of Servo's: `@asset`, `@servo.asset(…)`."""
-        base: ast.AST = decorator
-        while isinstance(base, ast.Call | ast.Attribute):
-            base = base.func if isinstance(base, ast.Call) else base.value
-        if not isinstance(base, ast.Name) or not file:
-            return False
-        targets = self._module(file).bindings.imports.get(base.id, [])
-        return any(one.level == 0 and (one.module or "").partition(".")[0] == _SERVO for one in targets)
+    def keeps(self, file: str, *, held: bool = False) -> Keeps:
+        """Tells the decorators of a file from Servo's own. With `held` for a function that is there as a value: then a
+        decorator that gives Servo another function is left out too, since what was made of it is a value as well."""
+        return lambda one: not self._servo.is_servo(file, one, wraps=held)
 
     # ── names ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _resolve(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol]:
-        """The symbols that a dotted name means in a file (or in a folder, which is a package without a file)."""
+    def _resolve(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
+        """What a dotted name means in a file (or in a folder, which is a package without a file)."""
         if not path:
             if file.endswith(".py"):
                 yield Symbol(file, _EVERYTHING)
             return
         name, rest = path[0], path[1:]
         here = Symbol(file, name)
-        if here in seen:
+        below = self._files.submodule(file, name)
+        if here in seen:  # such as `from . import tools` in `__init__.py`
+            if below is not None:
+                yield from self._resolve(below, rest, seen)
             return
-        module = self._module(file) if file.endswith(".py") else None
-        if module is not None and (name in module.bindings.names or name in module.statements):
-            targets = module.bindings.imports.get(name, [])
-            # What is done to a module of others, such as `logging.basicConfig()`, is not about the name.
-            foreign = targets and all(self._located(file, one.module or "", one.level) is None for one in targets)
-            if module.statements.get(name) and not foreign:
+        module = self._files.read(file) if file.endswith(".py") else None
+        is_bound = module is not None and (name in module.bindings.names or name in self._changing(file))
+        if module is not None and is_bound:
+            if self._statements(file, name):
                 yield here
-            for target in targets:
+            for target in module.bindings.imports.get(name, []):
                 yield from self._follow(file, target._replace(path=(*target.path, *rest)), (*seen, here))
-            return
-        below = self._submodule(file, name)
-        if below is not None:
+        elif below is not None:
             yield from self._resolve(below, rest, (*seen, here))
             return
         if module is None:
@@ -165,213 +185,80 @@ class Reach:
         if module.text is not None:
             yield Symbol(file, _EVERYTHING)
             return
-        for star in module.bindings.stars:
-            found = list(self._follow(file, star._replace(path=path), (*seen, here)))
-            if found:
-                yield from found
-                return
-        if seen and "__getattr__" in module.statements:
+        found = list(self._from_stars(file, path, (*seen, here)))
+        if is_bound:
+            yield from (one for one in found if isinstance(one, Symbol))
+        elif found:
+            yield from found
+        elif seen and "__getattr__" in module.bound:
             yield Symbol(file, "__getattr__")
 
-    def _follow(self, file: str, target: Reference, seen: tuple[Symbol, ...]) -> Iterator[Symbol]:
-        """The symbols that an import in a file means."""
-        located = self._located(file, target.module or "", target.level)
-        if located is not None:
+    def _from_stars(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
+        """What a name may mean by `from … import *`; of modules of others, any of them may have it."""
+        for star in self._files.read(file).bindings.stars:
+            if self._files.located(file, star) is None:
+                yield _Foreign(f"{_dotted(star)}.*")
+            else:
+                yield from self._follow(file, star._replace(path=path), seen)
+
+    def _statements(self, file: str, name: str) -> list[ast.stmt]:
+        """The statements of a file that a name depends on: those that bind it and those that change its value."""
+        bound = self._files.read(file).bound.get(name, [])
+        # What is done to a module of others, such as `logging.basicConfig()`, is not about the name.
+        if self._files.is_foreign(file, name):
+            return bound
+        return [*bound, *self._changing(file).get(name, [])]
+
+    def _changing(self, file: str) -> dict[str, list[ast.stmt]]:
+        """The statements of a file that change each name without binding it."""
+        if file not in self._changed:
+            module = self._files.read(file)
+            found: dict[str, list[ast.stmt]] = {}
+            facts = Facts(
+                bindings=module.bindings,
+                is_servo=lambda node: self._servo.is_servo(file, node),
+                is_foreign=lambda name: self._files.is_foreign(file, name),
+            )
+            for name, statement in changes(module.body, facts):
+                if all(one is not statement for one in (*module.bound.get(name, ()), *found.get(name, ()))):
+                    found.setdefault(name, []).append(statement)
+            self._changed[file] = found
+        return self._changed[file]
+
+    def _follow(self, file: str, target: Reference, seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
+        """What an import in a file means."""
+        located = self._files.located(file, target)
+        if located is None:
+            yield _Foreign(_dotted(target))
+        else:
             yield from self._resolve(located, target.path, seen)
-
-    def _located(self, file: str, name: str, level: int) -> str | None:
-        """The file or folder of a module of the project; None for those of others."""
-        if level:
-            base = Path(file).parents[level - 1]
-            return str(base) if not name else self._below(base, name)
-        loaded = sys.modules.get(name)
-        if loaded is not None:
-            return self._place_of(loaded)
-        for folder in (self._root, self._root / "src"):
-            if (found := self._below(folder, name)) is not None:
-                return found
-        return None
-
-    def _place_of(self, module: ModuleType) -> str | None:
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str):
-            return file if file.endswith(".py") and is_project_file(file, self._root) else None
-        return next((one for one in getattr(module, "__path__", ()) if is_project_file(one, self._root)), None)
-
-    def _below(self, folder: Path, name: str) -> str | None:
-        place = folder.joinpath(*name.split("."))
-        for file in (place / "__init__.py", place.with_name(f"{place.name}.py")):
-            if file.is_file():
-                return str(file) if is_project_file(str(file), self._root) else None
-        return str(place) if place.is_dir() and is_project_file(str(place), self._root) else None
-
-    def _submodule(self, file: str, name: str) -> str | None:
-        place = Path(file)
-        if file.endswith(".py"):
-            return self._below(place.parent, name) if place.name == "__init__.py" else None
-        return self._below(place, name)
 
     # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def is_project(self, file: str) -> bool:
-        return is_project_file(file, self._root)
+        """Whether a file is the project's own."""
+        return self._files.is_project(file)
 
     def label(self, file: str) -> str:
-        return file.removeprefix(f"{self._root}/")
+        """A file's path in the project."""
+        return self._files.label(file)
+
+    def whole(self, file: str) -> Symbol:
+        """The symbol of all of a file."""
+        return Symbol(file, _EVERYTHING)
 
     def symbol_of(self, file: str, qualname: str) -> Symbol | None:
         """The symbol that a function or class of a file is part of; None where it was made inside a function."""
         name = qualname.partition(".")[0]
-        if "<" in qualname or not self.is_project(file) or name not in self._module(file).statements:
+        if "<" in qualname or not self.is_project(file) or name not in self._files.read(file).bound:
             return None
         return Symbol(file, name)
 
-    def _module(self, file: str) -> _Module:
-        if file not in self._modules:
-            self._modules[file] = _parsed(file)
-            self.files.add(file)
-        return self._modules[file]
+
+def _dotted(target: Reference) -> str:
+    """An import as one name, the same for `import a.b` and `from a import b`."""
+    return ".".join(one for one in ("." * target.level + (target.module or ""), *target.path) if one)
 
 
-class _Walk:
-    """One walk from some functions through all that they reach."""
-
-    def __init__(self, reach: Reach) -> None:
-        self._reach = reach
-        self._objects: dict[str, str] = {}  # digests of functions that were made while the program ran
-        self._seen: set[int] = set()
-        self.symbols: list[Symbol] = []
-
-    def begin(self, value: Any, label: str | None = None) -> Reached:
-        """Start at a function, class, module or anything that can be called; how it is called."""
-        if isinstance(value, MethodType):
-            return [self.begin(value.__func__), described(value.__self__, self)]
-        wrapped = getattr(value, "__wrapped__", None)
-        if wrapped is not None and not isinstance(value, type):
-            inner = self.begin(wrapped, label)  # the function that a person wrote
-            return [inner, self._function(value, None)] if isinstance(value, FunctionType) else inner
-        if isinstance(value, FunctionType):
-            return self._function(value, label)
-        if isinstance(value, ModuleType):
-            return self._whole(value)
-        if isinstance(value, type):
-            return self._class(value)
-        told = described(value, self)
-        if label is not None:
-            self._objects[label] = sha256_hex(repr(told))
-        return [told]
-
-    def _function(self, function: FunctionType, label: str | None) -> Reached:
-        code = function.__code__
-        # By its code: a wrapper has the name of what it wraps, and the name of a project's module may vary.
-        own = self._reach.is_project(code.co_filename)
-        name = f"{self._reach.label(code.co_filename) if own else function.__module__}:{code.co_qualname}"
-        if label is None:
-            symbol = self._reach.symbol_of(code.co_filename, code.co_qualname)
-            if symbol is not None and not function.__closure__:
-                self.symbols.append(symbol)
-                return [name]
-            if not own:
-                return [name]
-        if id(function) in self._seen:
-            return [name]
-        self._seen.add(id(function))
-        node = source_node(code)
-        if node is None:
-            return [name]
-        file = code.co_filename if own else ""
-        cells = dict(_filled(function))
-        said = [
-            normal_form(node, self._reach.is_kept(file), nameless=True),
-            [[one, described(value, self)] for one, value in cells.items()],
-            described([function.__defaults__ or (), function.__kwdefaults__ or {}], self),
-        ]
-        if file:
-            self.symbols += self._reach.used(file, node, cells)
-        digest = sha256_hex(repr(said))
-        if label is not None:
-            self._objects[label] = digest
-        else:
-            self._objects[name] = sha256_hex([self._objects.get(name, ""), digest])
-        return [name, digest]
-
-    def _whole(self, module: ModuleType) -> Reached:
-        file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and self._reach.is_project(file):
-            self.symbols.append(Symbol(file, _EVERYTHING))
-        return [module.__name__]
-
-    def _class(self, kind: type) -> Reached:
-        if not self.is_own(kind):
-            return [f"{kind.__module__}.{kind.__qualname__}"]
-        file = str(_file_of(kind))
-        name = f"{self._reach.label(file)}:{kind.__qualname__}"
-        symbol = self._reach.symbol_of(file, kind.__qualname__)
-        if symbol is not None:
-            self.symbols.append(symbol)
-        elif id(kind) not in self._seen:  # made inside a function: by its bases, methods and values
-            self._seen.add(id(kind))
-            held = {key: one for key, one in vars(kind).items() if not key.startswith("__") or callable(one)}
-            self._objects[name] = sha256_hex(repr(described([list(kind.__bases__), held], self)))
-        return [name]
-
-    def is_own(self, kind: type) -> bool:
-        file = _file_of(kind)
-        return file is not None and self._reach.is_project(file)
-
-    def digests(self) -> dict[str, str]:
-        waiting, reached = list(self.symbols), dict(self._objects)
-        seen: set[Symbol] = set()
-        while waiting:
-            symbol = waiting.pop()
-            if symbol not in seen:
-                seen.add(symbol)
-                found = self._reach.found(symbol)
-                reached[f"{self._reach.label(symbol.file)}:{symbol.name}"] = found.digest
-                waiting += found.uses
-        return dict(sorted(reached.items()))
-
-
-# ── reading files ────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _parsed(file: str) -> _Module:
-    text = "".join(linecache.getlines(file))
-    try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return _Module({}, binds(()), text)
-    statements: dict[str, list[ast.stmt]] = {}
-    body = list(_imported(tree.body))
-    bindings = binds(body)
-    for statement in body:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            continue
-        for name in sorted({*binds([statement]).names, *changed(statement)}):
-            statements.setdefault(name, []).append(statement)
-    for name, statement in changed_by_calls(body, bindings.imports):
-        if all(one is not statement for one in statements.setdefault(name, [])):
-            statements[name].append(statement)
-    return _Module(statements, bindings)
-
-
-def _imported(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """What is run where a file is imported: of `if __name__ == "__main__"` that is what comes after `else`."""
-    for statement in body:
-        if isinstance(statement, ast.If) and ast.unparse(statement.test) in _MAIN:
-            yield from _imported(statement.orelse)
-        else:
-            yield statement
-
-
-def _file_of(kind: type) -> str | None:
-    file = getattr(sys.modules.get(kind.__module__), "__file__", None)
-    return file if isinstance(file, str) else None
-
-
-def _filled(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # a name that nothing was assigned to yet
-            continue
+def _distinct(pairs: list[list[str]]) -> list[list[str]]:
+    return sorted(map(list, {tuple(one) for one in pairs}))

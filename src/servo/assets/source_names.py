@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
+from servo.assets.normal_form import Keeps, read_annotations
+
 __all__ = ["Bindings", "Reference", "binds", "parameters", "references"]
 
 _IMPORTERS = frozenset({"import_module", "__import__"})
@@ -42,15 +44,16 @@ _Scopes: TypeAlias = tuple[_Scope, ...]
 _Part: TypeAlias = tuple[ast.AST, _Scopes]
 
 
-def references(node: ast.AST) -> list[Reference]:
+def references(node: ast.AST, keeps: Keeps) -> list[Reference]:
     """The names that the code needs from its module or from imports, sorted.
 
-    Annotations are left out, but those of a class's own fields.
+    Annotations are left out, but those of a class's own fields and those that a decorator may read; decorators are
+    left out unless `keeps` keeps them.
     """
     found: set[Reference] = set()
     waiting: list[_Part] = [(node, ())]
     while waiting:  # chains of calls are nested too deeply for a function that calls itself
-        waiting += _parts(*waiting.pop(), found)
+        waiting += _parts(*waiting.pop(), found, keeps)
     return sorted(found, key=lambda one: (one.module or "", one.level, one.path))
 
 
@@ -122,14 +125,16 @@ def parameters(function: _Function) -> set[str]:
 # ── what is used ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _parts(node: ast.AST, scopes: _Scopes, found: set[Reference]) -> list[_Part]:
+def _parts(node: ast.AST, scopes: _Scopes, found: set[Reference], keeps: Keeps) -> list[_Part]:
     """Add what a node itself refers to; the nodes inside it, each with its scopes."""
     match node:
         case ast.Name() | ast.Attribute():
             return _dotted(node, scopes, found)
         case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
             outer: list[ast.AST] = [*node.args.defaults, *(one for one in node.args.kw_defaults if one is not None)]
-            outer += getattr(node, "decorator_list", [])
+            if not isinstance(node, ast.Lambda):
+                outer += [one for one in read_annotations(node, keeps) if one is not None]
+                outer += [one for one in node.decorator_list if keeps(one)]
             body: list[ast.AST] = [node.body] if isinstance(node, ast.Lambda) else list(node.body)
             inside = binds(body)
             inside.names.update(parameters(node))
