@@ -37,8 +37,9 @@ class InputState(msgspec.Struct, frozen=True, kw_only=True):
     """One upstream partition of a partition: what was read of it, what is current now, and how the two compare.
 
     The state is same (what was read is current), same_content (another materialization with the same content),
-    changed, unread (there, given by the mapping, and not read), missing (given by the mapping, and not there) or
-    removed (read, and not given any more: its value was removed, or the mapping is another).
+    changed, unread (there, given by the mapping, and not read), missing (given by the mapping, and not there), marked
+    (as materialized, so that it holds no data) or removed (read, and not given any more: its value was removed, or the
+    mapping is another).
     """
 
     asset_id: str

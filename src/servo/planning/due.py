@@ -10,6 +10,7 @@ import msgspec
 from servo.partitions import PartitionSet
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
+from servo.planning.left_out import no_data
 from servo.planning.planner import without_input
 
 __all__ = ["CODE_CHANGED", "Due", "DueGroup", "Held", "Present", "due"]
@@ -20,8 +21,9 @@ CODE_CHANGED = "CODE_CHANGED"
 class Present(msgspec.Struct, frozen=True, kw_only=True):
     """One asset as it stands."""
 
-    there: PartitionSet  # has data that can be read
+    there: PartitionSet  # has data, or was marked as materialized
     missing: PartitionSet
+    marked: PartitionSet | None = None  # as materialized, of what is there: it counts as done, and holds no data
     stale: dict[str, PartitionSet] = {}  # by reason; a partition with several is in the first of them
     frozen: PartitionSet | None = None
     on_the_way: PartitionSet | None = None  # an unfinished run computes it
@@ -104,7 +106,8 @@ class _Asset:
         for upstream in self._upstream():
             if upstream in runs:
                 affected = self._mapping(upstream).downstream(runs[upstream], self._selected.partitions, self._now)
-                self._add(found, "AFTER_UPSTREAM", (upstream,), affected & mine.there)
+                data = mine.there if mine.marked is None else mine.there - mine.marked
+                self._add(found, "AFTER_UPSTREAM", (upstream,), affected & data)
         for upstream in self._upstream():
             self._require(upstream, runs.get(upstream))
         left = self.wanted
@@ -141,8 +144,24 @@ class _Asset:
         if absent:
             readers = mapping.downstream(absent, self.wanted.partitions, self._now) & self.wanted
             self._hold(f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there", readers)
+        self._require_data(upstream, needed, runs)
         idle = without_input(mapping, self.wanted, needed, self._now)
         self._hold(f"has nothing to read in {upstream}", idle)
+
+    def _require_data(self, upstream: str, needed: PartitionSet, runs: PartitionSet | None) -> None:
+        """Hold back what reads data of partitions that were only marked; what just waits for them may run."""
+        marked = self._present[upstream].marked
+        if not marked or not any(
+            one.upstream == upstream and one.parameter is not None for one in self._catalog.spec(self._key).dependencies
+        ):
+            return
+        without = needed & marked
+        without = without if runs is None else without - runs
+        if without:
+            mapping = self._mapping(upstream)
+            readers = mapping.downstream(without, self.wanted.partitions, self._now) & self.wanted
+            # Where a custom mapping does not tell who reads it, anybody may.
+            self._hold(f"reads {no_data(upstream, without)}", readers or self.wanted)
 
     def _hold(self, why: str, some: PartitionSet) -> None:
         if some:

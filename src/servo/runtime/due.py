@@ -94,6 +94,7 @@ def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet], code_changes:
     return Present(
         there=made,
         missing=states.missing,
+        marked=states.marked,
         stale=stale,
         frozen=states.overlays.get(Overlay.FROZEN),
         on_the_way=on_the_way,

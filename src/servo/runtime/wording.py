@@ -4,18 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 from servo.answers.partitions import AssetSummary, PartitionView
 from servo.answers.why import InputState
-from servo.fold.display import Status
+from servo.fold.display import Status, is_marked
 from servo.runtime.code_changes import asset_code, shortened
 from servo.runtime.moments import Moment
 
 __all__ = ["asset_sentence", "because", "hint_for", "partition_sentence"]
 
 
+_MARKED = "it was marked as materialized, and holds no data: what only waits for it may run, what reads it may not"
+
+
 def partition_sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
     if view.undefined:
         return "a partition of an earlier definition"
+    if is_marked(msgspec.structs.asdict(view)):
+        failed = view.status == Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED
+        tried = "; a later attempt to make it failed" if failed else ""
+        return f"{_MARKED}{tried}"
     match view.status:
         case Status.NEVER_MATERIALIZED:
             return "there is no data" + ("" if view.last_attempt_outcome is None else ", though it was tried")
@@ -23,8 +32,6 @@ def partition_sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
             return "there is data, and a later attempt to make it anew failed"
         case Status.STALE:
             return "there is data, which would come out differently today"
-    if view.materialization_id is not None and view.last_materialization_run_id is None and view.content_hash is None:
-        return "it was marked as materialized, and holds no data: what only waits for it may run, what reads it may not"
     if by_upstream_alone:
         return "there is data; it is what it was made from that is stale"
     return "there is data, and nothing that it was made from has changed"
