@@ -120,6 +120,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     odd: bool = True
     freshness: bool = True
     equal_code: bool = True
+    frozen: bool = False  # judge frozen partitions too, as if they were thawed
 
     def table(self, name: str) -> str:
         return f"near_{name}" if self.some else name
@@ -220,8 +221,8 @@ def _judged(parts: Parts) -> str:
            status.invalidation_version, status.invalidated_at, asset.code_version, asset.freshness_seconds
     FROM {parts.table("partition_status")} AS status JOIN judged_assets AS asset ON asset.asset_id = status.asset_id
     {_classes("status", "last_materialization_code_version", parts)}
-    WHERE status.materialization_version IS NOT NULL AND NOT coalesce(status.frozen, false)
-      AND NOT ({marked_sql("status")})
+    WHERE status.materialization_version IS NOT NULL AND NOT ({marked_sql("status")})
+    {"" if parts.frozen else "AND NOT coalesce(status.frozen, false)"}
     {_inside("status") if parts.outside else ""}{some if parts.some else ""}"""
 
 

@@ -24,7 +24,7 @@ class Present(msgspec.Struct, frozen=True, kw_only=True):
     there: PartitionSet  # has data, or was marked as materialized
     missing: PartitionSet
     marked: PartitionSet | None = None  # as materialized, of what is there: it counts as done, and holds no data
-    stale: dict[str, PartitionSet] = {}  # by reason; a partition with several is in the first of them
+    stale: dict[str, PartitionSet] = {}  # by reason, also frozen ones; one with several is in the first of them
     frozen: PartitionSet | None = None
     on_the_way: PartitionSet | None = None  # an unfinished run computes it
     code_changes: str = ""  # what changed in the code, where that is a reason and it can be told
@@ -53,6 +53,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     asset_key: str
     partitions: PartitionSet
     why: str
+    frozen: bool = False
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,7 +90,9 @@ class _Asset:
         self._catalog, self._key, self._now = catalog, key, now
         self._present = present
         mine = present[key]
-        self._selected = selected if mine.frozen is None else selected - mine.frozen
+        self._selected = selected
+        self._frozen = selected.partitions.empty() if mine.frozen is None else mine.frozen
+        self._due_but_frozen = selected.partitions.empty()
         self.wanted = selected.partitions.empty()
         self.groups: list[DueGroup] = []
         self.held: list[Held] = []
@@ -108,6 +111,9 @@ class _Asset:
                 affected = self._mapping(upstream).downstream(runs[upstream], self._selected.partitions, self._now)
                 data = mine.there if mine.marked is None else mine.there - mine.marked
                 self._add(found, "AFTER_UPSTREAM", (upstream,), affected & data)
+        if self._due_but_frozen:
+            why = "is frozen" if self._due_but_frozen.count == 1 else "are frozen"
+            self.held.append(Held(asset_key=self._key, partitions=self._due_but_frozen, why=why, frozen=True))
         for upstream in self._upstream():
             self._require(upstream, runs.get(upstream))
         left = self.wanted
@@ -127,8 +133,10 @@ class _Asset:
         because_of: tuple[str, ...],
         some: PartitionSet,
     ) -> None:
-        """A partition that is due for several reasons is named with the first of them."""
-        new = (some & self._selected) - self.wanted
+        """A partition that is due for several reasons is named with the first of them; a frozen one stays as it is."""
+        due_now = some & self._selected
+        self._due_but_frozen = self._due_but_frozen | (due_now & self._frozen)
+        new = due_now - self._frozen - self.wanted
         if new:
             found[code, because_of] = new
             self.wanted = self.wanted | new

@@ -21,14 +21,14 @@ from servo.runtime.deploying import same_code
 from servo.runtime.keysets import stored
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.planned import plan_for
-from servo.runtime.staleness import Staleness
+from servo.runtime.staleness import Staleness, StalePartition
 from servo.runtime.states import AssetStates, states_of
 from servo.runtime.statuses import selected_or_all
 from servo.runtime.wiring import Project
 
 __all__ = ["plan_what_is_due", "what_is_due"]
 
-_OTHER_CODE = "NOT list_contains($codes, last_materialization_code_version) AND frozen IS NOT TRUE"
+_OTHER_CODE = "NOT list_contains($codes, last_materialization_code_version)"
 _ON_THE_WAY = (Overlay.RUNNING, Overlay.QUEUED, Overlay.WAITING_APPROVAL)
 
 
@@ -103,7 +103,7 @@ def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet], code_changes:
 
 
 def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[str, PartitionSet]]:
-    """By asset and reason. Code that is about to be deployed counts as if it were."""
+    """By asset and reason, also of what is frozen. Code that is about to be deployed counts as if it were."""
     deployed = msgspec.structs.replace(moment, known=catalog_of(moment.snapshot, project.settings))
     recorded = deployed.known
     names = {asset_id: key for key, asset_id in moment.known.asset_ids.items()}
@@ -111,7 +111,7 @@ def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[
     asked = [key for key, asset_id in recorded.asset_ids.items() if names.get(asset_id) in keys]
     newer = {key: _code_changed(moment, recorded, key) for key in keys}
     found: dict[str, dict[str, list[PartitionKey]]] = {}
-    for row in Staleness(project).find(asked, moment=deployed).rows:
+    for row in [*Staleness(project).find(asked, moment=deployed).rows, *_stale_but_frozen(project, deployed, asked)]:
         key = names[row.asset_id]
         codes = [code for code, _ in row.reasons if code != CODE_CHANGED or newer[key] is None]
         parsed = PartitionKey.parse(row.partition_key)
@@ -126,6 +126,19 @@ def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[
             rest = local - _united(sets[key]) if sets[key] else local
             sets[key] |= {CODE_CHANGED: rest} if rest else {}
     return sets
+
+
+def _stale_but_frozen(project: Project, deployed: Moment, asset_keys: Sequence[str]) -> list[StalePartition]:
+    """The frozen partitions of assets that would be stale if they were thawed."""
+    known = deployed.known
+    definitions = {known.asset_id(key): known.spec(key).partitions for key in asset_keys}
+    rows = stored(deployed.snapshot, definitions, [], where="frozen")
+    frozen = {key: rows[known.asset_id(key)].of(known.spec(key).partitions) for key in asset_keys}
+    asked = [key for key, some in frozen.items() if some]
+    if not asked:
+        return []
+    found = Staleness(project).find(asked, moment=deployed, frozen=True).rows
+    return [row for row in found if PartitionKey.parse(row.partition_key) in frozen[row.asset_key]]
 
 
 def _code_changed(moment: Moment, recorded: Catalog, key: str) -> PartitionSet | None:
@@ -151,7 +164,11 @@ def changed_by_undeployed_code(project: Project, moment: Moment, asset_key: str)
         key = local.asset_key(asset_id)
         if key is None:
             return None
-        return _code_changed(msgspec.structs.replace(moment, known=local), moment.known, key)
+        found = _code_changed(msgspec.structs.replace(moment, known=local), moment.known, key)
+        if found is None:
+            return None
+        rows = stored(moment.snapshot, {asset_id: found.partitions}, [], where="frozen")
+        return found - rows[asset_id].of(found.partitions)
     except ServoError:
         return None
 

@@ -83,12 +83,15 @@ class Judgement:
         asset_keys: Sequence[str],
         now: datetime,
         only: Mapping[str, Sequence[str]] | None = None,
+        *,
+        frozen: bool = False,
     ) -> None:
         self._bench = bench
         self._catalog = catalog
         self._asset_keys = asset_keys
         self._now = now
         self._only = only
+        self._frozen = frozen  # whether to judge frozen partitions too
         self._there: dict[str, list[str]] = {}  # partitions by asset id, also those that are no longer defined
 
     def answer(self, *, transitive: bool) -> None:
@@ -155,6 +158,7 @@ class Judgement:
             some=self._only is not None,
             freshness=any(spec.freshness is not None for _, spec in specs),
             equal_code=bool(equal),
+            frozen=self._frozen,
         )
         readers = doubtful_readers(self._bench.rows, catalog, self._asset_keys)
         if self._only is None:

@@ -75,7 +75,12 @@ class Why:
         reasons = self._grounds(moment, asset_key, found, row, one.inputs)
         return PartitionWhy(
             partition=view,
-            sentence=partition_sentence(view, by_upstream_alone=bool(reasons)),
+            sentence=partition_sentence(
+                view,
+                by_upstream_alone=bool(reasons),
+                frozen=self._frozen_by(row),
+                changed=sum(each.changed_at is not None for each in one.inputs),
+            ),
             now=moment.now,
             made=self._made(moment, view, row),
             reasons=reasons,
@@ -111,6 +116,16 @@ class Why:
         many = known.get("call_partitions") is not None
         call = self._call(known["made_version"], view.partition_key) if many else None
         return Made(**{name: known[name] for name in Made.__struct_fields__ if name in known}, call=call)
+
+    def _frozen_by(self, row: dict[str, Any]) -> str | None:
+        """Why a partition is frozen and by whom, in brackets, by the event that says so; None where it is not."""
+        if not row.get("frozen"):
+            return None
+        event_id = (row.get("freeze_version") or "").rpartition(":")[2]
+        (event,) = self._project.history.read(self._project.history.find(event_id) - 1, 1)
+        fact = decode(event)
+        reason = fact.reason if isinstance(fact, PartitionsMarked) else None
+        return f" ({', '.join(filter(None, [reason, f'by {event.actor}']))})"
 
     def _mark_reason(self, event_id: str) -> str | None:
         """Why a partition was marked, by the event that says so."""

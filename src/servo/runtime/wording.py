@@ -18,13 +18,21 @@ __all__ = ["asset_sentence", "because", "hint_for", "partition_sentence"]
 _MARKED = "it was marked as materialized, and holds no data: what only waits for it may run, what reads it may not"
 
 
-def partition_sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
+def partition_sentence(
+    view: PartitionView, *, by_upstream_alone: bool, frozen: str | None = None, changed: int = 0
+) -> str:
+    """What a partition is, in one sentence.
+
+    `frozen`: why and by whom, where it is frozen; `changed`: how many of its inputs are not what it was made from.
+    """
     if view.undefined:
         return "a partition of an earlier definition"
     if is_marked(msgspec.structs.asdict(view)):
         failed = view.status == Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED
         tried = "; a later attempt to make it failed" if failed else ""
-        return f"{_MARKED}{tried}"
+        return f"{_MARKED}{tried}" + ("" if frozen is None else f". It is frozen{frozen}")
+    if frozen is not None:
+        return _frozen_sentence(view, frozen, changed)
     match view.status:
         case Status.NEVER_MATERIALIZED:
             return "there is no data" + ("" if view.last_attempt_outcome is None else ", though it was tried")
@@ -35,6 +43,18 @@ def partition_sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
     if by_upstream_alone:
         return "there is data; it is what it was made from that is stale"
     return "there is data, and nothing that it was made from has changed"
+
+
+def _frozen_sentence(view: PartitionView, frozen: str, changed: int) -> str:
+    match view.status:
+        case Status.NEVER_MATERIALIZED:
+            return f"there is no data, and it is frozen{frozen}: nothing makes it until it is thawed"
+        case Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED:
+            return f"it is frozen{frozen}; there is data, and a later attempt to make it anew failed"
+    if changed:
+        verb = "has" if changed == 1 else "have"
+        return f"it is frozen{frozen}; {changed:,} of its inputs {verb} changed since"
+    return f"it is frozen{frozen}; there is data, and nothing that it was made from has changed"
 
 
 def because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guilty: list[InputState]) -> str:
