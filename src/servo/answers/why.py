@@ -140,4 +140,5 @@ class PartitionWhy(msgspec.Struct, frozen=True, kw_only=True):
     root: Cause | None = None
     inputs: list[InputState] = []
     not_run: list[Obstacle] = []
+    undeployed: bool = False  # made by other code than the folder's, which a plan would deploy
     hint: str | None = None

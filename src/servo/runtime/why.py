@@ -48,8 +48,10 @@ _FAILURES = """
 class Why:
     """Explains partitions and assets of one workspace, now or as of then."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, folder: bool = False) -> None:
+        """`folder`: of one partition too, look whether the code of the project's folder is another than is deployed."""
         self._project = project
+        self._folder = folder
         self._book = PartitionBook(project)
         self._staleness = Staleness(project)
         self._known: Catalog | None = None
@@ -73,6 +75,7 @@ class Why:
         stale = self._by_upstream(moment, view, one.inputs) if fresh else None
         found = view.stale_reasons if stale is None else list(stale.reasons)
         reasons = self._grounds(moment, asset_key, found, row, one.inputs)
+        undeployed = self._folder and as_of is None and self._undeployed(moment, asset_key, text)
         return PartitionWhy(
             partition=view,
             sentence=partition_sentence(
@@ -80,6 +83,7 @@ class Why:
                 by_upstream_alone=bool(reasons),
                 frozen=self._frozen_by(row),
                 changed=sum(each.changed_at is not None for each in one.inputs),
+                undeployed=undeployed,
             ),
             now=moment.now,
             made=self._made(moment, view, row),
@@ -87,8 +91,14 @@ class Why:
             root=None if stale is None else self._root(moment, stale),
             inputs=one.inputs,
             not_run=self._not_run(moment, asset_key, view, row),
+            undeployed=undeployed,
             hint=hint_for(view),
         )
+
+    def _undeployed(self, moment: Moment, asset_key: str, key: str) -> bool:
+        """Whether other code than the folder's has made a partition, and that is not deployed yet."""
+        changed = changed_by_undeployed_code(self._project, moment, asset_key)
+        return changed is not None and PartitionKey.parse(key) in changed
 
     def _by_upstream(self, moment: Moment, view: PartitionView, inputs: list[InputState]) -> StalePartition | None:
         read: dict[str, list[str]] = {}

@@ -15,16 +15,28 @@ from servo.runtime.moments import Moment
 __all__ = ["asset_sentence", "because", "hint_for", "partition_sentence"]
 
 
+_OTHER_CODE = "made by other code than is in the folder, which is not deployed yet"
 _MARKED = "it was marked as materialized, and holds no data: what only waits for it may run, what reads it may not"
 
 
 def partition_sentence(
-    view: PartitionView, *, by_upstream_alone: bool, frozen: str | None = None, changed: int = 0
+    view: PartitionView,
+    *,
+    by_upstream_alone: bool,
+    frozen: str | None = None,
+    changed: int = 0,
+    undeployed: bool = False,
 ) -> str:
     """What a partition is, in one sentence.
 
-    `frozen`: why and by whom, where it is frozen; `changed`: how many of its inputs are not what it was made from.
+    `frozen`: why and by whom, where it is frozen; `changed`: how many of its inputs are not what it was made from;
+    `undeployed`: whether it was made by other code than the folder's, which is not deployed yet.
     """
+    found = _state_sentence(view, by_upstream_alone=by_upstream_alone, frozen=frozen, changed=changed)
+    return f"{found}; it was {_OTHER_CODE}" if undeployed else found
+
+
+def _state_sentence(view: PartitionView, *, by_upstream_alone: bool, frozen: str | None, changed: int) -> str:
     if view.undefined:
         return "a partition of an earlier definition"
     if is_marked(msgspec.structs.asdict(view)):
@@ -103,6 +115,6 @@ def asset_sentence(summary: AssetSummary, fine: int, outdated: int, undeployed: 
     if summary.attempt_failed:
         said.append(f"{summary.attempt_failed:,} failed at the last attempt")
     if undeployed:
-        said.append(f"{undeployed:,} made by other code than is in the folder, which is not deployed yet")
+        said.append(f"{undeployed:,} {_OTHER_CODE}")
     good = f"{fine:,} of {summary.expected:,} partitions are as they should be"
     return good if not said else f"{good}; {', '.join(said)}"
