@@ -116,6 +116,23 @@ def test_why_says_by_whom_and_what_has_changed_since(told: Telling) -> None:
     )
 
 
+def test_hints_are_commands_that_are_not_refused(told: Telling) -> None:
+    why = Why(told.project)
+    assert why.partition("orders", "2025-01-02").hint is None, "it is frozen, and as it should be"
+    told.materialized("second", raw="2025-01-02")
+    assert why.partition("orders", "2025-01-02").hint == "servo materialize 'shop/orders@2025-01-02' --unfreeze REASON"
+    days = ["2025-01-05", "2025-01-06"]
+    mark(told.project, "prices", days, as_what="frozen", reason="closed", actor=ME)
+    assert why.partition("prices", "2025-01-05").hint == "servo materialize 'shop/prices@2025-01-05' --unfreeze REASON"
+    missing = {one["why"]: one["partitions"] for one in why.asset("prices").missing}
+    assert missing == {"could run now": 88, "are frozen": 2}
+    assert why.partition("orders", "2025-01-09").hint == "servo materialize '+shop/orders@2025-01-09'"
+    mark(told.project, "orders", ["2025-01-09"], as_what="frozen", reason="closed", actor=ME)
+    assert why.partition("orders", "2025-01-09").hint == "servo materialize '+shop/orders@2025-01-09' --unfreeze REASON"
+    requested = Runs(told.project).request(["+shop/orders@2025-01-09"], unfreeze="late", actor=ME)
+    assert requested.assets == {"shop/raw": 1, "shop/orders": 1}
+
+
 def test_a_plan_of_what_is_stale_says_what_is_frozen(told: Telling) -> None:
     def held(*selection: str) -> list[tuple[str, str, str]]:
         due, _ = plan_what_is_due(told.project, selection)

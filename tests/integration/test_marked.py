@@ -17,6 +17,7 @@ from servo.errors import DataNotFound, InputsMissing, TaskError
 from servo.events.columns import Outcome
 from servo.execution.calling import Caller
 from servo.execution.protocol import Input
+from servo.runtime.backfill_planning import BackfillRequest, plan_backfill
 from servo.runtime.control import Control
 from servo.runtime.data import Data
 from servo.runtime.due import plan_what_is_due
@@ -196,6 +197,19 @@ def test_a_marked_partition_says_that_there_is_no_data_whatever_happens(told: Te
     sentence = Why(told.project).partition("raw", "2025-01-02").sentence
     assert "holds no data" in sentence
     assert "there is data" not in sentence
+
+
+def test_what_reads_it_is_nowhere_said_to_be_able_to_run(told: Telling) -> None:
+    told_so = "reads shop/raw 2025-01-02, which was marked as materialized and holds no data"
+    why = Why(told.project).partition("orders", "2025-01-02")
+    assert [one.sentence for one in why.not_run if one.code == "INPUTS_MARKED"] == [told_so]
+    assert why.hint == "servo materialize '+shop/orders@2025-01-02'"
+    assert Runs(told.project).plan(["+shop/orders@2025-01-02"]).partition_count == 2
+    missing = {one["why"]: one["described"] for one in Why(told.project).asset("orders").missing}
+    assert (missing["could run now"], missing[told_so]) == ("2025-01-01", "2025-01-02")
+    assert Why(told.project).partition("waits", "2025-01-02").hint == "servo materialize 'shop/waits@2025-01-02'"
+    asked = BackfillRequest(assets=("orders",), start="2025-01-01", end="2025-01-02")
+    assert f"shop/orders {told_so}: 2025-01-02 will fail" in plan_backfill(told.project, told.known, asked).warnings
 
 
 def _claim(told: Telling, asset: str, days: str) -> Claim:

@@ -60,8 +60,8 @@ class InputState(msgspec.Struct, frozen=True, kw_only=True):
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     """Why a partition is not computed, or not yet: RUNNING, READY, QUEUED, WAITS_FOR_UPSTREAM, RETRY_WAIT,
-    WAITING_APPROVAL, FAILED, SKIPPED, UNCHANGED, CANCELLED, HELD_BACK, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED,
-    FROZEN or UNDEFINED.
+    WAITING_APPROVAL, FAILED, SKIPPED, UNCHANGED, CANCELLED, HELD_BACK, NEVER_ASKED_FOR, INPUTS_MISSING,
+    INPUTS_MARKED, NOTHING_TO_READ, NOT_ENDED, FROZEN or UNDEFINED.
     """
 
     code: str

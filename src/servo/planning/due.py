@@ -159,9 +159,7 @@ class _Asset:
     def _require_data(self, upstream: str, needed: PartitionSet, runs: PartitionSet | None) -> None:
         """Hold back what reads data of partitions that were only marked; what just waits for them may run."""
         marked = self._present[upstream].marked
-        if not marked or not any(
-            one.upstream == upstream and one.parameter is not None for one in self._catalog.spec(self._key).dependencies
-        ):
+        if not marked or not self._catalog.reads_data(self._key, upstream):
             return
         without = needed & marked
         without = without if runs is None else without - runs

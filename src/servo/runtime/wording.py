@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from servo.answers.partitions import AssetSummary, PartitionView
-from servo.answers.why import InputState
+from servo.answers.why import InputState, Obstacle
 from servo.fold.display import Status, is_marked
 from servo.runtime.code_changes import asset_code, shortened
 from servo.runtime.moments import Moment
@@ -96,13 +97,22 @@ def because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guil
     return code
 
 
-def hint_for(view: PartitionView) -> str | None:
-    if view.undefined or view.status == Status.MATERIALIZED or "running" in view.overlays or "queued" in view.overlays:
+def hint_for(view: PartitionView, obstacles: Sequence[Obstacle], *, changed: int = 0) -> str | None:
+    """The command to make a partition with, given what stands against that; None where no command would, or it is as it
+    should be. `changed`: how many of its inputs are not what it was made from."""
+    frozen = "frozen" in view.overlays
+    as_it_should_be = view.status == Status.MATERIALIZED and not (frozen and changed)
+    if view.undefined or as_it_should_be or "running" in view.overlays or "queued" in view.overlays:
         return None
     if "waiting_approval" in view.overlays:
         return "servo checkpoint list"
+    codes = {one.code for one in obstacles}
+    if codes & {"NOT_ENDED", "NOTHING_TO_READ"}:
+        return None
     at = f"@{view.partition}" if view.partition else ""
-    return f"servo materialize '{view.asset_key}{at}'"
+    upstream = "+" if codes & {"INPUTS_MISSING", "INPUTS_MARKED"} else ""
+    thaw = " --unfreeze REASON" if frozen else ""
+    return f"servo materialize '{upstream}{view.asset_key}{at}'{thaw}"
 
 
 def asset_sentence(summary: AssetSummary, fine: int, outdated: int, undeployed: int) -> str:
