@@ -31,6 +31,7 @@ from servo.runtime.code import Code
 from servo.runtime.control import Control
 from servo.runtime.data import Data
 from servo.runtime.documents import run_plan_shown
+from servo.runtime.due import plan_what_is_due
 from servo.runtime.early_cutoff import without_frozen_partitions
 from servo.runtime.fence import Fence
 from servo.runtime.frozen import FROZEN
@@ -98,6 +99,58 @@ def test_ranges_leave_it_out_and_say_so(told: Telling) -> None:
     assert [(one.described, one.frozen) for one in planned.held_back] == [("2025-01-02", True)]
     assert planned.tasks[0].partition_count == 2
     assert "FROZEN" in [one.code for one in Why(told.project).partition("orders", "2025-01-02").not_run]
+
+
+def test_why_says_by_whom_and_what_has_changed_since(told: Telling) -> None:
+    why = Why(told.project)
+    assert why.partition("orders", "2025-01-02").sentence == (
+        "it is frozen (audited, by person:bob); there is data, and nothing that it was made from has changed"
+    )
+    told.materialized("second", raw="2025-01-02")
+    found = why.partition("orders", "2025-01-02")
+    assert found.sentence == "it is frozen (audited, by person:bob); 1 of its inputs has changed since"
+    assert [one.state for one in found.inputs] == ["changed"]
+    mark(told.project, "orders", ["2025-01-05"], as_what="frozen", reason="closed", actor=ME)
+    assert why.partition("orders", "2025-01-05").sentence == (
+        f"there is no data, and it is frozen (closed, by {ME}): nothing makes it until it is thawed"
+    )
+
+
+def test_hints_are_commands_that_are_not_refused(told: Telling) -> None:
+    why = Why(told.project)
+    assert why.partition("orders", "2025-01-02").hint is None, "it is frozen, and as it should be"
+    told.materialized("second", raw="2025-01-02")
+    assert why.partition("orders", "2025-01-02").hint == "servo materialize 'shop/orders@2025-01-02' --unfreeze REASON"
+    days = ["2025-01-05", "2025-01-06"]
+    mark(told.project, "prices", days, as_what="frozen", reason="closed", actor=ME)
+    assert why.partition("prices", "2025-01-05").hint == "servo materialize 'shop/prices@2025-01-05' --unfreeze REASON"
+    missing = {one["why"]: one["partitions"] for one in why.asset("prices").missing}
+    assert missing == {"could run now": 88, "are frozen": 2}
+    assert why.partition("orders", "2025-01-09").hint == "servo materialize '+shop/orders@2025-01-09'"
+    mark(told.project, "orders", ["2025-01-09"], as_what="frozen", reason="closed", actor=ME)
+    assert why.partition("orders", "2025-01-09").hint == "servo materialize '+shop/orders@2025-01-09' --unfreeze REASON"
+    requested = Runs(told.project).request(["+shop/orders@2025-01-09"], unfreeze="late", actor=ME)
+    assert requested.assets == {"shop/raw": 1, "shop/orders": 1}
+
+
+def test_a_plan_of_what_is_stale_says_what_is_frozen(told: Telling) -> None:
+    def held(*selection: str) -> list[tuple[str, str, str]]:
+        due, _ = plan_what_is_due(told.project, selection)
+        assert all(one.frozen == one.why.endswith("frozen") for one in due.held)
+        return [(one.asset_key, one.partitions.describe(), one.why) for one in due.held if one.frozen]
+
+    assert held(f"orders@{RANGE}") == [], "thawed, it would be current"
+    # It would follow what runs before it; it would be stale by what ran before it; it would be missing.
+    told.invalidated("raw", told.keys("raw", "2025-01-02"), "bad")
+    assert held(f"raw@{RANGE} or orders@{RANGE}") == [("shop/orders", "2025-01-02", "is frozen")]
+    told.materialized("second", raw="2025-01-02")
+    assert held(f"orders@{RANGE}") == [("shop/orders", "2025-01-02", "is frozen")]
+    mark(told.project, "prices", ["2025-01-05"], as_what="frozen", reason="closed", actor=ME)
+    assert held("prices@2025-01-04..2025-01-06") == [("shop/prices", "2025-01-05", "is frozen")]
+    # Code that is not deployed yet would make it anew.
+    (told.path / "definitions.py").write_text(DEFINITIONS.replace("def orders(raw): ...", "def orders(raw): return 1"))
+    assert held(f"orders@{RANGE}") == [("shop/orders", "2025-01-02", "is frozen")]
+    assert Why(told.project).asset("orders").undeployed == 2
 
 
 def test_by_name_it_is_refused_and_nothing_is_written(told: Telling) -> None:

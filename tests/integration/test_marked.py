@@ -14,9 +14,13 @@ from servo.assets.loading import load
 from servo.assets.selection import Selection
 from servo.controllers.dispatch import Claim
 from servo.errors import DataNotFound, InputsMissing, TaskError
+from servo.events.columns import Outcome
 from servo.execution.calling import Caller
 from servo.execution.protocol import Input
+from servo.runtime.backfill_planning import BackfillRequest, plan_backfill
+from servo.runtime.control import Control
 from servo.runtime.data import Data
+from servo.runtime.due import plan_what_is_due
 from servo.runtime.inputs import NewestVersions
 from servo.runtime.marking import mark
 from servo.runtime.ordering import order_for
@@ -50,6 +54,23 @@ def other(context): ...
 
 @asset(partitions=days)
 def both(raw, other): ...
+"""
+SMALL = """
+from servo import Daily, asset
+
+days = Daily("date", start="2025-01-01", end="2025-01-03")
+
+@asset(partitions=days)
+def raw(context): ...
+
+@asset(partitions=days)
+def prices(context): ...
+
+@asset(partitions=days)
+def orders(raw): ...
+
+@asset
+def summary(raw): ...
 """
 ME = "person:alice"
 
@@ -131,6 +152,64 @@ def test_all_upstreams_with_marked_partitions_count(told: Telling) -> None:
     assert [one.partitions.describe() for one in held.held_back] == ["2025-01-02", "2025-01-03"]
     with pytest.raises(InputsMissing, match="both 2025-01-03 reads shop/other 2025-01-03, which was marked"):
         Runs(told.project).request(["both@2025-01-03..2025-01-04"], actor=ME)
+
+
+def test_one_mark_stops_nothing_but_what_reads_it(tmp_path: Path) -> None:
+    told = Telling(tmp_path)
+    told.deploy(SMALL)
+    told.materialized("first", raw="2025-01-01", prices="2025-01-01", summary="all")
+    mark(told.project, "raw", ["2025-01-02"], as_what="materialized", reason="elsewhere", actor=ME)
+    why = Why(told.project).partition("summary")
+    assert (why.partition.status, why.reasons) == ("MATERIALIZED", [])
+    assert [one.state for one in why.inputs] == ["same", "marked"]
+    held = (
+        "shop/orders",
+        "2025-01-02",
+        "reads shop/raw 2025-01-02, which was marked as materialized and holds no data",
+    )
+    due, plan = plan_what_is_due(told.project, ["*"])
+    assert {key: some.describe() for key, some in due.wanted.items()} == {
+        "shop/prices": "2025-01-02", "shop/orders": "2025-01-01",
+    }  # fmt: skip
+    assert [(one.asset_key, one.partitions.describe(), one.why) for one in due.held] == [held]
+    assert plan.partition_count == 2
+    # The same by a selection: nobody named what reads the mark.
+    for selection in (["status:missing"], ["orders and status:missing"], ["status:missing", "prices@2025-01-02"]):
+        found = Runs(told.project).plan(selection)
+        assert [(one.asset_key, one.partitions.describe(), one.reason) for one in found.held_back] == [held]
+        assert "shop/orders" in [task.asset_key for task in found.tasks]
+    requested = Runs(told.project).request(["status:missing"], actor=ME)
+    Control(told.project).step()
+    assert Runs(told.project).progress(requested.run_id).status != "FAILED"
+    with pytest.raises(InputsMissing, match="orders 2025-01-02 reads shop/raw 2025-01-02, which was marked"):
+        Runs(told.project).plan(["status:missing", "orders@2025-01-02"])
+    told.close()
+
+
+def test_a_marked_partition_says_that_there_is_no_data_whatever_happens(told: Telling) -> None:
+    told.materialized("again", raw="2025-01-01")
+    told.invalidated("raw", told.keys("raw", "2025-01-02"), "bad")
+    why = Why(told.project).partition("raw", "2025-01-02")
+    assert (why.partition.status, why.reasons, why.hint) == ("MATERIALIZED", [], None)
+    failed = told.run("failed", raw="2025-01-02")
+    told.finished(failed, "raw", told.keys("raw", "2025-01-02"), Outcome.FAILED)
+    told.ended(failed, Outcome.FAILED)
+    sentence = Why(told.project).partition("raw", "2025-01-02").sentence
+    assert "holds no data" in sentence
+    assert "there is data" not in sentence
+
+
+def test_what_reads_it_is_nowhere_said_to_be_able_to_run(told: Telling) -> None:
+    told_so = "reads shop/raw 2025-01-02, which was marked as materialized and holds no data"
+    why = Why(told.project).partition("orders", "2025-01-02")
+    assert [one.sentence for one in why.not_run if one.code == "INPUTS_MARKED"] == [told_so]
+    assert why.hint == "servo materialize '+shop/orders@2025-01-02'"
+    assert Runs(told.project).plan(["+shop/orders@2025-01-02"]).partition_count == 2
+    missing = {one["why"]: one["described"] for one in Why(told.project).asset("orders").missing}
+    assert (missing["could run now"], missing[told_so]) == ("2025-01-01", "2025-01-02")
+    assert Why(told.project).partition("waits", "2025-01-02").hint == "servo materialize 'shop/waits@2025-01-02'"
+    asked = BackfillRequest(assets=("orders",), start="2025-01-01", end="2025-01-02")
+    assert f"shop/orders {told_so}: 2025-01-02 will fail" in plan_backfill(told.project, told.known, asked).warnings
 
 
 def _claim(told: Telling, asset: str, days: str) -> Claim:

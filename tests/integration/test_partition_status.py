@@ -12,7 +12,8 @@ from servo.assets.selection import Selection
 from servo.errors import Conflict, InvalidInput, InvalidPartition, NotFound
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import CheckpointRequested, PartitionsMarked
-from servo.runtime.due import plan_what_is_due, what_is_due
+from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.due import plan_what_is_due, request_what_is_due, what_is_due
 from servo.runtime.grids import grid_of, kinds_of, strip_of
 from servo.runtime.marking import mark
 from servo.runtime.outdated import Outdated
@@ -315,7 +316,9 @@ def test_what_should_run_now(told: Telling) -> None:
         ("shop/report", "INVALIDATED", "2025-01"),
     ]
     # A month of which days are missing waits for them; what runs is what was shown, upstreams first, and always so.
-    assert [(one.asset_key, one.partitions.describe()) for one in due.held] == [("shop/report", "2025-02")]
+    assert [(one.asset_key, one.partitions.describe(), one.frozen) for one in due.held] == [
+        ("shop/orders", "2025-01-06 × us", True), ("shop/report", "2025-02", False),
+    ]  # fmt: skip
     assert {task.asset_key: task.partitions for task in plan.tasks} == due.wanted
     assert [task.asset_key for task in plan.tasks] == ["shop/raw", "shop/orders", "shop/report"]
     assert plan_what_is_due(told.project, selection) == (due, plan)
@@ -338,7 +341,9 @@ def test_what_should_run_now(told: Telling) -> None:
         ("shop/orders", "UPSTREAM_CHANGED"),
         ("shop/report", "INVALIDATED"),
     ]
-    assert {(one.asset_key, one.partitions.count) for one in whole.held} == {("shop/orders", 118), ("shop/report", 2)}
+    assert {(one.asset_key, one.partitions.count) for one in whole.held} == {
+        ("shop/orders", 1), ("shop/orders", 118), ("shop/report", 2),
+    }  # fmt: skip
     mark(told.project, "report", ["2025-01"], as_what="frozen", reason="filed", actor="person:bob")
     assert list(plan_what_is_due(told.project, ["report", "orders"])[0].wanted) == ["shop/orders"]
     mark(told.project, "report", ["2025-01"], as_what="thawed", reason="wrong after all", actor="person:bob")
@@ -359,6 +364,77 @@ def test_what_should_run_now(told: Telling) -> None:
         lambda known: Selection(wanted=what_is_due(told.project, known, ["orders"]).wanted), actor="person:alice"
     )
     assert requested.assets == {"shop/orders": 61}
+
+
+FOLDER = """
+from datetime import timedelta
+from servo import Daily, Static, asset
+
+@asset(partitions=Daily("date", start="2025-01-01", end="2025-01-04"))
+def days(context): ...
+
+@asset
+def all_days(days): ...
+
+@asset(partitions=Static("region", ["eu", "us", "ap"]))
+def regions(context): ...
+
+@asset
+def all_regions(regions): ...
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ('start="2025-01-01"', 'start="2025-01-02"', {("shop/all_days", "UPSTREAM_CHANGED", "")}),
+        (
+            'start="2025-01-01"',
+            'start="2024-12-31"',
+            {("shop/days", "MISSING", "2024-12-31"), ("shop/all_days", "AFTER_UPSTREAM", "")},
+        ),
+        ('"us", "ap"', '"us"', {("shop/all_regions", "UPSTREAM_CHANGED", "")}),
+        (
+            "@asset\ndef all_days",
+            "@asset(freshness=timedelta(minutes=1))\ndef all_days",
+            {("shop/all_days", "FRESHNESS_POLICY", "")},
+        ),
+    ],
+)
+def test_what_the_folder_changed_counts_before_it_is_deployed(
+    tmp_path: Path, before: str, after: str, expected: set[tuple[str, str, str]]
+) -> None:
+    told = Telling(tmp_path)
+    told.deploy(FOLDER)
+    told.materialized("first", days="all", all_days="all", regions="all", all_regions="all")
+    told.now += timedelta(hours=1)
+    assert plan_what_is_due(told.project, ["*"])[0].groups == ()
+    (told.path / "definitions.py").write_text(FOLDER.replace(before, after))
+    head = told.project.ledger.head().position
+    due, plan = plan_what_is_due(told.project, ["*"])
+    assert {(one.asset_key, one.code, one.partitions.describe()) for one in due.groups} == expected
+    assert plan.partition_count == len(expected)
+    assert told.project.ledger.head().position == head, "a plan writes nothing"
+    requested = request_what_is_due(told.project, ["*"], actor="person:alice")
+    assert requested is not None
+    assert requested.assets == {key: 1 for key, _, _ in expected}
+    told.close()
+
+
+def test_a_run_of_what_is_stale_deploys_the_folder_also_where_nothing_is_due(tmp_path: Path) -> None:
+    told = Telling(tmp_path)
+    told.deploy(FOLDER)
+    told.materialized("first", days="all", all_days="all", regions="all", all_regions="all")
+    head = told.project.ledger.head().position
+    assert request_what_is_due(told.project, ["*"], actor="person:alice") is None
+    assert told.project.ledger.head().position == head
+    later = FOLDER.replace("@asset\ndef all_days", "@asset(freshness=timedelta(hours=1))\ndef all_days")
+    (told.path / "definitions.py").write_text(later)
+    assert request_what_is_due(told.project, ["*"], actor="person:alice") is None
+    assert recorded_catalog(told.project).spec("shop/all_days").freshness == timedelta(hours=1)
+    told.now += timedelta(hours=2)
+    assert PartitionBook(told.project).one("all_days").stale_reason_code == "FRESHNESS_POLICY"
+    told.close()
 
 
 def test_marks_state_and_hide_nothing(told: Telling) -> None:

@@ -166,6 +166,27 @@ def test_invalidated_frozen_and_made_by_hand(hands: Hands) -> None:
     assert len(_stale(hands)) == 2
 
 
+def test_a_mark_makes_nobody_stale_and_is_never_stale_itself(hands: Hands) -> None:
+    regions = {name: f"region=s:{text}" for name, text in (("eu", "ZXU"), ("us", "dXM"))}
+    both = Static("region", ["eu", "us"])
+    hands.deploy(spec("a", both), spec("b", both, ["a"]), spec("c", None, {"a": All()}))
+    hands.run("shop/a", [regions["eu"]], ["h"])
+    hands.run("shop/c", [""], ["t"])
+    hands.mark("shop/a", [regions["us"]], "MATERIALIZED", content=None)
+    hands.mark("shop/b", list(regions.values()), "MATERIALIZED", content=None)
+    assert _stale(hands, transitive=True) == {}
+    states = {one.partition_key: one.state for one in Staleness(hands.project).inputs("shop/c", "")}
+    assert states == {regions["eu"]: "same", regions["us"]: "marked"}
+    hands.deploy(spec("a", both), spec("b", both, ["a"], freshness=HOUR), spec("c", None, {"a": All()}))
+    hands.invalidate("shop/b", [regions["eu"]])
+    hands.run("shop/a", [regions["eu"]], ["h"])
+    hands.pass_time(2 * HOUR)
+    assert _stale(hands, transitive=True) == {}, "what holds no data cannot be out of date"
+    hands.run("shop/a", [regions["us"]], ["other"])
+    row = _stale(hands)["c", ""]
+    assert row.reasons == (("UPSTREAM_CHANGED", hands.now),), "since there is data, and not since the mark"
+
+
 def test_ten_thousand_inputs_are_told_apart(hands: Hands) -> None:
     keys = [f"date=d:{date(1990, 1, 1) + timedelta(days=n)}" for n in range(10_001)]
     hands.deploy(spec("days", Daily("date", start="1990-01-01")), spec("all", None, {"days": All()}))

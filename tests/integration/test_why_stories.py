@@ -120,3 +120,9 @@ def test_asset_why_agrees_with_the_plan_of_what_is_stale(told: Telling) -> None:
     assert changed.sentence.startswith("0 of 90 partitions are as they should be; 1 stale")
     assert "31 made by other code than is in the folder, which is not deployed yet" in changed.sentence
     assert changed.hint == "servo plan --stale shop/orders"
+    # Of one partition the command line says the same, where it has the folder.
+    one = Why(told.project, folder=True).partition("orders", "2025-01-03")
+    assert one.undeployed
+    assert one.sentence.endswith("; it was made by other code than is in the folder, which is not deployed yet")
+    assert not Why(told.project).partition("orders", "2025-01-03").undeployed
+    assert not Why(told.project, folder=True).partition("raw", "2025-01-03").undeployed

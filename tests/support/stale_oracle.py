@@ -37,6 +37,11 @@ class Version(NamedTuple):
     run: str | None
     code: str | None
 
+    @property
+    def marked(self) -> bool:
+        """Whether somebody only said that it is there: it holds no data."""
+        return self.made is not None and self.run is None and self.code is None and self.content is None
+
 
 class Stale(NamedTuple):
     """Reasons with their moments, in order; and the root (asset key, partition key, code) if there is one."""
@@ -165,7 +170,9 @@ class Oracle:
 
     def _can_be_stale(self, asset: AssetSpec, key: str) -> bool:
         place = (self.catalog.asset_ids[asset.key], key)
-        return place in self.versions and place not in self.frozen and PartitionKey.parse(key) in asset.partitions
+        if place not in self.versions or self.versions[place][-1].marked:
+            return False
+        return place not in self.frozen and PartitionKey.parse(key) in asset.partitions
 
     def _judge(
         self, place: tuple[str, str], *, transitive: bool
@@ -272,7 +279,9 @@ class Oracle:
         self, asset: AssetSpec, key: str, current: Version, name: tuple[str, str], place: Place
     ) -> datetime | None:
         """Since when the input makes the partition stale; None if it does not."""
-        versions = self.versions[place]
+        if self.versions[place][-1].marked:
+            return None
+        versions = [one for one in self.versions[place] if not one.marked]
         read = [made for one, made in self.reads.get(current.made or "", []) if one == place]
         if not read:
             arrived = versions[0].since

@@ -64,8 +64,8 @@ class Hands:
         return self.project.ledger.read(0, 1_000_000)
 
     def deploy(self, *specs: AssetSpec) -> None:
-        self.deployed = specs
         graph = Graph.of(specs)
+        self.deployed = specs
         ids = {key: asset_id(key) for key in graph.specs}
         self.deployments += 1
         gone = [asset_id(key) for key in self.catalog.graph.specs if key not in graph.specs]
@@ -171,12 +171,13 @@ class Hands:
             assert made is not None
             self.made.setdefault((asset_key, key), []).append((made, content, self.now, run_id, code))
 
-    def mark(self, asset_key: str, keys: list[str], mark: str) -> None:
+    def mark(self, asset_key: str, keys: list[str], mark: str, *, content: str | None = "by hand") -> None:
+        """Without content it is what `servo partition mark` records: a mark that stands for no data."""
         by_hand = mark == "MATERIALIZED"
         partitions = PartitionOutcomes(
             keys=keys,
             first_materialization_id=self.project.mint(len(keys)) if by_hand else None,
-            content_hash="by hand" if by_hand else None,
+            content_hash=content if by_hand else None,
         )
         self.record(
             PartitionsMarked(
@@ -190,7 +191,7 @@ class Hands:
         if by_hand:
             for key, made in zip(keys, partitions.materialization_ids(), strict=True):
                 assert made is not None
-                self.made.setdefault((asset_key, key), []).append((made, "by hand", self.now, None, None))
+                self.made.setdefault((asset_key, key), []).append((made, content, self.now, None, None))
 
     def invalidate(self, asset_key: str, keys: list[str]) -> None:
         subset = PartitionSet(asset_id=asset_id(asset_key), asset_key=asset_key, keys=keys)
@@ -238,7 +239,7 @@ class World(Hands):
         acts = [
             self._run, self._run, self._run_all, self._run_again, self._run_again, self._run_again, self._pass_time,
             self._redefine, self._mark, self._invalidate, self._roll_back, self._roll_back, self._come_and_go,
-            self._accept_code,
+            self._accept_code, self._mark_as_done, self._mark_as_done,
         ]  # fmt: skip
         compacted = self.random.randrange(steps)
         self._run_all()
@@ -386,6 +387,15 @@ class World(Hands):
         keys = [str(key) for key in one.partitions.begun(self.now)][:3]
         if keys:
             self.mark(one.key, keys, self.random.choice(["MATERIALIZED", "FROZEN", "THAWED", "THAWED"]))
+
+    def _mark_as_done(self) -> None:
+        """As the command does it: without data, mostly of what has none."""
+        one = self._asset()
+        keys = [str(key) for key in one.partitions.begun(self.now)]
+        absent = [key for key in keys if (one.key, key) not in self.made]
+        if keys:
+            chosen = absent or keys
+            self.mark(one.key, self.random.sample(chosen, min(len(chosen), 2)), "MATERIALIZED", content=None)
 
     def _invalidate(self) -> None:
         if known := self._known():

@@ -101,8 +101,29 @@ def test_what_has_nothing_to_read_is_held_and_so_is_all_that_reads_it() -> None:
     ]
 
 
-def test_what_is_frozen_is_left_alone_and_what_is_on_its_way_is_not_asked_for_again() -> None:
+def test_what_reads_a_mark_is_held_and_what_was_marked_is_not_due() -> None:
+    raw = present("raw", stale={"INVALIDATED": "2025-01-04"}, marked="2025-01-02..2025-01-03")
+    orders = present("orders", missing="2025-01-02..2025-01-03", marked="2025-01-04")
+    runs, held = found({"raw": "all", "orders": "all"}, raw=raw, orders=orders)
+    assert runs == [("raw", "stale: invalidated", "2025-01-04")], "what follows it was only marked, and is not computed"
+    told = "reads shop/raw 2025-01-02..2025-01-03, which were marked as materialized and hold no data"
+    assert held == [("orders", told, "2025-01-02..2025-01-03")]
+    # Made by the same run, it has data.
+    made = present("raw", stale={"INVALIDATED": "2025-01-02..2025-01-03"}, marked="2025-01-02..2025-01-03")
+    runs, held = found({"raw": "all", "orders": "all"}, raw=made, orders=orders)
+    assert (len(runs), held) == (2, [])
+
+
+def test_what_is_frozen_is_held_and_what_is_on_its_way_is_not_asked_for_again() -> None:
     raw = present("raw", stale={"INVALIDATED": "2025-01-02..2025-01-04"}, frozen="2025-01-02", on_the_way="2025-01-03")
     runs, held = found({"raw": "all", "orders": "all"}, raw=raw, orders=present("orders", frozen="2025-01-04"))
     assert runs == [("raw", "stale: invalidated", "2025-01-04")]
-    assert held == [("raw", "an unfinished run computes it", "2025-01-03")]
+    assert held == [
+        ("raw", "an unfinished run computes it", "2025-01-03"),
+        ("raw", "is frozen", "2025-01-02"),
+        ("orders", "is frozen", "2025-01-04"),
+    ]
+    _, held = found(
+        {"raw": "all"}, raw=present("raw", missing="2025-01-05..2025-01-07", frozen="2025-01-05..2025-01-06")
+    )
+    assert held == [("raw", "are frozen", "2025-01-05..2025-01-06")]

@@ -35,6 +35,7 @@ def states(definition: Partitions, *, stale: str = "", failed: str = "", made: s
             Status.MATERIALIZED: there - late - lost,
         },
         overlays={Overlay.RUNNING: definition.empty()},
+        marked=definition.empty(),
         attempt_failed=lost,
     )
 

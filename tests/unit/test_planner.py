@@ -233,6 +233,12 @@ def test_a_plan_is_explained_by_its_very_tasks() -> None:
     ]
     assert rows[0].partitions == JANUARY["shop/orders"].describe()
     assert [row.why for row in rows] == ["asked for; reads shop/raw as it is", "asked for; after shop/orders"]
+    known = catalog(spec("src", REGIONS), spec("dst", REGIONS, {"src": Explicit({"eu": ["eu"], "us": []})}))
+    definition = known.spec("shop/dst").partitions
+    have = {"shop/src": known.spec("shop/src").partitions.everything(NOW)}
+    for region, why in (("eu", "asked for; reads shop/src as it is"), ("us", "asked for")):
+        (row,) = explain(make_plan(known, {"shop/dst": definition.parse_set(region, NOW)}, have, NOW))
+        assert row.why == why
 
 
 def test_a_plan_goes_through_the_ledger_and_back() -> None:

@@ -37,8 +37,9 @@ class InputState(msgspec.Struct, frozen=True, kw_only=True):
     """One upstream partition of a partition: what was read of it, what is current now, and how the two compare.
 
     The state is same (what was read is current), same_content (another materialization with the same content),
-    changed, unread (there, given by the mapping, and not read), missing (given by the mapping, and not there) or
-    removed (read, and not given any more: its value was removed, or the mapping is another).
+    changed, unread (there, given by the mapping, and not read), missing (given by the mapping, and not there), marked
+    (as materialized, so that it holds no data) or removed (read, and not given any more: its value was removed, or the
+    mapping is another).
     """
 
     asset_id: str
@@ -59,8 +60,8 @@ class InputState(msgspec.Struct, frozen=True, kw_only=True):
 
 class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     """Why a partition is not computed, or not yet: RUNNING, READY, QUEUED, WAITS_FOR_UPSTREAM, RETRY_WAIT,
-    WAITING_APPROVAL, FAILED, SKIPPED, UNCHANGED, CANCELLED, HELD_BACK, NEVER_ASKED_FOR, INPUTS_MISSING, NOT_ENDED,
-    FROZEN or UNDEFINED.
+    WAITING_APPROVAL, FAILED, SKIPPED, UNCHANGED, CANCELLED, HELD_BACK, NEVER_ASKED_FOR, INPUTS_MISSING,
+    INPUTS_MARKED, NOTHING_TO_READ, NOT_ENDED, FROZEN or UNDEFINED.
     """
 
     code: str
@@ -139,4 +140,5 @@ class PartitionWhy(msgspec.Struct, frozen=True, kw_only=True):
     root: Cause | None = None
     inputs: list[InputState] = []
     not_run: list[Obstacle] = []
+    undeployed: bool = False  # made by other code than the folder's, which a plan would deploy
     hint: str | None = None

@@ -17,12 +17,10 @@ from servo.api.inputs import Reading, Text
 from servo.api.keys import Keyed, fingerprint_of
 from servo.api.operations import operation
 from servo.api.schedules import Tags
-from servo.assets.selection import Selection
 from servo.errors import InvalidInput
 from servo.planning.stages import require_inputs
-from servo.runtime.cataloguing import local_catalog
 from servo.runtime.documents import due_shown, run_plan_shown
-from servo.runtime.due import plan_what_is_due, what_is_due
+from servo.runtime.due import plan_what_is_due, request_what_is_due
 from servo.runtime.runs import Runs
 
 __all__ = ["PlanRoutes", "RunningRoutes"]
@@ -111,18 +109,19 @@ class RunningRoutes(Controller):
         asked, select = fingerprint_of("due", body), list(body.select)
 
         def ask() -> Requested:
-            if not what_is_due(project, local_catalog(project), select, body.partitions).wanted:
-                raise _NothingDue("nothing is stale or missing that could run")
-            return Runs(project).request_chosen(
-                lambda known: Selection(
-                    wanted=what_is_due(project, known, select, body.partitions).wanted, only_stale=True
-                ),
+            found = request_what_is_due(
+                project,
+                select,
+                body.partitions,
                 priority=body.priority,
                 tags={**body.tags, REQUEST: asked},
                 request_id=key,
                 accept_schema=body.accept_schema,
                 actor=desk.actor,
             )
+            if found is None:
+                raise _NothingDue("nothing is stale or missing that could run")
+            return found
 
         def work() -> dict[str, Any]:
             try:

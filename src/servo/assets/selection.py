@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Iterator, Set
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
@@ -29,6 +29,7 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     wanted: dict[str, PartitionSet]
     added: dict[str, PartitionSet] = {}
     only_stale: bool = False  # selected for being stale alone: what is not, when its turn comes, is left as it is
+    by_status: dict[str, PartitionSet] = {}  # selected by nothing but a `status:`, so that nobody named them
 
 
 def select(
@@ -64,14 +65,41 @@ def selection_of(
     wanted = _evaluated(evaluation, graph, tree, partitions)
     named_tree = _without_spreads(tree)
     only_stale = _is_only_stale(tree)
+    by_status = _only_by_status(evaluation, graph, tree, wanted)
     if named_tree == tree:
-        return Selection(wanted=wanted, only_stale=only_stale)
+        return Selection(wanted=wanted, only_stale=only_stale, by_status=by_status)
     try:
         named = evaluation.completed(evaluation.of(named_tree, graph.specs.keys()))
     except InvalidPartition:  # the partitions of a term fit only what `+` added, such as months of `days+`
         named = {}
     added = {key: some - named[key].partitions if key in named else some for key, some in wanted.items()}
-    return Selection(wanted=wanted, added={key: some for key, some in added.items() if some}, only_stale=only_stale)
+    return Selection(
+        wanted=wanted,
+        added={key: some for key, some in added.items() if some},
+        only_stale=only_stale,
+        by_status=by_status,
+    )
+
+
+def _only_by_status(
+    evaluation: _Evaluation, graph: Graph, tree: Node, wanted: dict[str, PartitionSet]
+) -> dict[str, PartitionSet]:
+    """Of what is selected, what no part of the selection selects without asking for a status."""
+    parts = list(_alternatives(tree))
+    named = [part for part in parts if not _asks_for_status(part)]
+    if len(named) == len(parts):
+        return {}
+    found = evaluation.completed(evaluation.of(AnyOf(named), graph.specs.keys())) if named else {}
+    left = {key: some - found[key].partitions if key in found else some for key, some in wanted.items()}
+    return {key: some for key, some in left.items() if some}
+
+
+def _alternatives(node: Node) -> Iterator[Node]:
+    """The parts of a selection of which each selects something by itself."""
+    for part in node.parts if isinstance(node, AnyOf) else ():
+        yield from _alternatives(part)
+    if not isinstance(node, AnyOf):
+        yield node
 
 
 def _is_only_stale(node: Node) -> bool:

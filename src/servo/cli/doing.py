@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from servo.answers.runs import Requested
     from servo.answers.schedules import Ticked
     from servo.answers.sensors import Accepted, CursorReset
-    from servo.planning.catalog import Catalog
     from servo.runtime.wiring import Project
 
 __all__ = ["Doing"]
@@ -37,20 +36,10 @@ class Doing:
     # ── runs and backfills ───────────────────────────────────────────────────────────────────────────────────────
 
     def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
-        """Ask for what should run now; None where that is nothing, and then nothing is written."""
-        from servo.assets.selection import Selection
-        from servo.runtime.cataloguing import local_catalog
-        from servo.runtime.due import what_is_due
-        from servo.runtime.runs import Runs
+        """Ask for what should run now; None where that is nothing."""
+        from servo.runtime.due import request_what_is_due
 
-        opened = self._opened
-        if not what_is_due(opened, local_catalog(opened), selection, partitions).wanted:
-            return None
-
-        def choose(known: Catalog) -> Selection:
-            return Selection(wanted=what_is_due(opened, known, selection, partitions).wanted, only_stale=True)
-
-        return Runs(opened).request_chosen(choose, **wishes)
+        return request_what_is_due(self._opened, selection, partitions, **wishes)
 
     def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What it would come to, as JSON has it."""

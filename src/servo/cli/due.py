@@ -34,7 +34,8 @@ def show_due(found: dict[str, Any]) -> None:
         click.echo(f"✓ {_NOTHING}" + (" that could run" if found["held"] else ""))
     for held in found["held"]:
         which = f"{held['asset_key']} {held['described']}".rstrip()
-        note(f"not now: {which} {held['why']}")
+        # An older server does not say what is frozen.
+        note(f"held back: {which} {held['why']}" if held.get("frozen") else f"not now: {which} {held['why']}")
     history_notes(found["history"])
     for warning in found["warnings"]:
         click.echo(f"servo: warning: {warning}", err=True)

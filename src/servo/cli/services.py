@@ -104,7 +104,7 @@ class Services(Doing):
     def why(self) -> Why:
         from servo.runtime.why import Why
 
-        return Why(self._opened)
+        return Why(self._opened, folder=True)
 
     @property
     def lineages(self) -> Lineages:

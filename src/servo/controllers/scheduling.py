@@ -44,6 +44,7 @@ class Filling(msgspec.Struct, frozen=True):
     without: Mapping[str, str] = {}
     added: dict[str, PartitionSet] = {}  # of what is wanted, what only a `+` added
     only_stale: bool = False  # all of it is wanted for being stale
+    by_status: dict[str, PartitionSet] = {}  # of what is wanted, what nothing but a `status:` selected
 
     @property
     def remark(self) -> str | None:

@@ -7,7 +7,9 @@ what happened at the very same moment, and a rollback makes older data current l
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 from servo.fold.rows import Kind
 
@@ -35,11 +37,17 @@ FAILED = (
 )
 """Of a row of `partition_status`, in SQL: whether its newest attempt failed, and nothing was made current since."""
 
-MARKED = (
-    "materialization_id IS NOT NULL AND last_materialization_run_id IS NULL"
-    " AND last_materialization_code_version IS NULL AND content_hash IS NULL"
-)
-"""Of a row of `partition_status`, in SQL: whether somebody marked it as materialized, so that it holds no data."""
+
+def marked_sql(table: str = "") -> str:
+    """Of a row of `partition_status`, in SQL: whether somebody marked it as materialized, so that it holds no data."""
+    at = f"{table}." if table else ""
+    return (
+        f"{at}materialization_id IS NOT NULL AND {at}last_materialization_run_id IS NULL"
+        f" AND {at}last_materialization_code_version IS NULL AND {at}content_hash IS NULL"
+    )
+
+
+MARKED = marked_sql()
 
 MATERIALIZED = "materialization_version IS NOT NULL"
 """Of a row of `partition_status`, in SQL: whether there is data, or somebody said that there is."""
@@ -56,6 +64,12 @@ def status_sql(stale: str) -> str:
         f" WHEN {FAILED} THEN '{Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED}'"
         f" WHEN {stale} THEN '{Status.STALE}' ELSE '{Status.MATERIALIZED}' END"
     )
+
+
+def is_marked(row: Mapping[str, Any]) -> bool:
+    """Whether somebody marked a partition as materialized, of its row by column. The same as `MARKED`."""
+    made_by = (row.get(name) for name in ("last_materialization_run_id", "last_materialization_code_version"))
+    return row.get("materialization_id") is not None and not any(made_by) and row.get("content_hash") is None
 
 
 def attempt_failed(

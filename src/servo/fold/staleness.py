@@ -3,7 +3,8 @@
 It reads the tables of the projections, and relations that whoever asks puts beside them, since they follow from
 definitions and the time and not from rows (`RELATIONS`). Names and values of users are in relations, never in the text.
 
-A partition that was materialized, that its definition has and that is not frozen is stale by any of these:
+A partition that was materialized, that its definition has and that is neither frozen nor only marked as materialized
+is stale by any of these:
 
     invalidated_since  it was invalidated after it was made or became current
     code_since         the code in force is another than the one it was made with, and not declared equal to it
@@ -11,17 +12,20 @@ A partition that was materialized, that its definition has and that is not froze
                        read one that it is not given any more
     freshness_since    the deadline of its policy has passed
 
-Each is the moment from which it held without a break, and not before this materialization became current.
+Each is the moment from which it held without a break, and not before this materialization became current. A mark is no
+data: one that stands in place of an input makes nobody stale, and what replaces it is what arrives.
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from servo.fold.display import marked_sql
 from servo.fold.rows import Kind
 
 __all__ = [
     "COLUMNS",
+    "LAW",
     "NEAR",
     "ODD_INPUTS",
     "REASONS",
@@ -35,6 +39,9 @@ __all__ = [
     "reason_sql",
     "stale_sql",
 ]
+
+# Raised where the same rows come to be judged otherwise, so that no kept answer of before is taken for one of now.
+LAW = 2
 
 # By weight: the first that holds is the one that is named.
 REASONS = ("INVALIDATED", "CODE_CHANGED", "UPSTREAM_CHANGED", "FRESHNESS_POLICY")
@@ -84,7 +91,8 @@ NEAR = {
     ),
     "lineage": ("materialization_id", "upstream_asset_id", "upstream_partition_key", "upstream_materialization_id"),
     "materializations": (
-        "materialization_id", "asset_id", "partition_key", "content_hash", "published_at", "published_version",
+        "materialization_id", "asset_id", "partition_key", "run_id", "code_version", "content_hash", "published_at",
+        "published_version",
     ),
 }  # fmt: skip
 
@@ -112,6 +120,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     odd: bool = True
     freshness: bool = True
     equal_code: bool = True
+    frozen: bool = False  # judge frozen partitions too, as if they were thawed
 
     def table(self, name: str) -> str:
         return f"near_{name}" if self.some else name
@@ -212,7 +221,8 @@ def _judged(parts: Parts) -> str:
            status.invalidation_version, status.invalidated_at, asset.code_version, asset.freshness_seconds
     FROM {parts.table("partition_status")} AS status JOIN judged_assets AS asset ON asset.asset_id = status.asset_id
     {_classes("status", "last_materialization_code_version", parts)}
-    WHERE status.materialization_version IS NOT NULL AND NOT coalesce(status.frozen, false)
+    WHERE status.materialization_version IS NOT NULL AND NOT ({marked_sql("status")})
+    {"" if parts.frozen else "AND NOT coalesce(status.frozen, false)"}
     {_inside("status") if parts.outside else ""}{some if parts.some else ""}"""
 
 
@@ -238,10 +248,11 @@ def _inside(name: str) -> str:
 
 # ── what the inputs say ──────────────────────────────────────────────────────────────────────────────────────────
 
-_PAIR = """
+_PAIR = f"""
     judged.asset_id, judged.partition_key, judged.materialization_id, judged.current_version, judged.made_at,
     judged.run_id, input.asset_id AS upstream_asset_id, input.partition_key AS upstream_partition_key,
-    input.materialization_id AS current_id, input.content_hash AS current_hash"""
+    input.materialization_id AS current_id, input.content_hash AS current_hash,
+    {marked_sql("input")} AS input_marked"""
 _THERE = "input.materialization_version IS NOT NULL"
 
 
@@ -295,7 +306,7 @@ def _upstream(parts: Parts) -> list[tuple[str, str]]:
 
 # What was read and is current still is by far the most, and goes first.
 _ODD_PAIRS = """
-    SELECT * FROM pairs WHERE NOT EXISTS (SELECT 1 FROM {lineage} AS made_from
+    SELECT * FROM pairs WHERE NOT input_marked AND NOT EXISTS (SELECT 1 FROM {lineage} AS made_from
       WHERE made_from.materialization_id = pairs.materialization_id
         AND made_from.upstream_materialization_id = pairs.current_id)"""
 _LOOKED_UP = """
@@ -326,19 +337,26 @@ def moment_sql(version: str) -> str:
     )
 
 
+# Of a row of `materializations`: whether it is none, but a mark.
+_MARK = "made.run_id IS NULL AND made.code_version IS NULL AND made.content_hash IS NULL"
+
+
 def _history(parts: Parts) -> str:
-    """What was current when: published, or rolled back to. What is current now is among it in any case."""
+    """What was current when: published, or rolled back to, without marks. What is current now is always among it."""
+    materializations = parts.table("materializations")
     return f"""
     SELECT made.asset_id, made.partition_key, made.materialization_id, made.content_hash,
            made.published_at AS became_at, made.published_version AS event_id
-    FROM {parts.table("materializations")} AS made
+    FROM {materializations} AS made
     JOIN sources ON sources.asset_id = made.asset_id AND sources.partition_key = made.partition_key
-    WHERE made.published_at IS NOT NULL
+    WHERE made.published_at IS NOT NULL AND NOT ({_MARK})
     UNION
     SELECT back.asset_id, back.partition_key, back.materialization_id, back.content_hash,
            back.rolled_back_at, back.rollback_version
     FROM rollbacks AS back
     JOIN sources ON sources.asset_id = back.asset_id AND sources.partition_key = back.partition_key
+    WHERE NOT EXISTS (SELECT 1 FROM {materializations} AS made
+      WHERE made.materialization_id = back.materialization_id AND {_MARK})
     UNION
     SELECT now.asset_id, now.partition_key, now.materialization_id, now.content_hash,
            {moment_sql("now.materialization_version")}, substr(now.materialization_version, 18)

@@ -74,6 +74,10 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
             raise AssetNotFound(f"no asset {asset_key!r:.80} is deployed", hint="`servo asset list` names them all")
         return found
 
+    def reads_data(self, asset_key: str, upstream: str) -> bool:
+        """Whether an asset is given the data of another as a parameter, and does not just wait for it (`deps=`)."""
+        return any(one.upstream == upstream and one.parameter is not None for one in self.spec(asset_key).dependencies)
+
     def asset_id(self, asset_key: str) -> str:
         found = self.asset_ids.get(asset_key)
         if found is None:

@@ -10,6 +10,7 @@ import msgspec
 from servo.partitions import PartitionSet
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
+from servo.planning.left_out import no_data
 from servo.planning.planner import without_input
 
 __all__ = ["CODE_CHANGED", "Due", "DueGroup", "Held", "Present", "due"]
@@ -20,9 +21,10 @@ CODE_CHANGED = "CODE_CHANGED"
 class Present(msgspec.Struct, frozen=True, kw_only=True):
     """One asset as it stands."""
 
-    there: PartitionSet  # has data that can be read
+    there: PartitionSet  # has data, or was marked as materialized
     missing: PartitionSet
-    stale: dict[str, PartitionSet] = {}  # by reason; a partition with several is in the first of them
+    marked: PartitionSet | None = None  # as materialized, of what is there: it counts as done, and holds no data
+    stale: dict[str, PartitionSet] = {}  # by reason, also frozen ones; one with several is in the first of them
     frozen: PartitionSet | None = None
     on_the_way: PartitionSet | None = None  # an unfinished run computes it
     code_changes: str = ""  # what changed in the code, where that is a reason and it can be told
@@ -51,6 +53,7 @@ class Held(msgspec.Struct, frozen=True, kw_only=True):
     asset_key: str
     partitions: PartitionSet
     why: str
+    frozen: bool = False
 
 
 class Due(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +90,9 @@ class _Asset:
         self._catalog, self._key, self._now = catalog, key, now
         self._present = present
         mine = present[key]
-        self._selected = selected if mine.frozen is None else selected - mine.frozen
+        self._selected = selected
+        self._frozen = selected.partitions.empty() if mine.frozen is None else mine.frozen
+        self._due_but_frozen = selected.partitions.empty()
         self.wanted = selected.partitions.empty()
         self.groups: list[DueGroup] = []
         self.held: list[Held] = []
@@ -104,7 +109,11 @@ class _Asset:
         for upstream in self._upstream():
             if upstream in runs:
                 affected = self._mapping(upstream).downstream(runs[upstream], self._selected.partitions, self._now)
-                self._add(found, "AFTER_UPSTREAM", (upstream,), affected & mine.there)
+                data = mine.there if mine.marked is None else mine.there - mine.marked
+                self._add(found, "AFTER_UPSTREAM", (upstream,), affected & data)
+        if self._due_but_frozen:
+            why = "is frozen" if self._due_but_frozen.count == 1 else "are frozen"
+            self.held.append(Held(asset_key=self._key, partitions=self._due_but_frozen, why=why, frozen=True))
         for upstream in self._upstream():
             self._require(upstream, runs.get(upstream))
         left = self.wanted
@@ -124,8 +133,10 @@ class _Asset:
         because_of: tuple[str, ...],
         some: PartitionSet,
     ) -> None:
-        """A partition that is due for several reasons is named with the first of them."""
-        new = (some & self._selected) - self.wanted
+        """A partition that is due for several reasons is named with the first of them; a frozen one stays as it is."""
+        due_now = some & self._selected
+        self._due_but_frozen = self._due_but_frozen | (due_now & self._frozen)
+        new = due_now - self._frozen - self.wanted
         if new:
             found[code, because_of] = new
             self.wanted = self.wanted | new
@@ -141,8 +152,22 @@ class _Asset:
         if absent:
             readers = mapping.downstream(absent, self.wanted.partitions, self._now) & self.wanted
             self._hold(f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there", readers)
+        self._require_data(upstream, needed, runs)
         idle = without_input(mapping, self.wanted, needed, self._now)
         self._hold(f"has nothing to read in {upstream}", idle)
+
+    def _require_data(self, upstream: str, needed: PartitionSet, runs: PartitionSet | None) -> None:
+        """Hold back what reads data of partitions that were only marked; what just waits for them may run."""
+        marked = self._present[upstream].marked
+        if not marked or not self._catalog.reads_data(self._key, upstream):
+            return
+        without = needed & marked
+        without = without if runs is None else without - runs
+        if without:
+            mapping = self._mapping(upstream)
+            readers = mapping.downstream(without, self.wanted.partitions, self._now) & self.wanted
+            # Where a custom mapping does not tell who reads it, anybody may.
+            self._hold(f"reads {no_data(upstream, without)}", readers or self.wanted)
 
     def _hold(self, why: str, some: PartitionSet) -> None:
         if some:

@@ -9,7 +9,7 @@ import msgspec
 
 from servo.partitions import Partitions, PartitionSet
 
-__all__ = ["LeftOut", "apart", "no_longer_there"]
+__all__ = ["LeftOut", "apart", "no_data", "no_longer_there"]
 
 
 class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -23,6 +23,13 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
     def reason(self, key: str) -> str:
         return self.reasons.get(key, self.summary)
+
+
+def no_data(asset_key: str, some: PartitionSet) -> str:
+    """That partitions were marked and hold no data, in words."""
+    verb = "was" if some.count == 1 else "were"
+    holds = "holds" if some.count == 1 else "hold"
+    return f"{f'{asset_key} {some.describe()}'.rstrip()}, which {verb} marked as materialized and {holds} no data"
 
 
 def apart(definition: Partitions, data: Mapping[str, Any]) -> tuple[PartitionSet, PartitionSet]:

@@ -190,8 +190,20 @@ def _cut(
             partitions=chunk,
             code_version=spec.code_version,
             batch=spec.batch,
-            inputs=tuple(dict.fromkeys(dependency.upstream for dependency in spec.dependencies)),
+            inputs=tuple(
+                upstream
+                for upstream in dict.fromkeys(dependency.upstream for dependency in spec.dependencies)
+                if _reads_some(catalog, asset_key, upstream, chunk, now)
+            ),
         )
+
+
+def _reads_some(catalog: Catalog, asset_key: str, upstream: str, asked: PartitionSet, now: datetime) -> bool:
+    """Whether partitions read any of an upstream asset; a custom mapping is not asked once for every task."""
+    mapping = catalog.graph.mapping(upstream, asset_key)
+    if isinstance(mapping, Custom) or not isinstance(mapping, (ByDimension, *_MAY_READ_NOTHING)):
+        return True
+    return bool(mapping.upstream(asked, catalog.spec(upstream).partitions, now))
 
 
 def _mappings(catalog: Catalog, asset_key: str) -> list[Read]:

@@ -29,7 +29,7 @@ class TaskPlan(msgspec.Struct, frozen=True, kw_only=True):
     upstream: tuple[str, ...] = ()  # keys of the tasks of this run whose partitions it reads
     code_version: str
     batch: bool = False
-    inputs: tuple[str, ...] = ()  # keys of all the assets it reads, from this run or from before it
+    inputs: tuple[str, ...] = ()  # keys of all the assets it reads some of, from this run or from before it
 
 
 class Stage(msgspec.Struct, frozen=True, kw_only=True):

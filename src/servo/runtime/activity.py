@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servo import canonical, decoders
 from servo.answers.why import Obstacle
@@ -15,6 +15,7 @@ from servo.events.columns import spread
 from servo.events.definitions import HeldBack
 from servo.events.model import TaskFinished
 from servo.partitions import PartitionKey, PartitionSet
+from servo.planning.planner import without_input
 from servo.planning.stages import lacking
 from servo.runtime.frozen import FROZEN
 from servo.runtime.inputs import current
@@ -25,7 +26,7 @@ from servo.runtime.wiring import Project
 if TYPE_CHECKING:
     from servo.runtime.turns import Turns
 
-__all__ = ["Activity", "error_of", "missing_inputs"]
+__all__ = ["Activity", "error_of", "lacking_inputs"]
 
 # Of an asset, the newest tasks that may be about one partition; who asks for a thousand runs of it in vain knows why.
 _TASKS = """
@@ -283,20 +284,31 @@ def error_of(project: Project, row: dict[str, Any], key: str) -> str | None:
     return spread(fact.partitions.error, len(fact.partitions))[place] or fact.error
 
 
-def missing_inputs(project: Project, moment: Moment, asset_key: str, key: PartitionKey) -> dict[str, PartitionSet]:
-    """What a partition reads and what is not there, by asset."""
+class LackingInput(NamedTuple):
+    """Why a partition cannot read an upstream asset, if any of these holds."""
+
+    upstream: str
+    absent: PartitionSet  # not there
+    marked: PartitionSet  # read, and only marked as materialized
+    nothing: bool  # whether its mapping gives it nothing, and is to give some
+
+
+def lacking_inputs(project: Project, moment: Moment, asset_key: str, key: PartitionKey) -> Iterator[LackingInput]:
+    """What a partition reads and cannot, for each asset upstream."""
     known = moment.known
     wanted = known.spec(asset_key).partitions.set_of([key])
-    found = {}
     for upstream in dict.fromkeys(known.graph.upstream(asset_key)):
-        definition = known.spec(upstream).partitions
-        needed = known.graph.mapping(upstream, asset_key).upstream(wanted, definition, moment.now)
-        if needed:
-            there = current(project, known.asset_id(upstream), [str(one) for one in needed], moment.as_of)
-            absent = needed - definition.set_of(there)
-            if absent:
-                found[upstream] = absent
-    return found
+        definition, mapping = known.spec(upstream).partitions, known.graph.mapping(upstream, asset_key)
+        needed = mapping.upstream(wanted, definition, moment.now)
+        keys = [str(one) for one in needed]
+        there = current(project, known.asset_id(upstream), keys, moment.as_of) if keys else {}
+        marked = [one for one, state in there.items() if state.marked] if known.reads_data(asset_key, upstream) else []
+        yield LackingInput(
+            upstream,
+            absent=needed - definition.set_of(there),
+            marked=definition.set_of(marked),
+            nothing=bool(without_input(mapping, wanted, needed, moment.now)),
+        )
 
 
 def _few(names: list[str]) -> str:

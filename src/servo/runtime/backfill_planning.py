@@ -20,6 +20,7 @@ from servo.runtime.cataloguing import local_catalog
 from servo.runtime.durations import partition_seconds
 from servo.runtime.frozen import frozen_among
 from servo.runtime.inputs import present
+from servo.runtime.marked import left_out_readers
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.planned import united
 from servo.runtime.settings import BackfillSettings
@@ -127,7 +128,9 @@ def plan_backfill(
         f"{key} {some.describe()} is frozen, and left out".replace("  ", " ") for key, some in sorted(frozen.items())
     ]
     warnings += [warning for job in jobs for warning in job.warnings]
-    warnings += _missing_inputs(project, known, {job.asset_key: job.partitions for job in found}, asked)
+    wanted = {job.asset_key: job.partitions for job in found}
+    warnings += _missing_inputs(project, known, wanted, asked)
+    warnings += _marked_inputs(project, known, wanted)
     return BackfillPlan(
         jobs=jobs,
         targets=tuple(key for key in known.graph.specs if key in targets),
@@ -319,6 +322,16 @@ def _estimated(jobs: Sequence[BackfillJob]) -> float | None:
             return None
         levels[job.level] = max(levels.get(job.level, 0.0), job.estimated_seconds)
     return sum(levels.values())
+
+
+def _marked_inputs(project: Project, known: Catalog, wanted: Mapping[str, PartitionSet]) -> list[str]:
+    """What of the jobs reads partitions that were only marked, and so would fail."""
+    try:
+        left_out = left_out_readers(project, known, wanted, project.clock())
+    except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
+        log.debug("no readers of marked partitions", exc_info=True, extra={"action": "backfill.unplanned"})
+        return []
+    return [f"{one.summary}: {one.partitions.describe() or 'it'} will fail" for one in left_out]
 
 
 def _missing_inputs(

@@ -175,7 +175,10 @@ def due_shown(due: Due) -> dict[str, Any]:
             }
             for one in due.groups
         ],
-        "held": [{"asset_key": one.asset_key, "why": one.why, **_set(one.partitions)} for one in due.held],
+        "held": [
+            {"asset_key": one.asset_key, "why": one.why, "frozen": one.frozen, **_set(one.partitions)}
+            for one in due.held
+        ],
     }
 
 

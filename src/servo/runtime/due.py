@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
+from servo.answers.runs import Requested
 from servo.assets.selection import Selection
 from servo.errors import LedgerNotFound, ServoError
 from servo.fold.display import Overlay, Status
@@ -14,21 +16,23 @@ from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.planning.due import CODE_CHANGED, Due, Present, due
 from servo.planning.stages import Plan
-from servo.runtime.cataloguing import local_catalog
+from servo.runtime.cataloguing import deployed_catalog, local_catalog
 from servo.runtime.code_changes import asset_code, classes_in, made_with, shortened
 from servo.runtime.deployed_state import catalog_of
 from servo.runtime.deploying import same_code
 from servo.runtime.keysets import stored
 from servo.runtime.moments import Moment, look_at
-from servo.runtime.planned import plan_for
-from servo.runtime.staleness import Staleness
+from servo.runtime.planned import plan_for, united
+from servo.runtime.removed_inputs import Undeployed, undeployed_definitions
+from servo.runtime.runs import Runs
+from servo.runtime.staleness import Staleness, StalePartition
 from servo.runtime.states import AssetStates, states_of
 from servo.runtime.statuses import selected_or_all
 from servo.runtime.wiring import Project
 
-__all__ = ["plan_what_is_due", "what_is_due"]
+__all__ = ["changed_by_undeployed_code", "plan_what_is_due", "request_what_is_due", "what_is_due"]
 
-_OTHER_CODE = "NOT list_contains($codes, last_materialization_code_version) AND frozen IS NOT TRUE"
+_OTHER_CODE = "NOT list_contains($codes, last_materialization_code_version)"
 _ON_THE_WAY = (Overlay.RUNNING, Overlay.QUEUED, Overlay.WAITING_APPROVAL)
 
 
@@ -38,6 +42,28 @@ def plan_what_is_due(project: Project, selection: Sequence[str], partitions: str
     found = what_is_due(project, known, selection, partitions, now)
     plan = plan_for(project, known, Selection(wanted=found.wanted), now)
     return found, msgspec.structs.replace(plan, history=tuple(change.sentence() for change in known.changes()))
+
+
+def request_what_is_due(
+    project: Project, selection: Sequence[str], partitions: str | None = None, *, actor: str, **wishes: Any
+) -> Requested | None:
+    """Ask for a run of what should run now; None where that is nothing.
+
+    Definitions of the folder that are not deployed yet are judged by and deployed in either case, so that a nightly run
+    of what is stale takes them up. `wishes` are those of `Runs.request_chosen`.
+    """
+    if not what_is_due(project, local_catalog(project), selection, partitions).wanted:
+        if not project.unbegun:  # to deploy would begin it
+            deployed_catalog(project, actor=actor)
+        return None
+
+    def choose(known: Catalog) -> Selection:
+        found = what_is_due(project, known, selection, partitions)
+        # With what is frozen, which the plan of the run holds back, so that the run can tell of it.
+        frozen = {one.asset_key: one.partitions for one in found.held if one.frozen}
+        return Selection(wanted=united(found.wanted, frozen), only_stale=True)
+
+    return Runs(project).request_chosen(choose, actor=actor, **wishes)
 
 
 def what_is_due(
@@ -94,6 +120,7 @@ def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet], code_changes:
     return Present(
         there=made,
         missing=states.missing,
+        marked=states.marked,
         stale=stale,
         frozen=states.overlays.get(Overlay.FROZEN),
         on_the_way=on_the_way,
@@ -102,20 +129,19 @@ def _as_it_is(states: AssetStates, stale: dict[str, PartitionSet], code_changes:
 
 
 def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[str, PartitionSet]]:
-    """By asset and reason. Code that is about to be deployed counts as if it were."""
-    deployed = msgspec.structs.replace(moment, known=catalog_of(moment.snapshot, project.settings))
-    recorded = deployed.known
-    names = {asset_id: key for key, asset_id in moment.known.asset_ids.items()}
-    # An asset may be about to be renamed.
-    asked = [key for key, asset_id in recorded.asset_ids.items() if names.get(asset_id) in keys]
+    """By asset and reason, also of what is frozen. What is about to be deployed counts as if it were."""
+    recorded = catalog_of(moment.snapshot, project.settings)
+    undeployed = undeployed_definitions(moment.known, recorded)
+    # Of what is about to be new, nothing can be stale.
+    asked = [key for key in keys if recorded.asset_key(moment.known.asset_id(key)) is not None]
     newer = {key: _code_changed(moment, recorded, key) for key in keys}
     found: dict[str, dict[str, list[PartitionKey]]] = {}
-    for row in Staleness(project).find(asked, moment=deployed).rows:
-        key = names[row.asset_id]
+    rows = Staleness(project).find(asked, moment=moment, undeployed=undeployed).rows
+    for row in [*rows, *_stale_but_frozen(project, moment, asked, undeployed)]:
+        key = row.asset_key
         codes = [code for code, _ in row.reasons if code != CODE_CHANGED or newer[key] is None]
-        parsed = PartitionKey.parse(row.partition_key)
-        if codes and parsed in moment.known.spec(key).partitions:
-            found.setdefault(key, {}).setdefault(codes[0], []).append(parsed)
+        if codes:
+            found.setdefault(key, {}).setdefault(codes[0], []).append(PartitionKey.parse(row.partition_key))
     sets: dict[str, dict[str, PartitionSet]] = {}
     for key in keys:
         definition = moment.known.spec(key).partitions
@@ -125,6 +151,21 @@ def _stale(project: Project, moment: Moment, keys: list[str]) -> dict[str, dict[
             rest = local - _united(sets[key]) if sets[key] else local
             sets[key] |= {CODE_CHANGED: rest} if rest else {}
     return sets
+
+
+def _stale_but_frozen(
+    project: Project, moment: Moment, asset_keys: Sequence[str], undeployed: Undeployed
+) -> list[StalePartition]:
+    """The frozen partitions of assets that would be stale if they were thawed."""
+    known = moment.known
+    definitions = {known.asset_id(key): known.spec(key).partitions for key in asset_keys}
+    rows = stored(moment.snapshot, definitions, [], where="frozen")
+    frozen = {key: rows[known.asset_id(key)].of(known.spec(key).partitions) for key in asset_keys}
+    asked = [key for key, some in frozen.items() if some]
+    if not asked:
+        return []
+    found = Staleness(project).find(asked, moment=moment, frozen=True, undeployed=undeployed).rows
+    return [row for row in found if PartitionKey.parse(row.partition_key) in frozen[row.asset_key]]
 
 
 def _code_changed(moment: Moment, recorded: Catalog, key: str) -> PartitionSet | None:
@@ -150,7 +191,11 @@ def changed_by_undeployed_code(project: Project, moment: Moment, asset_key: str)
         key = local.asset_key(asset_id)
         if key is None:
             return None
-        return _code_changed(msgspec.structs.replace(moment, known=local), moment.known, key)
+        found = _code_changed(msgspec.structs.replace(moment, known=local), moment.known, key)
+        if found is None:
+            return None
+        rows = stored(moment.snapshot, {asset_id: found.partitions}, [], where="frozen")
+        return found - rows[asset_id].of(found.partitions)
     except ServoError:
         return None
 

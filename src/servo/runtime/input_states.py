@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from servo.answers.why import InputState
+from servo.fold.display import MARKED, is_marked
 from servo.fold.versions import moment_of_version
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
@@ -22,7 +23,8 @@ __all__ = ["input_states"]
 
 
 _SELF = """
-    SELECT materialization_id, materialization_version, last_materialization_at, last_materialization_run_id
+    SELECT materialization_id, materialization_version, last_materialization_at, last_materialization_run_id,
+           last_materialization_code_version, content_hash
     FROM partition_status WHERE asset_id = $asset_id AND partition_key = $key AND materialization_version IS NOT NULL
 """
 _READ = """
@@ -36,11 +38,12 @@ _OF_SOME = """
 """
 _CURRENT = f"""
     SELECT partition_key, materialization_id, content_hash, last_materialization_run_id, last_materialization_at,
-           materialization_version
+           materialization_version, {MARKED} AS marked
     FROM partition_status WHERE materialization_version IS NOT NULL AND {_OF_SOME}
 """
 _MADE = f"""
-    SELECT partition_key, materialization_id, content_hash, run_id, made_at, published_at, published_version
+    SELECT partition_key, materialization_id, content_hash, run_id, made_at,
+           run_id IS NULL AND code_version IS NULL AND content_hash IS NULL AS marked, published_at, published_version
     FROM materializations WHERE {_OF_SOME}
       AND (partition_key IN (SELECT unnest($changed)) OR materialization_id IN (SELECT unnest($ids)))
 """
@@ -65,6 +68,7 @@ class _Current(msgspec.Struct, frozen=True):
     run_id: str | None
     made_at: datetime
     version: str
+    marked: bool
 
 
 class _Reader(msgspec.Struct, frozen=True):
@@ -72,6 +76,7 @@ class _Reader(msgspec.Struct, frozen=True):
     version: str
     made_at: datetime
     run_id: str | None
+    marked: bool
 
 
 def input_states(
@@ -115,7 +120,7 @@ def input_states(
             given_since=_given_since(catalog, asset_key, upstream_id),
         )
     ]
-    if reader is not None and key in spec.partitions:
+    if reader is not None and not reader.marked and key in spec.partitions:
         states = _with_removed(snapshot, own["asset_id"], str(key), states, reader, now)
     return sorted(states, key=lambda one: (one.asset_key, one.partition_key))
 
@@ -146,6 +151,7 @@ def _reader(row: Mapping[str, Any]) -> _Reader | None:
         row["materialization_version"],
         row["last_materialization_at"],
         row["last_materialization_run_id"],
+        is_marked(row),
     )
 
 
@@ -173,7 +179,8 @@ def _of_asset(
     for key in keys:
         one, other = read.get(key), current.get(key)
         changed_at = None
-        if reader is not None and other is not None and key in given and states[key] in ("changed", "unread"):
+        differs = key in given and states[key] in ("changed", "unread")
+        if differs and other is not None and reader is not None and not reader.marked:
             history = _ordered(histories.get(key, []), other)
             changed_at = _changed_at(reader, one, other, history, given_since(key))
         yield InputState(
@@ -208,12 +215,16 @@ def _histories(
     made = {**_some(upstream_id, asked), "changed": changed, "ids": ids}
     known: dict[str, tuple[Any, ...]] = {}
     histories: dict[str, list[tuple[Any, ...]]] = {}
-    for key, materialization_id, content_hash, run_id, made_at, *published in snapshot.query(_MADE, made).rows:
+    marks: set[str] = set()
+    for key, materialization_id, content_hash, run_id, made_at, marked, *published in snapshot.query(_MADE, made).rows:
         known[materialization_id] = (content_hash, run_id, made_at)
-        if published[0] is not None:
+        if marked:
+            marks.add(materialization_id)
+        elif published[0] is not None:
             histories.setdefault(key, []).append((materialization_id, content_hash, *published))
     for key, *entry in snapshot.query(_ROLLED_BACK, _some(upstream_id, changed)).rows if changed else ():
-        histories.setdefault(key, []).append(tuple(entry))
+        if entry[0] not in marks:
+            histories.setdefault(key, []).append(tuple(entry))
     found = {
         key: _Read(one.asset_key, one.materialization_id, *known.get(one.materialization_id, ()))
         for key, one in read.items()
@@ -229,10 +240,12 @@ def _some(asset_id: str, keys: list[str]) -> dict[str, Any]:
 def _state(read: _Read | None, current: _Current | None) -> str:
     if current is None:
         return "missing"
+    if read is not None and read.materialization_id == current.materialization_id:
+        return "same"
+    if current.marked:
+        return "marked"
     if read is None:
         return "unread"
-    if read.materialization_id == current.materialization_id:
-        return "same"
     same = read.content_hash is not None and read.content_hash == current.content_hash
     return "same_content" if same else "changed"
 

@@ -31,7 +31,7 @@ from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 from servo.planning.unread import Reads, given_to, members, reads_of
 from servo.runtime.ancestry import descendants
-from servo.runtime.removed_inputs import Pair, doubtful_readers, removed_since
+from servo.runtime.removed_inputs import Pair, Undeployed, doubtful_readers, removed_since
 
 __all__ = ["ANSWER", "Bench", "Judgement"]
 
@@ -83,12 +83,17 @@ class Judgement:
         asset_keys: Sequence[str],
         now: datetime,
         only: Mapping[str, Sequence[str]] | None = None,
+        *,
+        frozen: bool = False,
+        undeployed: Undeployed | None = None,
     ) -> None:
         self._bench = bench
         self._catalog = catalog
         self._asset_keys = asset_keys
         self._now = now
         self._only = only
+        self._frozen = frozen  # whether to judge frozen partitions too
+        self._undeployed = undeployed  # what of the catalog is not deployed yet
         self._there: dict[str, list[str]] = {}  # partitions by asset id, also those that are no longer defined
 
     def answer(self, *, transitive: bool) -> None:
@@ -155,8 +160,9 @@ class Judgement:
             some=self._only is not None,
             freshness=any(spec.freshness is not None for _, spec in specs),
             equal_code=bool(equal),
+            frozen=self._frozen,
         )
-        readers = doubtful_readers(self._bench.rows, catalog, self._asset_keys)
+        readers = doubtful_readers(self._bench.rows, catalog, self._asset_keys, self._undeployed)
         if self._only is None:
             return self._with_removed(parts, readers)
         given = [(up, key) for down, key in only for reader, up in same_key if reader == down]
@@ -169,7 +175,7 @@ class Judgement:
             return parts
         self._bench.lay("doubtful_readers", RELATIONS["doubtful_readers"], [list(readers)])
         pairs = [Pair(*row) for row in self._bench.rows(not_given_sql(parts))]
-        removed = removed_since(self._bench.rows, pairs, self._now)
+        removed = removed_since(self._bench.rows, pairs, self._now, self._undeployed)
         if not removed:
             return parts
         rows = [(pair.asset_id, pair.partition_key, since) for pair, since in removed.items()]
@@ -247,7 +253,7 @@ class Judgement:
 
         Partitions of the others were those of the definition when they were made, and still are.
         """
-        changed = {asset_id for (asset_id,) in self._bench.rows(_REDEFINED)}
+        changed = {*(asset_id for (asset_id,) in self._bench.rows(_REDEFINED)), *(self._undeployed or ())}
         graph = self._catalog.graph
         return [
             key

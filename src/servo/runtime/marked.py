@@ -13,12 +13,12 @@ from servo.errors import InputsMissing, LedgerNotFound
 from servo.fold.display import MARKED
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.planning.left_out import LeftOut
+from servo.planning.left_out import LeftOut, no_data
 from servo.planning.stages import HeldBack
 from servo.runtime.keysets import stored
 from servo.runtime.wiring import Project
 
-__all__ = ["left_out_readers", "no_data", "readers_of_marked", "without_readers_of_marked"]
+__all__ = ["left_out_readers", "let_readers_wait", "readers_of_marked", "without_readers_of_marked"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _HINT = "materialize {0} for real, which replaces the mark, or declare it with deps= where only its order matters"
@@ -46,6 +46,19 @@ def readers_of_marked(
         # Where a custom mapping does not tell who reads it, anybody may.
         found.setdefault(key, []).append((upstream, without, readers or wanted[key]))
     return found
+
+
+def let_readers_wait(project: Project, known: Catalog, selection: Selection, now: datetime) -> Selection:
+    """The selection with what reads marked partitions, and was selected by a `status:` alone, among what a run may hold
+    back: nobody named it, so it is no reason to refuse all that was selected with it."""
+    if not selection.by_status:
+        return selection
+    added = dict(selection.added)
+    for key, several in readers_of_marked(project, known, selection.wanted, now).items():
+        for _, _, readers in several if key in selection.by_status else ():
+            some = readers & selection.by_status[key]
+            added[key] = added[key] | some if key in added else some
+    return msgspec.structs.replace(selection, added={key: some for key, some in added.items() if some})
 
 
 def without_readers_of_marked(
@@ -83,13 +96,6 @@ def left_out_readers(
         summary = f"{key} reads {'; and '.join(no_data(upstream, marked) for upstream, marked, _ in several)}"
         found.append(LeftOut(asset_key=key, partitions=readers, label="marked", summary=summary, reasons=reasons))
     return tuple(found)
-
-
-def no_data(asset_key: str, some: PartitionSet) -> str:
-    """That partitions were marked and hold no data, in words."""
-    verb = "was" if some.count == 1 else "were"
-    holds = "holds" if some.count == 1 else "hold"
-    return f"{f'{asset_key} {some.describe()}'.rstrip()}, which {verb} marked as materialized and {holds} no data"
 
 
 def _data_read(

@@ -33,7 +33,7 @@ _ROWS = """
     SELECT partition_key, last_materialization_run_id, last_materialization_at, last_materialization_code_version,
            last_attempt_run_id, last_attempt_at, last_attempt_outcome, materialization_id, content_hash,
            invalidated_at, invalidated_by, invalidation_reason, frozen,
-           materialization_version, attempt_version, invalidation_version
+           materialization_version, attempt_version, invalidation_version, freeze_version
     FROM partition_status
     WHERE asset_id = $asset_id AND partition_key >= $first AND partition_key <= $last
       AND partition_key IN (SELECT unnest($keys))

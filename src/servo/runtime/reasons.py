@@ -11,6 +11,7 @@ from typing import Any
 
 from servo.answers.partitions import Reason
 from servo.answers.why import InputState
+from servo.fold.display import is_marked
 from servo.fold.versions import moment_of_version
 from servo.partitions import PartitionKey
 from servo.runtime.code_changes import asset_code, classes_in
@@ -22,9 +23,10 @@ __all__ = ["reasons_of"]
 def reasons_of(
     moment: Moment, asset_key: str, key: PartitionKey, row: dict[str, Any], inputs: Sequence[InputState]
 ) -> list[Reason]:
-    """In the order of their weight. What has no data, is frozen or is not defined any more is not stale."""
+    """In the order of their weight. What has no data, also where it was marked as materialized, is frozen or is not
+    defined any more is not stale."""
     spec, version = moment.known.spec(asset_key), row.get("materialization_version")
-    if version is None or row.get("frozen") or key not in spec.partitions:
+    if version is None or is_marked(row) or row.get("frozen") or key not in spec.partitions:
         return []
     became = moment_of_version(version)
     found: list[tuple[str, datetime | None]] = [

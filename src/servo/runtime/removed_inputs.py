@@ -16,15 +16,20 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from servo import canonical
+from servo.fold.said import as_json
 from servo.partitions import PartitionKey, Partitions
 from servo.partitions.mapping import Mapping as PartitionMapping
 from servo.partitions.mappings import Custom, default_mapping, edges, mapping_from_json
 from servo.planning.catalog import Catalog
+from servo.planning.deployed import definition_of
 from servo.planning.unread import follows_the_clock
 
-__all__ = ["Pair", "doubtful_readers", "removed_since"]
+__all__ = ["Pair", "Undeployed", "doubtful_readers", "removed_since", "undeployed_definitions"]
 
 Ask = Callable[[str], Sequence[tuple[Any, ...]]]
+# By asset id, the partitions and dependencies of assets that are about to be deployed otherwise, as `asset_versions`
+# has them.
+Undeployed = Mapping[str, tuple[str | None, str | None]]
 
 _REDEFINED = """
     SELECT asset_id FROM asset_versions WHERE code_version IS NOT NULL GROUP BY asset_id
@@ -56,10 +61,29 @@ class _Version(NamedTuple):
     mapping: PartitionMapping | None
 
 
-def doubtful_readers(ask: Ask, catalog: Catalog, asset_keys: Iterable[str]) -> list[str]:
+def undeployed_definitions(local: Catalog, recorded: Catalog) -> Undeployed:
+    """Of definitions that are about to be deployed, those that define partitions or inputs otherwise than what is."""
+    found: dict[str, tuple[str | None, str | None]] = {}
+    for key, asset_id in local.asset_ids.items():
+        before = recorded.asset_key(asset_id)
+        if before is not None:
+            said, was = _said(local, key), _said(recorded, before)
+            if said != was:
+                found[asset_id] = said
+    return found
+
+
+def _said(catalog: Catalog, asset_key: str) -> tuple[str | None, str | None]:
+    definition = definition_of(catalog.spec(asset_key), catalog.asset_ids)
+    return as_json(definition.partitions), as_json(definition.dependencies)
+
+
+def doubtful_readers(
+    ask: Ask, catalog: Catalog, asset_keys: Iterable[str], undeployed: Undeployed | None = None
+) -> list[str]:
     """The ids of those assets whose recorded inputs may not be what the definitions give: either side was defined
     otherwise once, or values of a dimension come and go. For all others there is nothing to look for."""
-    changed = {asset_id for (asset_id,) in ask(_REDEFINED)}
+    changed = {*(asset_id for (asset_id,) in ask(_REDEFINED)), *(undeployed or ())}
     dynamic = {
         key
         for key, spec in catalog.graph.specs.items()
@@ -74,8 +98,13 @@ def doubtful_readers(ask: Ask, catalog: Catalog, asset_keys: Iterable[str]) -> l
     return found
 
 
-def removed_since(ask: Ask, pairs: Iterable[Pair], now: datetime) -> dict[Pair, datetime]:
-    """Of recorded inputs that no mapping gives now, those that count as removed, with since when without a break."""
+def removed_since(
+    ask: Ask, pairs: Iterable[Pair], now: datetime, undeployed: Undeployed | None = None
+) -> dict[Pair, datetime]:
+    """Of recorded inputs that no mapping gives now, those that count as removed, with since when without a break.
+
+    `undeployed`: definitions to judge by, which count as deployed now.
+    """
     ordered = sorted(set(pairs))
     if not ordered:
         return {}
@@ -88,6 +117,8 @@ def removed_since(ask: Ask, pairs: Iterable[Pair], now: datetime) -> dict[Pair, 
     rows: dict[str, list[tuple[Any, ...]]] = {}
     for asset_id, *row in ask(_VERSIONS):
         rows.setdefault(asset_id, []).append(tuple(row))
+    for asset_id, definition in (undeployed or {}).items():
+        rows.setdefault(asset_id, []).append((now, *definition))
     found: dict[Pair, datetime] = {}
     for (reader, upstream), some in groupby(ordered, key=lambda one: (one.asset_id, one.upstream_asset_id)):
         history = _history(rows.get(reader, []), rows.get(upstream, []), upstream, values)

@@ -35,6 +35,7 @@ from servo.runtime.cataloguing import deployed_catalog, local_catalog, recorded_
 from servo.runtime.documents import held_back_of
 from servo.runtime.frozen import frozen_among, require_none_named, thaw
 from servo.runtime.labels import Labels
+from servo.runtime.marked import let_readers_wait
 from servo.runtime.ordering import ACCEPT_SCHEMA
 from servo.runtime.planned import plan_for
 from servo.runtime.progress import progress_of
@@ -309,13 +310,10 @@ class Runs:
 
     def _wanted(self, known: Catalog, selection: Sequence[str], partitions: str | None) -> Selection:
         text = " or ".join(f"({one})" for one in selection) if len(selection) > 1 else "".join(selection)
-        return selection_of(
-            known.graph,
-            text,
-            now=self._project.clock(),
-            partitions=partitions,
-            statuses=partitions_by_status(self._project, known),
-        )
+        now = self._project.clock()
+        statuses = partitions_by_status(self._project, known)
+        found = selection_of(known.graph, text, now=now, partitions=partitions, statuses=statuses)
+        return let_readers_wait(self._project, known, found, now)
 
     def _first_use(self, run_key: str) -> _FirstUse | None:
         sql = "SELECT request_fingerprint, event_id, created_at FROM run_key_index WHERE run_key = $run_key"

@@ -21,6 +21,7 @@ from servo.runtime.input_states import input_states
 from servo.runtime.judging import ANSWER, Judgement
 from servo.runtime.keysets import stored
 from servo.runtime.moments import Moment, look_at
+from servo.runtime.removed_inputs import Undeployed
 from servo.runtime.sweep import Sweep
 from servo.runtime.wiring import Project
 
@@ -87,13 +88,19 @@ class Staleness:
         moment: Moment | None = None,
         transitive: bool = False,
         only: Mapping[str, Sequence[str]] | None = None,
+        frozen: bool = False,
+        undeployed: Undeployed | None = None,
     ) -> Found:
         """The stale partitions of some assets or of all, with their reasons.
 
         `only`: these partitions of each asset, by their keys, for who wants to know of few: others are looked at only
-        as far as these were made from them.
+        as far as these were made from them. `frozen`: with frozen partitions, as if they were thawed.
+        `undeployed`: what of the definitions of the moment is not deployed yet, and counts as if it were.
         """
-        with self._judged(asset_keys, moment or self._look(as_of), transitive=transitive, only=only) as judged:
+        at = moment or self._look(as_of)
+        with self._judged(
+            asset_keys, at, transitive=transitive, only=only, frozen=frozen, undeployed=undeployed
+        ) as judged:
             rows = judged.bench.rows(_TRANSITIVE if transitive else _DIRECT)
         keys = judged.asset_keys
         asked = {key: set(only.get(key, ())) for key in keys.values()} if only is not None else None
@@ -172,6 +179,8 @@ class Staleness:
         *,
         transitive: bool,
         only: Mapping[str, Sequence[str]] | None = None,
+        frozen: bool = False,
+        undeployed: Undeployed | None = None,
     ) -> Iterator[_Judged]:
         """A bench with the answer on it."""
         # DuckDB comes with this import.
@@ -182,11 +191,12 @@ class Staleness:
             catalog.spec(key)  # raises where there is none
         wanted = list(catalog.graph.specs) if asset_keys is None else list(dict.fromkeys(asset_keys))
         with Workbench(moment.source) as bench:
-            sweepable = moment.as_of is None and not transitive and only is None
+            sweepable = moment.as_of is None and not transitive and only is None and not frozen and not undeployed
             if not (sweepable and self._sweep and self._sweep.answer(bench, moment, wanted)):
                 few = made_from(bench, catalog, only) if transitive and only is not None else only
                 judged = wanted if not transitive else ancestors(catalog, wanted) if few is None else list(few)
-                Judgement(bench, catalog, judged, moment.now, few).answer(transitive=transitive)
+                judgement = Judgement(bench, catalog, judged, moment.now, few, frozen=frozen, undeployed=undeployed)
+                judgement.answer(transitive=transitive)
             yield _Judged(
                 bench=bench,
                 catalog=catalog,

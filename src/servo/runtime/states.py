@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from servo.errors import InvalidInput
-from servo.fold.display import FAILED, MATERIALIZED, Overlay, Status
+from servo.fold.display import FAILED, MARKED, MATERIALIZED, Overlay, Status
 from servo.partitions import Partitions, PartitionSet
 from servo.runtime.keysets import Stored, stored
 from servo.runtime.moments import Moment
@@ -19,7 +19,7 @@ from servo.runtime.wiring import Project
 
 __all__ = ["FILTERS", "AssetStates", "require_filters", "states_of"]
 
-_MADE, _FAILED, _FROZEN, _SINCE = 1, 2, 4, 8
+_MADE, _FAILED, _FROZEN, _MARKED, _SINCE = 1, 2, 4, 8, 16
 _CHANGED_AT = "greatest(last_attempt_at, last_materialization_at, invalidated_at)"
 
 FILTERS = (
@@ -47,6 +47,7 @@ class AssetStates(msgspec.Struct, frozen=True, kw_only=True):
     statuses: dict[Status, PartitionSet]
     overlays: dict[Overlay, PartitionSet]
     attempt_failed: PartitionSet  # also of those without data
+    marked: PartitionSet  # as materialized, so that they hold no data
     changed: PartitionSet | None = None  # in the time that was asked about, if any was
     undefined: int = 0  # rows of partitions that the definition does not have any more
 
@@ -95,7 +96,7 @@ def states_of(
     """
     keys = list(moment.known.graph.specs) if asset_keys is None else list(asset_keys)
     definitions = {moment.known.asset_id(key): moment.known.spec(key).partitions for key in keys}
-    flags, parameters = [MATERIALIZED, FAILED, "frozen"], {}
+    flags, parameters = [MATERIALIZED, FAILED, "frozen", MARKED], {}
     if since is not None or until is not None:
         flags.append(
             f"($since IS NULL OR {_CHANGED_AT} >= $since) AND ($until IS NULL OR {_CHANGED_AT} < $until)"
@@ -167,6 +168,7 @@ def _states(
         },
         overlays={**busy, **({Overlay.FROZEN: frozen} if frozen else {})},
         attempt_failed=failed,
+        marked=rows.of(definition, having=_MARKED),
         changed=rows.of(definition, having=_SINCE) if in_time else None,
         undefined=rows.outside(),
     )

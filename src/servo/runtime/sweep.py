@@ -21,7 +21,7 @@ from servo import canonical, decoders
 from servo.errors import ServoError
 from servo.fold.equal_code import EQUAL_CODE, code_classes
 from servo.fold.rows import Kind
-from servo.fold.staleness import deadlines_sql, stale_sql
+from servo.fold.staleness import LAW, deadlines_sql, stale_sql
 from servo.ids import is_ulid, ulid_time
 from servo.planning.catalog import Catalog
 from servo.planning.unread import looks_at_the_time, touched_by
@@ -283,6 +283,7 @@ def _fingerprints(bench: Workbench, catalog: Catalog) -> dict[str, str]:
     return {
         asset_id: canonical.sha256_hex(
             {
+                "law": LAW,
                 "code": catalog.spec(key).code_version,  # which may be about to be deployed
                 "codes": codes.get(asset_id, []),
                 "equal": classes.rows([asset_id]),

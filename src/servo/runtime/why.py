@@ -13,16 +13,18 @@ from servo.answers.why import AssetWhy, Cause, Grounds, InputState, Made, MadeIn
 from servo.events import decode
 from servo.events.columns import spread
 from servo.events.model import PartitionsMarked, TaskFinished
-from servo.fold.display import Status
+from servo.fold.display import Overlay, Status
 from servo.lineage.calls import call_of, call_sentences
-from servo.partitions import UNPARTITIONED, PartitionKey
+from servo.partitions import UNPARTITIONED, PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.activity import Activity, error_of, missing_inputs
+from servo.planning.left_out import no_data
+from servo.planning.planner import without_input
+from servo.runtime.activity import Activity, error_of, lacking_inputs
 from servo.runtime.due import changed_by_undeployed_code
 from servo.runtime.moments import Moment, look_at
 from servo.runtime.partitions import PartitionBook, summary_of
 from servo.runtime.staleness import Staleness, StalePartition
-from servo.runtime.states import states_of
+from servo.runtime.states import AssetStates, states_of
 from servo.runtime.wiring import Project
 from servo.runtime.wording import asset_sentence, because, hint_for, partition_sentence
 
@@ -48,8 +50,10 @@ _FAILURES = """
 class Why:
     """Explains partitions and assets of one workspace, now or as of then."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, *, folder: bool = False) -> None:
+        """`folder`: of one partition too, look whether the code of the project's folder is another than is deployed."""
         self._project = project
+        self._folder = folder
         self._book = PartitionBook(project)
         self._staleness = Staleness(project)
         self._known: Catalog | None = None
@@ -73,17 +77,32 @@ class Why:
         stale = self._by_upstream(moment, view, one.inputs) if fresh else None
         found = view.stale_reasons if stale is None else list(stale.reasons)
         reasons = self._grounds(moment, asset_key, found, row, one.inputs)
+        changed = sum(each.changed_at is not None for each in one.inputs)
+        obstacles = self._not_run(moment, asset_key, view, row)
+        undeployed = self._folder and as_of is None and self._undeployed(moment, asset_key, text)
         return PartitionWhy(
             partition=view,
-            sentence=partition_sentence(view, by_upstream_alone=bool(reasons)),
+            sentence=partition_sentence(
+                view,
+                by_upstream_alone=bool(reasons),
+                frozen=self._frozen_by(row),
+                changed=changed,
+                undeployed=undeployed,
+            ),
             now=moment.now,
             made=self._made(moment, view, row),
             reasons=reasons,
             root=None if stale is None else self._root(moment, stale),
             inputs=one.inputs,
-            not_run=self._not_run(moment, asset_key, view, row),
-            hint=hint_for(view),
+            not_run=obstacles,
+            undeployed=undeployed,
+            hint=hint_for(view, obstacles, changed=changed),
         )
+
+    def _undeployed(self, moment: Moment, asset_key: str, key: str) -> bool:
+        """Whether other code than the folder's has made a partition, and that is not deployed yet."""
+        changed = changed_by_undeployed_code(self._project, moment, asset_key)
+        return changed is not None and PartitionKey.parse(key) in changed
 
     def _by_upstream(self, moment: Moment, view: PartitionView, inputs: list[InputState]) -> StalePartition | None:
         read: dict[str, list[str]] = {}
@@ -111,6 +130,16 @@ class Why:
         many = known.get("call_partitions") is not None
         call = self._call(known["made_version"], view.partition_key) if many else None
         return Made(**{name: known[name] for name in Made.__struct_fields__ if name in known}, call=call)
+
+    def _frozen_by(self, row: dict[str, Any]) -> str | None:
+        """Why a partition is frozen and by whom, in brackets, by the event that says so; None where it is not."""
+        if not row.get("frozen"):
+            return None
+        event_id = (row.get("freeze_version") or "").rpartition(":")[2]
+        (event,) = self._project.history.read(self._project.history.find(event_id) - 1, 1)
+        fact = decode(event)
+        reason = fact.reason if isinstance(fact, PartitionsMarked) else None
+        return f" ({', '.join(filter(None, [reason, f'by {event.actor}']))})"
 
     def _mark_reason(self, event_id: str) -> str | None:
         """Why a partition was marked, by the event that says so."""
@@ -188,19 +217,27 @@ class Why:
                     until=view.window_end,
                 )
             )
-        if view.status == Status.NEVER_MATERIALIZED:
-            for upstream, absent in missing_inputs(self._project, moment, asset_key, key).items():
-                label = absent.describe()
-                names = f"{upstream} {label}".strip()
-                what = "is" if absent.count == 1 else "are"
-                found.append(
-                    Obstacle(
-                        code="INPUTS_MISSING", sentence=f"reads {names}, which {what} not there", because_of=[names]
-                    )
-                )
+        found += self._lacking(moment, asset_key, key)
         if not any(one.run_id for one in found):
             since = "" if view.status == Status.NEVER_MATERIALIZED else " since"
             found.insert(0, Obstacle(code="NEVER_ASKED_FOR", sentence=f"no run was asked for it{since}"))
+        return found
+
+    def _lacking(self, moment: Moment, asset_key: str, key: PartitionKey) -> list[Obstacle]:
+        """The inputs of a partition that a run of it would be refused for."""
+        found = []
+        for upstream, absent, marked, nothing in lacking_inputs(self._project, moment, asset_key, key):
+            if absent:
+                names = f"{upstream} {absent.describe()}".strip()
+                what = "is" if absent.count == 1 else "are"
+                sentence = f"reads {names}, which {what} not there"
+                found.append(Obstacle(code="INPUTS_MISSING", sentence=sentence, because_of=[names]))
+            if marked:
+                names = f"{upstream} {marked.describe()}".strip()
+                sentence = f"reads {no_data(upstream, marked)}"
+                found.append(Obstacle(code="INPUTS_MARKED", sentence=sentence, because_of=[names]))
+            if nothing:
+                found.append(Obstacle(code="NOTHING_TO_READ", sentence=f"has nothing to read in {upstream}"))
         return found
 
     # ── an asset ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -252,7 +289,7 @@ class Why:
                 for (root, code), count in roots.most_common()
             ],
             failures=self._failures(moment, asset_key),
-            missing=self._missing(moment, asset_key, states.missing),
+            missing=self._missing(moment, asset_key, states),
             undeployed=0 if undeployed is None else undeployed.count,
             hint=f"servo plan --stale {asset_key}" if rows or summary.missing or undeployed else None,
         )
@@ -268,12 +305,17 @@ class Why:
             found.setdefault(error.strip().partition("\n")[0], []).append(label)
         return [{"error": error, "partitions": len(keys), "newest": keys[0]} for error, keys in found.items()]
 
-    def _missing(self, moment: Moment, asset_key: str, missing: Any) -> list[dict[str, Any]]:
-        """What is missing, by whether it could run: what reads something that is not there has to wait."""
+    def _missing(self, moment: Moment, asset_key: str, mine: AssetStates) -> list[dict[str, Any]]:
+        """What is missing, by whether it could run: what is frozen, or reads something that is not there or was only
+        marked, has to wait."""
+        missing, found = mine.missing, []
+        frozen = missing & mine.overlays.get(Overlay.FROZEN, mine.definition.empty())
+        if frozen:
+            missing = missing - frozen
+            found.append(_why_missing("is frozen" if frozen.count == 1 else "are frozen", frozen))
         if not missing:
-            return []
+            return found
         known, ready = moment.known, missing
-        found = []
         upstreams = list(dict.fromkeys(known.graph.upstream(asset_key)))
         there = states_of(self._project, moment, upstreams, stale={}) if upstreams else {}
         for upstream, states in there.items():
@@ -283,16 +325,25 @@ class Why:
             blocked = mapping.downstream(absent, missing.partitions, moment.now) & missing if absent else None
             if blocked:
                 ready = ready - blocked
-                found.append(
-                    {
-                        "why": f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there",
-                        "partitions": blocked.count,
-                        "described": blocked.describe(),
-                    }
-                )
+                why = f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there"
+                found.append(_why_missing(why, blocked))
+            marked = needed & states.marked
+            if marked and known.reads_data(asset_key, upstream):
+                # Where a custom mapping does not tell who reads it, anybody may.
+                readers = mapping.downstream(marked, missing.partitions, moment.now) & missing or missing
+                ready = ready - readers
+                found.append(_why_missing(f"reads {no_data(upstream, marked)}", readers))
+            idle = without_input(mapping, missing, needed, moment.now)
+            if idle:
+                ready = ready - idle
+                found.append(_why_missing(f"has nothing to read in {upstream}", idle))
         if ready:
-            found.insert(0, {"why": "could run now", "partitions": ready.count, "described": ready.describe()})
+            found.insert(0, _why_missing("could run now", ready))
         return found
+
+
+def _why_missing(why: str, some: PartitionSet) -> dict[str, Any]:
+    return {"why": why, "partitions": some.count, "described": some.describe()}
 
 
 def _described(definition: Any, keys: Any) -> str:

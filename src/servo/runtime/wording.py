@@ -2,20 +2,50 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from servo.answers.partitions import AssetSummary, PartitionView
-from servo.answers.why import InputState
-from servo.fold.display import Status
+from servo.answers.why import InputState, Obstacle
+from servo.fold.display import Status, is_marked
 from servo.runtime.code_changes import asset_code, shortened
 from servo.runtime.moments import Moment
 
 __all__ = ["asset_sentence", "because", "hint_for", "partition_sentence"]
 
 
-def partition_sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
+_OTHER_CODE = "made by other code than is in the folder, which is not deployed yet"
+_MARKED = "it was marked as materialized, and holds no data: what only waits for it may run, what reads it may not"
+
+
+def partition_sentence(
+    view: PartitionView,
+    *,
+    by_upstream_alone: bool,
+    frozen: str | None = None,
+    changed: int = 0,
+    undeployed: bool = False,
+) -> str:
+    """What a partition is, in one sentence.
+
+    `frozen`: why and by whom, where it is frozen; `changed`: how many of its inputs are not what it was made from;
+    `undeployed`: whether it was made by other code than the folder's, which is not deployed yet.
+    """
+    found = _state_sentence(view, by_upstream_alone=by_upstream_alone, frozen=frozen, changed=changed)
+    return f"{found}; it was {_OTHER_CODE}" if undeployed else found
+
+
+def _state_sentence(view: PartitionView, *, by_upstream_alone: bool, frozen: str | None, changed: int) -> str:
     if view.undefined:
         return "a partition of an earlier definition"
+    if is_marked(msgspec.structs.asdict(view)):
+        failed = view.status == Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED
+        tried = "; a later attempt to make it failed" if failed else ""
+        return f"{_MARKED}{tried}" + ("" if frozen is None else f". It is frozen{frozen}")
+    if frozen is not None:
+        return _frozen_sentence(view, frozen, changed)
     match view.status:
         case Status.NEVER_MATERIALIZED:
             return "there is no data" + ("" if view.last_attempt_outcome is None else ", though it was tried")
@@ -23,11 +53,21 @@ def partition_sentence(view: PartitionView, *, by_upstream_alone: bool) -> str:
             return "there is data, and a later attempt to make it anew failed"
         case Status.STALE:
             return "there is data, which would come out differently today"
-    if view.materialization_id is not None and view.last_materialization_run_id is None and view.content_hash is None:
-        return "it was marked as materialized, and holds no data: what only waits for it may run, what reads it may not"
     if by_upstream_alone:
         return "there is data; it is what it was made from that is stale"
     return "there is data, and nothing that it was made from has changed"
+
+
+def _frozen_sentence(view: PartitionView, frozen: str, changed: int) -> str:
+    match view.status:
+        case Status.NEVER_MATERIALIZED:
+            return f"there is no data, and it is frozen{frozen}: nothing makes it until it is thawed"
+        case Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED:
+            return f"it is frozen{frozen}; there is data, and a later attempt to make it anew failed"
+    if changed:
+        verb = "has" if changed == 1 else "have"
+        return f"it is frozen{frozen}; {changed:,} of its inputs {verb} changed since"
+    return f"it is frozen{frozen}; there is data, and nothing that it was made from has changed"
 
 
 def because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guilty: list[InputState]) -> str:
@@ -57,13 +97,22 @@ def because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guil
     return code
 
 
-def hint_for(view: PartitionView) -> str | None:
-    if view.undefined or view.status == Status.MATERIALIZED or "running" in view.overlays or "queued" in view.overlays:
+def hint_for(view: PartitionView, obstacles: Sequence[Obstacle], *, changed: int = 0) -> str | None:
+    """The command to make a partition with, given what stands against that; None where no command would, or it is as it
+    should be. `changed`: how many of its inputs are not what it was made from."""
+    frozen = "frozen" in view.overlays
+    as_it_should_be = view.status == Status.MATERIALIZED and not (frozen and changed)
+    if view.undefined or as_it_should_be or "running" in view.overlays or "queued" in view.overlays:
         return None
     if "waiting_approval" in view.overlays:
         return "servo checkpoint list"
+    codes = {one.code for one in obstacles}
+    if codes & {"NOT_ENDED", "NOTHING_TO_READ"}:
+        return None
     at = f"@{view.partition}" if view.partition else ""
-    return f"servo materialize '{view.asset_key}{at}'"
+    upstream = "+" if codes & {"INPUTS_MISSING", "INPUTS_MARKED"} else ""
+    thaw = " --unfreeze REASON" if frozen else ""
+    return f"servo materialize '{upstream}{view.asset_key}{at}'{thaw}"
 
 
 def asset_sentence(summary: AssetSummary, fine: int, outdated: int, undeployed: int) -> str:
@@ -76,6 +125,6 @@ def asset_sentence(summary: AssetSummary, fine: int, outdated: int, undeployed: 
     if summary.attempt_failed:
         said.append(f"{summary.attempt_failed:,} failed at the last attempt")
     if undeployed:
-        said.append(f"{undeployed:,} made by other code than is in the folder, which is not deployed yet")
+        said.append(f"{undeployed:,} {_OTHER_CODE}")
     good = f"{fine:,} of {summary.expected:,} partitions are as they should be"
     return good if not said else f"{good}; {', '.join(said)}"

@@ -39,6 +39,7 @@ _STATES = {
     "changed": "changed",
     "unread": "there, and not read",
     "missing": "not there",
+    "marked": "marked as materialized, and holds no data",
     "removed": "was read, and is not given any more",
 }
 

@@ -36,12 +36,12 @@ def filled(
             known.graph, text, now=tick, partitions=partitions, statuses=statuses, without_latest=without
         )
         left_out = {key: why for key, why in without.items() if key not in found.wanted}
-        return Filling(found.wanted, left_out, found.added, found.only_stale)
+        return Filling(found.wanted, left_out, found.added, found.only_stale, found.by_status)
     except InvalidInput:
         if partitions != LATEST:
             raise
         # What has no partitions has none that ended last, and needs none.
         with suppress(InvalidInput):
             found = selection_of(known.graph, text, now=tick, statuses=statuses)
-            return Filling(found.wanted, added=found.added, only_stale=found.only_stale)
+            return Filling(found.wanted, {}, found.added, found.only_stale, found.by_status)
         raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import datetime
 
+import msgspec
+
 from servo.answers.schedules import Ticked
 from servo.assets.selection import Selection
 from servo.controllers.schedule_board import ScheduleState
@@ -18,6 +20,7 @@ from servo.runtime.automation.filling import filled
 from servo.runtime.automation.watch import AutomationWatch, run_id_of
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.frozen import frozen_among
+from servo.runtime.marked import let_readers_wait
 from servo.runtime.planned import refusals
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
@@ -42,7 +45,9 @@ def wanted_by(
     partitions = None if evaluation is None else _answered(evaluation)
     try:
         found = filled(schedule.definition, known, moment, partitions_by_status(project, known), partitions)
-        selection = Selection(wanted=found.wanted, added=found.added)
+        selection = Selection(wanted=found.wanted, added=found.added, by_status=found.by_status)
+        selection = let_readers_wait(project, known, selection, moment)
+        found = msgspec.structs.replace(found, added=selection.added)
         [problem] = refusals(project, known, [selection], coming={} if coming is None else coming)
         if problem is not None:
             frozen = frozen_among(project, known, found.wanted)

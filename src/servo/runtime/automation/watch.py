@@ -14,6 +14,7 @@ from servo.ids import run_id
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of
 from servo.runtime.deploying import catalog
+from servo.runtime.marked import let_readers_wait
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 
@@ -78,7 +79,9 @@ def wanted(
 ) -> Selection:
     """What a selection means at a moment."""
     text = None if partitions is None else " | ".join(partitions)
-    return selection_of(known.graph, selection, now=at, partitions=text, statuses=partitions_by_status(project, known))
+    statuses = partitions_by_status(project, known)
+    found = selection_of(known.graph, selection, now=at, partitions=text, statuses=statuses)
+    return let_readers_wait(project, known, found, at)
 
 
 def run_id_of(project: Project) -> Callable[[str], str]:
