@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -108,14 +109,14 @@ def test_a_session_that_answers_is_dropped_only_when_it_ran_out_of_memory(
 ) -> None:
     forgotten: list[bool] = []
     monkeypatch.setattr(jvm, "forget", lambda: forgotten.append(True))
-    session: Any = SimpleNamespace(sparkContext=object())
     for memory, code, dropped in ((False, None, 0), (True, None, 1), (False, 137, 1)):
+        session: Any = SimpleNamespace(sparkContext=Thread())  # anything that can be told apart
         forgotten.clear()
         healthy.proc.code = code
         monkeypatch.setattr(spark._STATE, "owned", spark._Owned(session))
         spark.drop_lost(session, out_of_memory=memory)
         assert len(forgotten) == dropped
-        assert (spark._STATE.owned is None) == bool(dropped)
+        assert (spark._STATE.owned is None) == spark.was_dropped(session) == bool(dropped)
 
 
 def test_words_about_memory_in_a_message_are_the_users() -> None:
