@@ -496,7 +496,8 @@ def by_order(context, raw: DataFrame) -> DataFrame:
 
 @asset(partitions=days, batch=True)
 def by_moment(raw: DataFrame) -> DataFrame:
-    return raw.select("date", F.expr("uuid()").alias("amount")).where("amount > '8'")
+    many = raw.select("date", F.explode(F.sequence(F.lit(1), F.lit(10_000))).alias("amount"))
+    return many.where(F.rand() > 0.5)
 
 
 @asset(partitions=days, batch=True)
