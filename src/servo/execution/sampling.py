@@ -42,8 +42,8 @@ _TWICE = (
 )
 _HINT = (
     "its output depends on what else is in the batch: let the mapping name all that a partition reads (a longer"
-    " Lookback), keep partitions apart in joins, windows and groups by their dimension columns, or leave out batch=True;"
-    " sample=False is for functions where chance decides what comes out"
+    " Lookback), keep partitions apart in joins, windows and groups by their dimension columns, or leave out"
+    " batch=True; sample=False is for functions where chance decides what comes out"
 )
 
 
