@@ -424,6 +424,12 @@ class EvaluationUnavailable(EnvironmentProblem):
     code = "evaluation-unavailable"
 
 
+class TickingUnavailable(EvaluationUnavailable):
+    """This server does not tick schedules."""
+
+    code = "no-ticking"
+
+
 class JavaMissing(EnvironmentProblem):
     """Spark needs Java 17 or newer and none was found."""
 

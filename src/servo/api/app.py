@@ -20,7 +20,6 @@ from servo.api.data import DataRoutes
 from servo.api.desk import at_desk
 from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
-from servo.api.forecasts import ForecastRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
 from servo.api.judgements import Judgements
@@ -31,26 +30,25 @@ from servo.api.materializations import MaterializationRoutes
 from servo.api.meant import Meant
 from servo.api.messages import MessageRoutes
 from servo.api.metrics import Observing, metrics_route
+from servo.api.operation_routes import operation_routes
 from servo.api.partitions import PartitionRoutes
 from servo.api.pictures import GridRoutes, SummaryRoutes
 from servo.api.planning import PlanRoutes, RunningRoutes
 from servo.api.problems import HANDLERS
-from servo.api.protocols import Accepting, Driver, Triggering
+from servo.api.protocols import Driver
 from servo.api.questions import Questions
 from servo.api.remembered import Remembered
 from servo.api.runs import RunRoutes
-from servo.api.schedules import ScheduleRoutes
-from servo.api.sensors import SensorRoutes
 from servo.api.statements import DimensionRoutes, MarkRoutes
 from servo.api.streams import Streams
 from servo.api.threads import Threads
 from servo.runtime.metrics import Metrics
+from servo.runtime.performer import PREFIX
 from servo.runtime.token_book import TokenBook
+from servo.runtime.user_code import Accepting, ServerUserCode, Triggering
 from servo.runtime.wiring import Project
 
 __all__ = ["PREFIX", "ROUTES", "create_app"]
-
-PREFIX = "/api/v1/orchestration"
 
 # Under the prefix, one noun each.
 ROUTES: list[Any] = [
@@ -62,7 +60,6 @@ ROUTES: list[Any] = [
     DataRoutes,
     DimensionRoutes,
     EventRoutes,
-    ForecastRoutes,
     GridRoutes,
     InternalRoutes,
     KeptReportRoutes,
@@ -74,8 +71,6 @@ ROUTES: list[Any] = [
     PlanRoutes,
     RunRoutes,
     RunningRoutes,
-    ScheduleRoutes,
-    SensorRoutes,
     SummaryRoutes,
 ]
 # Beside it.
@@ -107,7 +102,7 @@ def create_app(
         "project": project,
         "sensing": sensing,
         "driver": driver,
-        "ticking": ticking,
+        "user_code": ServerUserCode(ticking, sensing),
         "threads": threads,
         "shares": shares,
         "answers": Remembered(),
@@ -117,7 +112,7 @@ def create_app(
         "gate": gate,
     }
     app = Litestar(
-        route_handlers=[*PLAIN_ROUTES, Router(PREFIX, route_handlers=ROUTES)],
+        route_handlers=[*PLAIN_ROUTES, Router(PREFIX, route_handlers=[*ROUTES, *operation_routes()])],
         dependencies={
             **{name: _provided(part) for name, part in parts.items()},
             "desk": Provide(at_desk, sync_to_thread=False),

@@ -66,7 +66,7 @@ class AssetRoutes(Controller):
         """List assets by their keys, as they are deployed."""
         asked = desk.query(Listing)
 
-        def work(here: Glimpse, after: str | None) -> Found:
+        def work(here: Glimpse, after: str | None) -> Found[Any]:
             graph, now = recorded_catalog(here.project).graph, here.project.clock()
             keys = sorted(key for key in graph.specs if after is None or key > after)[: asked.limit + 1]
             return Found(items=[asset_listed(graph, graph[key], now) for key in keys])

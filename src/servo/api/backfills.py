@@ -107,7 +107,7 @@ class BackfillRoutes(Controller):
         asked = desk.query(BackfillsAsked)
         since, until = asked.begin, asked.end
 
-        def work(here: Glimpse, before: str | None) -> Found:
+        def work(here: Glimpse, before: str | None) -> Found[Any]:
             trees = BackfillBook(here.project).newest(
                 state=asked.status, asset=asked.asset, since=since, until=until, before=before, limit=asked.limit + 1
             )
@@ -143,7 +143,7 @@ class BackfillRoutes(Controller):
         """List the chunks that were planned, by their number."""
         asked = desk.query(Listing)
 
-        def work(here: Glimpse, after: int | None) -> Found:
+        def work(here: Glimpse, after: int | None) -> Found[Any]:
             backfill_id, root = Backfills(here.project).find(backfill)
             job = backfills_of(here.project, [root]).jobs[backfill_id]
             first = -1 if after is None else after

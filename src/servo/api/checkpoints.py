@@ -57,7 +57,7 @@ class CheckpointRoutes(Controller):
         asked = desk.query(CheckpointsAsked)
         since, until = asked.begin, asked.end
 
-        def work(here: Glimpse, before: str | None) -> Found:
+        def work(here: Glimpse, before: str | None) -> Found[Any]:
             return Found(
                 items=Checkpoints(here.project).list(
                     status=asked.status,

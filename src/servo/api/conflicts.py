@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from litestar import Controller, Response, get
 from msgspec import Meta
@@ -30,7 +30,7 @@ class ConflictRoutes(Controller):
         """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
         asked = desk.query(ConflictsAsked)
 
-        def work(here: Glimpse, before: str | None) -> Found:
+        def work(here: Glimpse, before: str | None) -> Found[Any]:
             return Found(items=run_conflicts(here.project, run_key=asked.run_key, before=before, limit=asked.limit + 1))
 
         return await desk.page(asked, work, place=lambda one: one.conflicting_event_id, kind=str, timeless=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
 from http import HTTPStatus
@@ -25,6 +25,9 @@ from servo.api.questions import Questions
 from servo.api.remembered import Remembered
 from servo.api.threads import Threads
 from servo.errors import ProjectionMissing
+from servo.operations.handling import Found
+from servo.operations.operation import Change
+from servo.runtime.performer import Performed, Performer
 from servo.runtime.requesting import Request, event_of
 from servo.runtime.requesting import plain as plain_answer
 from servo.runtime.wiring import Project
@@ -36,13 +39,6 @@ P = TypeVar("P")
 
 REPLAYED = "Idempotency-Replayed"
 _PAGING = ("fresh", "wait_for_event_id", "timeout_ms", "limit", "cursor")
-
-
-class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """Items of a list, one more than were asked for if there are more, and what is said beside them."""
-
-    items: Sequence[Any]
-    more: dict[str, Any] = {}
 
 
 class Desk:
@@ -94,7 +90,7 @@ class Desk:
     async def page(
         self,
         asked: Listing,
-        work: Callable[[Glimpse, P | None], Found],
+        work: Callable[[Glimpse, P | None], Found[Any]],
         *,
         place: Callable[[Any], P],
         kind: type[P],
@@ -172,6 +168,11 @@ class Desk:
         once = Once(self.project, request, finish=finish, afterwards=afterwards, known=known)
         return _accepted(await self.threads.answer(partial(once.answered, work)))
 
+    async def perform(self, performer: Performer, request: Change[Any], key: str | None) -> Response[bytes]:
+        """What a change of the table of operations is answered with."""
+        actor = self.actor
+        return _performed(await self.threads.answer(lambda: performer.change(request, actor=actor, key=key)))
+
     def _changed(self, work: Callable[[], Any]) -> Answered:
         before = self.project.ledger.head().position
         answer = plain_answer(work())
@@ -205,6 +206,25 @@ def _accepted(done: Answered) -> Response[bytes]:
     }
     # The event says when it was accepted, whoever asks and however often: an answer again is the first answer.
     own = {name: value for name, value in done.answer.items() if name not in ("duplicate", "accepted_at")}
+    return _json(
+        own | said,
+        status=HTTPStatus.OK if done.done_before else HTTPStatus.ACCEPTED,
+        headers={REPLAYED: "true"} if done.asked_before or (done.done_before and event is not None) else {},
+    )
+
+
+def _performed(done: Performed[Any]) -> Response[bytes]:
+    event = done.event
+    answer = plain_answer(done.answer)
+    if "event_id" in answer:
+        answer["event_id"] = None if event is None else event.event_id
+    said: dict[str, Any] = {
+        "accepted_event_id": None if event is None else event.event_id,
+        "accepted_at": None if event is None else event.accepted_at,
+        "correlation_id": None if event is None else event.correlation_id,
+    }
+    # The event says when it was accepted, whoever asks and however often: an answer again is the first answer.
+    own = {name: value for name, value in answer.items() if name not in ("duplicate", "accepted_at")}
     return _json(
         own | said,
         status=HTTPStatus.OK if done.done_before else HTTPStatus.ACCEPTED,

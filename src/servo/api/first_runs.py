@@ -6,21 +6,19 @@ by its fingerprint, and whoever repeats it is given the run that it became.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 from servo.answers.runs import Requested
-from servo.api.once import other_request
 from servo.errors import Conflict, InvalidInput, NotFound
 from servo.events import RecordedEvent, decode
 from servo.events.model import RunRequested
-from servo.partitions import PartitionSet
-from servo.planning.catalog import Catalog
-from servo.runtime.cataloguing import recorded_catalog
+from servo.operations.decision import other_request
+from servo.runtime.cataloguing import counted
 from servo.runtime.requesting import event_of
 from servo.runtime.wiring import Project
 
-__all__ = ["REQUEST", "counted", "once"]
+__all__ = ["REQUEST", "once"]
 
 REQUEST = "servo.request"
 """The tag by which a run remembers what was asked for over HTTP."""
@@ -74,18 +72,6 @@ def _requested(project: Project, event: RecordedEvent, fact: RunRequested) -> Re
         duplicate=True,
         assets=counted(project, event, fact.partitions),
     )
-
-
-def counted(project: Project, event: RecordedEvent, asked: Mapping[str, Any] | None) -> dict[str, int]:
-    """How many partitions of each asset: by today's definitions where these have them all, else by those of the day."""
-    try:
-        return _counted(recorded_catalog(project), asked or {})
-    except (InvalidInput, NotFound):
-        return _counted(recorded_catalog(project, as_of=event.event_id), asked or {})
-
-
-def _counted(known: Catalog, asked: Mapping[str, Any]) -> dict[str, int]:
-    return {key: PartitionSet.from_json(known.spec(key).partitions, data).count for key, data in asked.items()}
 
 
 def _answer(made: Requested) -> dict[str, Any]:

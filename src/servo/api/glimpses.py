@@ -18,13 +18,13 @@ from servo.errors import InvalidInput, NotFound
 from servo.events import RecordedEvent
 from servo.ids import is_ulid
 from servo.ledger.history import History
-from servo.runtime.service import parse_moment
+from servo.operations.moments import past_moment
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
     from servo.projections import Answer, Snapshot
 
-__all__ = ["Glimpse", "Mark", "When", "glimpse", "named_moment", "when_of"]
+__all__ = ["Glimpse", "Mark", "When", "glimpse", "when_of"]
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,16 +63,8 @@ def when_of(*, fresh: bool, wait_for_event_id: str | None, timeout_ms: int, as_o
         raise InvalidInput(
             "as_of is about the past, fresh and wait_for_event_id about now", hint="give one of them", field="as_of"
         )
-    when = None if as_of is None else named_moment(as_of, "as_of")
+    when = None if as_of is None else past_moment(as_of, "as_of")
     return When(fresh=fresh, wait_for_event_id=wait_for_event_id, timeout=timeout_ms / 1000, as_of=when)
-
-
-def named_moment(text: str, field: str) -> datetime | str:
-    """A point of the past; one that does not read is refused by the name of its parameter."""
-    try:
-        return parse_moment(text)
-    except InvalidInput as problem:
-        raise InvalidInput(f"{field}: {problem.message}", hint=problem.hint, field=field) from None
 
 
 def glimpse(project: Project, when: When, *, asked: float | None = None) -> Glimpse:

@@ -13,12 +13,12 @@ from litestar import Request
 from msgspec import Meta
 
 from servo import decoders
-from servo.api.glimpses import When, named_moment, when_of
+from servo.api.glimpses import When, when_of
 from servo.api.limits import read_body
 from servo.api.problems import Refused
-from servo.errors import InvalidInput
+from servo.operations.moments import moment
 
-__all__ = ["Listing", "Reading", "Text", "Within", "body_of", "moment_of", "query_of"]
+__all__ = ["Listing", "Reading", "Text", "Within", "body_of", "query_of"]
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -88,23 +88,11 @@ class Within(Listing, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def begin(self) -> datetime | None:
-        return moment_of(self.since, "since")
+        return moment(self.since, "since")
 
     @property
     def end(self) -> datetime | None:
-        return moment_of(self.until, "until")
-
-
-def moment_of(text: str | None, field: str) -> datetime | None:
-    """A time as people write it, and no event id."""
-    if text is None:
-        return None
-    found = named_moment(text, field)
-    if not isinstance(found, datetime):
-        raise InvalidInput(
-            f"{field}: a time is wanted, not an event id", hint="write 2025-01-15T10:30:00Z", field=field
-        )
-    return found
+        return moment(self.until, "until")
 
 
 def query_of(request: Request[Any, Any, Any], kind: type[S]) -> S:

@@ -10,10 +10,10 @@ from litestar import Controller, Response, post
 from msgspec import Meta
 
 from servo.api.desk import AtDesk, plain
-from servo.api.glimpses import named_moment
 from servo.api.inputs import Text
 from servo.api.operations import operation
 from servo.lineage.report import Report
+from servo.operations.moments import past_moment
 from servo.runtime.audits import Audits
 
 __all__ = ["KeptReportRoutes"]
@@ -46,7 +46,7 @@ class KeptReportRoutes(Controller):
         The ledger records nothing of it. Asked again, it cites the same.
         """
         asked = await desk.body(KeptReport)
-        when = None if asked.as_of is None else named_moment(asked.as_of, "as_of")
+        when = None if asked.as_of is None else past_moment(asked.as_of, "as_of")
         return plain(
             await desk.threads.answer(
                 lambda: Audits(desk.project).report(asked.asset, asked.partition, as_of=when, keep=True)

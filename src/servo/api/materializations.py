@@ -12,11 +12,11 @@ from servo.api.desk import AtDesk, Found
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Text
 from servo.api.keys import Keyed
-from servo.api.once import other_request
 from servo.api.operations import operation
 from servo.events import RecordedEvent, decode
 from servo.events.columns import EarlierMaterializations
 from servo.events.model import RolledBack
+from servo.operations.decision import other_request
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.data import Data
 from servo.runtime.requesting import recorded_under
@@ -58,7 +58,7 @@ class MaterializationRoutes(Controller):
         """List the materializations of a partition that were ever published, newest first."""
         asked = desk.query(VersionsAsked)
 
-        def work(here: Glimpse, before: str | None) -> Found:
+        def work(here: Glimpse, before: str | None) -> Found[Any]:
             rows = Data(here.project).materializations(asked.asset, asked.partition)
             return Found(items=[row for row in rows if before is None or row["materialization_id"] < before])
 

@@ -7,8 +7,7 @@ from functools import partial
 
 from servo.api.threads import Threads
 from servo.errors import NotFound
-from servo.runtime.automation.schedules import Schedules
-from servo.runtime.automation.sensors import Sensors
+from servo.runtime.deployed_state import look
 from servo.runtime.wiring import Project
 
 __all__ = ["Meant"]
@@ -41,8 +40,8 @@ class Meant:
         return known
 
     def _find(self, kind: str, called: str) -> str | None:
-        things = Sensors(self._project) if kind == "sensor" else Schedules(self._project)
+        state = look(self._project)
         try:
-            return things.find(called).id
+            return (state.sensor(called) if kind == "sensor" else state.schedule(called)).id
         except NotFound:
             return None

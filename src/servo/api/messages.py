@@ -15,9 +15,9 @@ from litestar.params import FromPath, SkipValidation
 from servo.api.actors import actor_of
 from servo.api.limits import Shares, read_body
 from servo.api.operations import operation
-from servo.api.protocols import Accepting
 from servo.api.threads import Threads
 from servo.runtime.automation.envelopes import read_message
+from servo.runtime.user_code import Accepting
 
 __all__ = ["MessageAccepted", "MessageRoutes"]
 

@@ -10,13 +10,14 @@ from typing import Any
 
 import msgspec
 
-from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, NotFound
+from servo.errors import Conflict, InvalidInput, NotFound
 from servo.events import RecordedEvent
 from servo.events.requests import RequestAccepted
+from servo.operations.decision import other_request
 from servo.runtime.requesting import AskedBefore, Asking, Request, event_of, event_under, plain, said_in
 from servo.runtime.wiring import Project
 
-__all__ = ["Answered", "Finish", "Once", "other_request"]
+__all__ = ["Answered", "Finish", "Once"]
 
 Finish = Callable[[dict[str, Any], RecordedEvent], dict[str, Any]]
 
@@ -99,11 +100,3 @@ class Once:
         if self._afterwards is not None:
             answer = asking.said_afterwards() or asking.afterwards(self._afterwards(answer))
         return answer | {"event_id": event.event_id}
-
-
-def other_request(key: str, what: str) -> IdempotencyMismatch:
-    return IdempotencyMismatch(
-        f"the idempotency key {key!r:.80} was used for another request, {what}",
-        hint="give this one another key",
-        idempotency_key=key,
-    )

@@ -68,7 +68,7 @@ class PartitionRoutes(Controller):
         """List the partitions that are stale, since when, and why."""
         asked = desk.query(StaleAsked)
 
-        def work(here: Glimpse, after: tuple[str, str] | None) -> Found:
+        def work(here: Glimpse, after: tuple[str, str] | None) -> Found[Any]:
             def judge() -> Judged:
                 return Outdated(here.project).judged(list(asked.select), transitive=asked.transitive, as_of=here.as_of)
 
@@ -85,7 +85,7 @@ async def partition_page(desk: Desk, asked: PartitionsAsked, asset: str | None) 
     since, until = asked.begin, asked.end
     statuses = [one for text in asked.status for one in text.split(",")]
 
-    def work(here: Glimpse, cursor: str | None) -> Found:
+    def work(here: Glimpse, cursor: str | None) -> Found[Any]:
         page = PartitionBook(here.project).page(
             asset,
             statuses=statuses,

@@ -16,8 +16,8 @@ from servo.api.first_runs import REQUEST, once
 from servo.api.inputs import Reading, Text
 from servo.api.keys import Keyed, fingerprint_of
 from servo.api.operations import operation
-from servo.api.schedules import Tags
 from servo.errors import InvalidInput
+from servo.operations.fields import Tags
 from servo.planning.stages import require_inputs
 from servo.runtime.documents import due_shown, run_plan_shown
 from servo.runtime.due import plan_what_is_due, request_what_is_due

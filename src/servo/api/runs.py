@@ -19,9 +19,9 @@ from servo.api.inputs import Listing, Reading, Text, Within
 from servo.api.keys import Keyed, fingerprint_of
 from servo.api.operations import operation
 from servo.api.run_logs import LogPlace, records_after
-from servo.api.schedules import Tags
 from servo.api.steering import Reasoned
 from servo.errors import InvalidInput
+from servo.operations.fields import Tags
 from servo.runtime.runs import RETRY_OF, Runs
 
 __all__ = ["RunRoutes"]
@@ -104,7 +104,7 @@ class RunRoutes(Controller):
         asked = desk.query(RunsAsked)
         since, until = asked.begin, asked.end
 
-        def work(here: Glimpse, after: tuple[datetime, str] | None) -> Found:
+        def work(here: Glimpse, after: tuple[datetime, str] | None) -> Found[Any]:
             return Found(
                 items=Runs(here.project).list(
                     status=asked.status,
@@ -134,7 +134,7 @@ class RunRoutes(Controller):
         """List its tasks by their keys."""
         asked = desk.query(Listing)
 
-        def work(here: Glimpse, after: str | None) -> Found:
+        def work(here: Glimpse, after: str | None) -> Found[Any]:
             row = Runs(here.project).show(run_id)
             found = [task for task in row["tasks"] if after is None or task["task_key"] > after]
             return Found(items=found, more={"run_id": row["run_id"]})
@@ -149,7 +149,7 @@ class RunRoutes(Controller):
         """What its tasks have said, oldest first. Until the run has ended, there is always a cursor to go on from."""
         asked = desk.query(LogsAsked)
 
-        def work(here: Glimpse, after: LogPlace | None) -> Found:
+        def work(here: Glimpse, after: LogPlace | None) -> Found[Any]:
             runs = Runs(here.project)
             progress = runs.progress(run_id)
             records = runs.logs(progress.run_id, task=asked.task)

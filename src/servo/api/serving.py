@@ -16,11 +16,12 @@ import uvicorn
 from servo.api.app import create_app
 from servo.api.auth import LocalAccess
 from servo.api.patience import PatientProtocol
-from servo.api.protocols import Accepting, Driver, Triggering
+from servo.api.protocols import Driver
 from servo.api.streams import Streams
 from servo.errors import EnvironmentProblem, InvalidSettings
 from servo.local_server import is_loopback, make_owner_token, owner_token_path
 from servo.runtime.token_book import TokenBook
+from servo.runtime.user_code import Accepting, Triggering
 from servo.runtime.wiring import Project
 
 __all__ = ["Served", "serving"]

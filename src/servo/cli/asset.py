@@ -117,7 +117,7 @@ def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool
 
 
 def _moment(written: str) -> datetime | str:
-    from servo.runtime.service import parse_moment
+    from servo.operations.moments import parse_moment
 
     return parse_moment(written)
 

@@ -65,7 +65,7 @@ def report(
     servo audit report revenue 2025-01 --as-of 2025-02-01T00:00:00Z --output report.json
     """
     from servo.lineage.report import to_json
-    from servo.runtime.service import parse_moment
+    from servo.operations.moments import parse_moment
 
     if kind == "pdf" and not outputs and (as_json or sys.stdout.isatty()):
         raise click.UsageError("a PDF needs --output FILE.")

@@ -16,6 +16,8 @@ from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
 from servo.cli.progress import aside
+from servo.operations.schedules.requests import ListSchedules
+from servo.operations.sensors.requests import ListSensors
 from servo.ui.marks import DIM, Line, Span
 
 if TYPE_CHECKING:
@@ -41,7 +43,7 @@ def _complete_schedules(_: click.Context, __: click.Parameter, incomplete: str) 
     found: list[CompletionItem] = []
     with suppress(Exception):  # whatever is wrong, the command will say it better
         with services() as here:
-            ones = here.schedules()
+            ones = here.listed(ListSchedules()).items
         found = [CompletionItem(one.name, help=f"{one.cron} {one.timezone}") for one in ones]
     return [item for item in found if item.value.startswith(incomplete)]
 
@@ -50,7 +52,7 @@ def _complete_sensors(_: click.Context, __: click.Parameter, incomplete: str) ->
     found: list[CompletionItem] = []
     with suppress(Exception):  # as above
         with services() as here:
-            ones = here.sensors()
+            ones = here.listed(ListSensors()).items
         found = [CompletionItem(one.name, help=one.kind) for one in ones]
     return [item for item in found if item.value.startswith(incomplete)]
 
@@ -92,36 +94,22 @@ def deployed(opened: Project) -> None:
     deployed_catalog(opened, actor=actor())
 
 
-def recorded(opened: Project, named: str, *, sensor: bool = False) -> str:
-    """The name of one that is in the ledger; what only the folder knows is deployed first.
+def require_known(opened: Project, named: str) -> str:
+    """The name of the sensor that is meant; one that neither the ledger nor the folder knows is refused.
 
-    Whoever stops something need not have a folder that loads.
+    That is before anything is deployed, or even a ledger made.
     """
-    from servo.errors import NotFound
-    from servo.runtime.automation.state import find
+    from servo.errors import LedgerNotFound
+    from servo.planning.deployed_state import DeployedState
+    from servo.runtime.definitions_in_force import as_in_folder
     from servo.runtime.deployed_state import look
 
-    if not opened.unbegun:
-        state = look(opened)
-        ones, what = (state.sensors, "sensor") if sensor else (state.schedules, "schedule")
-        with suppress(NotFound):
-            return find(ones, named, what=what).definition.name
-    name = require_known(opened, named, sensor=sensor)
-    deployed(opened)
-    return name
-
-
-def require_known(opened: Project, named: str, *, sensor: bool = False) -> str:
-    """The name of the one that is meant.
-
-    One that neither the ledger nor the folder knows is refused before anything is deployed, or even a ledger made.
-    """
-    from servo.runtime.automation.state import find, folder_of
-
     with opened.looking() as looking:
-        state = folder_of(looking).state
-    ones, what = (state.sensors, "sensor") if sensor else (state.schedules, "schedule")
-    return find(ones, named, what=what).definition.name
+        try:
+            before = DeployedState(position=0) if looking.unbegun else look(looking)
+        except LedgerNotFound:
+            before = DeployedState(position=0)
+        return as_in_folder(looking, before).state.sensor(named).name
 
 
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────

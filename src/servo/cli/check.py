@@ -34,7 +34,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
     starts no Spark, needs no ledger and writes nothing. Exits with 2 if anything is wrong.
     """
     from servo.assets.loading import examine
-    from servo.runtime.automation.schedule_checking import unfillable
+    from servo.controllers.filling import unfillable
     from servo.runtime.documents import history_change_shown
     from servo.runtime.settings import load_settings
 

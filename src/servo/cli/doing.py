@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from servo.answers.automation import Changed
     from servo.answers.backfills import Backfilled
     from servo.answers.runs import Requested
-    from servo.answers.schedules import Ticked
-    from servo.answers.sensors import Accepted, CursorReset
+    from servo.answers.sensors import Accepted
     from servo.runtime.wiring import Project
 
 __all__ = ["Doing"]
@@ -130,69 +127,7 @@ class Doing:
             before=before,
         )
 
-    # ── schedules and sensors ────────────────────────────────────────────────────────────────────────────────────
-
-    def create_schedule(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
-        from servo.runtime.automation.schedules import ScheduleRequest, Schedules
-
-        return Schedules(self._opened).create(ScheduleRequest(**asked), request_id=request_id, actor=actor)
-
-    def update_schedule(self, named: str, edit: dict[str, Any], *, expected_version: int | None, actor: str) -> Changed:
-        from servo.runtime.automation.schedules import ScheduleEdit, Schedules
-
-        return Schedules(self._opened).update(
-            named, ScheduleEdit(**edit), expected_version=expected_version, actor=actor
-        )
-
-    def create_sensor(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
-        from servo.runtime.automation.sensors import SensorRequest, Sensors
-
-        return Sensors(self._opened).create(SensorRequest(**asked), request_id=request_id, actor=actor)
-
-    def delete(
-        self, named: str, *, sensor: bool, expected_version: int | None, reason: str | None, actor: str
-    ) -> Changed:
-        from servo.runtime.automation.schedules import Schedules
-        from servo.runtime.automation.sensors import Sensors
-
-        found = Sensors(self._opened) if sensor else Schedules(self._opened)
-        return found.delete(named, expected_version=expected_version, reason=reason, actor=actor)
-
-    def switch(
-        self, named: str, *, on: bool, sensor: bool, expected_version: int | None, reason: str | None, actor: str
-    ) -> Changed:
-        from servo.cli.automation import recorded
-        from servo.runtime.automation.schedules import Schedules
-        from servo.runtime.automation.sensors import Sensors
-
-        name = recorded(self._opened, named, sensor=sensor)
-        found = Sensors(self._opened) if sensor else Schedules(self._opened)
-        switch = found.resume if on else found.pause
-        return switch(name, expected_version=expected_version, reason=reason, actor=actor)
-
-    def reset_cursor(
-        self, named: str, cursor: str | None, *, expected_state_version: int | None, reason: str | None, actor: str
-    ) -> CursorReset:
-        from servo.cli.automation import recorded
-        from servo.runtime.automation.sensors import Sensors
-
-        name = recorded(self._opened, named, sensor=True)
-        return Sensors(self._opened).reset_cursor(
-            name, cursor, expected_state_version=expected_state_version, reason=reason, actor=actor
-        )
-
-    def trigger(self, named: str, *, request_id: str | None, at: datetime | None, actor: str) -> Ticked:
-        from servo.cli.automation import deployed, require_known
-        from servo.runtime.automation.ticking import Ticking
-        from servo.runtime.evaluation.evaluating import Evaluators
-
-        name = require_known(self._opened, named)
-        deployed(self._opened)
-        evaluators = Evaluators(self._opened.settings)
-        try:
-            return Ticking(self._opened, evaluators).trigger(name, request_id=request_id, at=at, actor=actor)
-        finally:
-            evaluators.close()
+    # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def send(
         self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str], actor: str
@@ -201,22 +136,3 @@ class Doing:
 
         with sensing(self._opened, named) as (name, asked):
             return asked.accept(name, message_of(self._opened, message_id, data, attributes), actor=actor)
-
-    def evaluate(
-        self,
-        named: str,
-        *,
-        data: bytes | None,
-        attributes: dict[str, str],
-        message_id: str | None,
-        request_id: str | None,
-        dry_run: bool,
-        actor: str,
-    ) -> Accepted:
-        from servo.cli.sensor_evaluating import message_of, sensing
-
-        with sensing(self._opened, named) as (name, asked):
-            sample = None if data is None else message_of(self._opened, None, data, attributes)
-            return asked.evaluate(
-                name, message=sample, message_id=message_id, request_id=request_id, dry_run=dry_run, actor=actor
-            )

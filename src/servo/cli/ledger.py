@@ -137,7 +137,7 @@ def archive(keep_days: float | None, before: str | None, as_json: bool) -> None:
     """Move old events to Parquet files. Queries, replays and proofs go on as before."""
     from datetime import datetime
 
-    from servo.runtime.service import parse_moment
+    from servo.operations.moments import parse_moment
 
     if (keep_days is None) == (before is None):
         raise click.UsageError("Give either --keep-days or --before.")

@@ -85,7 +85,11 @@ def services(*, as_json: bool = False, create: bool = False) -> Iterator[Service
         from servo.cli.services import Services
 
         with project(as_json=as_json, create=create) as opened:
-            yield Services(opened)
+            here = Services(opened)
+            try:
+                yield here
+            finally:
+                here.close()
         return
     from servo.cli.remote import Remote
 

@@ -83,3 +83,8 @@ class _Moment(click.ParamType[datetime]):
 
 
 MOMENT = _Moment()
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """The options that were given; those left out take the defaults of the request."""
+    return {name: value for name, value in options.items() if value is not None}

@@ -33,7 +33,7 @@ as_of_option = click.option(
 def _moment(text: str | None) -> datetime | str | None:
     if text is None:
         return None
-    from servo.runtime.service import parse_moment
+    from servo.operations.moments import parse_moment
 
     return parse_moment(text)
 

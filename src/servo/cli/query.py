@@ -46,7 +46,7 @@ def query(
     if server() is not None:
         needs_folder()
     read_ahead()
-    from servo.runtime.service import parse_moment
+    from servo.operations.moments import parse_moment
 
     with service(as_json=as_json) as servo:
         when = None if as_of is None else parse_moment(as_of)

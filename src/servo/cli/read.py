@@ -71,6 +71,6 @@ def read(
 
 
 def _moment(written: str) -> datetime | str:
-    from servo.runtime.service import parse_moment
+    from servo.operations.moments import parse_moment
 
     return parse_moment(written)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from itertools import islice
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
 
@@ -23,8 +23,9 @@ from servo.cli.remote_nouns import (
     definition_of,
     upstreams_first,
 )
-from servo.cli.services import Services
+from servo.cli.services import Listed, Services
 from servo.client import Client
+from servo.client.performing import Reading, answer, change, page
 from servo.clock import system_clock
 from servo.errors import NotAllowed
 
@@ -33,9 +34,8 @@ if TYPE_CHECKING:
     from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
-    from servo.answers.schedules import Forecast, ScheduleView, TickView
-    from servo.answers.sensors import EvalView, SensorView
     from servo.lineage.report import Report
+    from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
     from servo.runtime.backfills import Backfills
@@ -50,7 +50,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Remote"]
 
+A = TypeVar("A")
+
 _RETRY_SECONDS = 4.0  # a person waits
+_PAGE = 100  # items
 
 
 class Remote(RemoteDoing, Services):
@@ -80,6 +83,27 @@ class Remote(RemoteDoing, Services):
     @property
     def label(self) -> Labels:
         return cast("Labels", RemoteLabels(self._client))
+
+    # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, request: Question[A], *, as_of: datetime | str | None = None) -> A:
+        return answer(self._client.asking, request, _reading(as_of))
+
+    def listed(
+        self, request: ListQuestion[A], *, limit: int | None = None, as_of: datetime | str | None = None
+    ) -> Listed[A]:
+        wanted = msgspec.structs.replace(request, limit=min(limit or _PAGE, _PAGE))
+        found = page(self._client.asking, wanted, reading=_reading(as_of))
+        items, more = list(found.items), found.more
+        while found.next_cursor is not None and (limit is None or len(items) < limit):
+            left = _PAGE if limit is None else min(_PAGE, limit - len(items))
+            wanted = msgspec.structs.replace(request, limit=left)
+            found = page(self._client.asking, wanted, found.next_cursor, _reading(as_of))
+            items += found.items
+        return Listed(items=items, more=more)
+
+    def do(self, request: Change[A], *, key: str | None = None) -> A:
+        return change(self._client.asking, request, key=key)
 
     # ── by noun: what follows has the methods that commands call, and no more ────────────────────────────────────
 
@@ -136,9 +160,6 @@ class Remote(RemoteDoing, Services):
     def plan(self, selection: Sequence[str], partitions: str | None, *, stale: bool) -> dict[str, Any]:
         return self._client.runs.plan(selection, partitions, stale=stale)
 
-    def forecast(self, named: str | None, *, days: float, since: datetime | None, limit: int) -> Forecast:
-        return self._client.schedules.forecast(named, days=days, since=since, limit=limit)
-
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
     def read(
@@ -185,32 +206,12 @@ class Remote(RemoteDoing, Services):
         chunks = (chunk for chunk in self._client.backfills.chunks(named) if chunk.chunk_index > after)
         return one.backfill_id, one.name, list(islice(chunks, limit))
 
-    # ── schedules and sensors ────────────────────────────────────────────────────────────────────────────────────
-
-    def schedules(self) -> list[ScheduleView]:
-        return list(self._client.schedules.list())
-
-    def schedule(self, named: str) -> ScheduleView:
-        return self._client.schedules.get(named)
-
-    def ticks(self, named: str, **asked: Any) -> tuple[str, str, list[TickView]]:
-        one = self._client.schedules.get(named)
-        found = _before(self._client.schedules.ticks(named, status=asked["status"]), asked)
-        return one.schedule_id, one.name, found
-
-    def sensors(self) -> list[SensorView]:
-        return list(self._client.sensors.list())
-
-    def sensor(self, named: str) -> SensorView:
-        return self._client.sensors.get(named)
-
-    def evals(self, named: str, **asked: Any) -> tuple[str, str, list[EvalView]]:
-        one = self._client.sensors.get(named)
-        found = self._client.sensors.evals(named, status=asked["status"], trigger=asked["trigger"])
-        return one.sensor_id, one.name, _before(found, asked)
-
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))
+
+
+def _reading(as_of: datetime | str | None) -> Reading:
+    return {} if as_of is None else {"as_of": as_of}
 
 
 class _Fault(msgspec.Struct, frozen=True):
@@ -228,9 +229,3 @@ class _Verified(msgspec.Struct, frozen=True):
 
 def rows_shown(found: Rows) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(found).items() if name != "asset_key"}
-
-
-def _before(found: Iterable[Any], asked: dict[str, Any]) -> list[Any]:
-    """Those before an event, newest first, and no more than were asked for."""
-    before: str | None = asked["before"]
-    return list(islice((one for one in found if before is None or one.event_id < before), asked["limit"]))

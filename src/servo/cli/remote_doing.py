@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from servo.cli.doing import Doing
@@ -11,11 +10,9 @@ from servo.client import Client
 from servo.clock import system_clock
 
 if TYPE_CHECKING:
-    from servo.answers.automation import Changed
     from servo.answers.backfills import Backfilled
     from servo.answers.runs import Requested
-    from servo.answers.schedules import Ticked
-    from servo.answers.sensors import Accepted, CursorReset
+    from servo.answers.sensors import Accepted
 
 __all__ = ["RemoteDoing"]
 
@@ -101,65 +98,13 @@ class RemoteDoing(Doing):
             asset, partitions, itself=itself, priority=priority, idempotency_key=request_id
         )
 
-    # ── schedules and sensors ────────────────────────────────────────────────────────────────────────────────────
-
-    def create_schedule(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
-        return self._client.schedules.create(**_said(asked), idempotency_key=request_id)
-
-    def update_schedule(self, named: str, edit: dict[str, Any], *, expected_version: int | None, actor: str) -> Changed:
-        return self._client.schedules.update(named, **_said(edit), expected_state_version=expected_version)
-
-    def create_sensor(self, asked: dict[str, Any], *, request_id: str | None, actor: str) -> Changed:
-        return self._client.sensors.create(**_said(asked), idempotency_key=request_id)
-
-    def delete(
-        self, named: str, *, sensor: bool, expected_version: int | None, reason: str | None, actor: str
-    ) -> Changed:
-        found = self._client.sensors if sensor else self._client.schedules
-        return found.delete(named, reason=reason, expected_state_version=expected_version)
-
-    def switch(
-        self, named: str, *, on: bool, sensor: bool, expected_version: int | None, reason: str | None, actor: str
-    ) -> Changed:
-        found = self._client.sensors if sensor else self._client.schedules
-        switch = found.resume if on else found.pause
-        return switch(named, reason=reason, expected_state_version=expected_version)
-
-    def reset_cursor(
-        self, named: str, cursor: str | None, *, expected_state_version: int | None, reason: str | None, actor: str
-    ) -> CursorReset:
-        return self._client.sensors.reset_cursor(
-            named, cursor, reason=reason, expected_state_version=expected_state_version
-        )
-
-    def trigger(self, named: str, *, request_id: str | None, at: datetime | None, actor: str) -> Ticked:
-        return self._client.schedules.trigger(named, at=at, idempotency_key=request_id)
+    # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def send(
         self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str], actor: str
     ) -> Accepted:
         return self._client.sensors.send(
             named, data, message_id=message_id, attributes=attributes, published_at=system_clock()
-        )
-
-    def evaluate(
-        self,
-        named: str,
-        *,
-        data: bytes | None,
-        attributes: dict[str, str],
-        message_id: str | None,
-        request_id: str | None,
-        dry_run: bool,
-        actor: str,
-    ) -> Accepted:
-        return self._client.sensors.evaluate(
-            named,
-            data=None if data is None else data.decode(errors="surrogateescape"),
-            attributes=attributes,
-            message_id=message_id,
-            dry_run=dry_run,
-            idempotency_key=request_id,
         )
 
 

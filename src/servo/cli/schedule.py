@@ -12,11 +12,18 @@ from servo.cli.automation import (
     nobody_works,
     one_schedule,
 )
-from servo.cli.opening import actor, read_ahead, services
-from servo.cli.options import MOMENT, json_option
+from servo.cli.opening import read_ahead, services
+from servo.cli.options import MOMENT, given, json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
 from servo.cli.schedule_editing import create, delete, pause, resume, update
+from servo.operations.schedules.requests import (
+    ForecastSchedules,
+    GetSchedule,
+    ListSchedules,
+    ListTicks,
+    TriggerSchedule,
+)
 
 _STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
 
@@ -42,7 +49,7 @@ def list_schedules(as_json: bool) -> None:
     from servo.cli.schedule_tables import show_list
 
     with services(as_json=as_json) as here:
-        found = here.schedules()
+        found = here.listed(ListSchedules()).items
         if as_json:
             echo_json({"schedules": [plain_struct(one) for one in found]})
         else:
@@ -58,7 +65,7 @@ def show(named: str, as_json: bool) -> None:
     from servo.cli.schedule_tables import show_one
 
     with services(as_json=as_json) as here:
-        found = here.schedule(named)
+        found = here.ask(GetSchedule(schedule=named))
         if as_json:
             echo_json(plain_struct(found))
         else:
@@ -77,11 +84,11 @@ def ticks(named: str, status: str | None, before: str | None, limit: int, as_jso
     from servo.cli.schedule_tables import show_ticks
 
     with services(as_json=as_json) as here:
-        schedule_id, name, found = here.ticks(named, status=status, before=before, limit=limit)
+        found = here.listed(ListTicks(**given(schedule=named, status=status, before=before)), limit=limit)
         if as_json:
-            echo_json({"schedule_id": schedule_id, "name": name, "ticks": [plain_struct(tick) for tick in found]})
+            echo_json({**found.more, "ticks": [plain_struct(tick) for tick in found.items]})
         else:
-            show_ticks(found, limit, here.clock())
+            show_ticks(found.items, limit, here.clock())
 
 
 @schedule.command(name="next")
@@ -104,7 +111,8 @@ def next_ticks(named: str | None, days: float, since: datetime | None, limit: in
     from servo.cli.schedule_tables import show_forecast
 
     with services(as_json=as_json) as here:
-        ahead = here.forecast(named, days=days, since=since, limit=limit)
+        begin = None if since is None else since.isoformat()
+        ahead = here.ask(ForecastSchedules(schedule=named, days=days, since=begin, limit=limit))
     if as_json:
         document = plain_struct(ahead)
         for one in document["schedules"]:
@@ -133,7 +141,8 @@ def trigger(ctx: click.Context, *, named: str, at: datetime | None, request_id: 
     from servo.cli.schedule_tables import show_ticked
 
     with services(as_json=as_json, create=True) as here:
-        done = here.trigger(named, request_id=request_id, at=at, actor=actor())
+        moment = None if at is None else at.isoformat()
+        done = here.do(TriggerSchedule(schedule=named, at=moment), key=request_id)
         if as_json:
             echo_json(plain_struct(done))
         else:

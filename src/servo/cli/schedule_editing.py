@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import get_args
 
 import click
 
+from servo.answers.automation import Changed
 from servo.cli.automation import (
     expecting,
     named_schedule,
@@ -15,15 +16,21 @@ from servo.cli.automation import (
     steering,
 )
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, services
-from servo.cli.options import json_option
+from servo.cli.opening import services
+from servo.cli.options import given, json_option
 from servo.cli.output import note
-
-if TYPE_CHECKING:
-    from servo.answers.automation import Changed
+from servo.operations.operation import default_of
+from servo.operations.schedules.requests import (
+    CreateSchedule,
+    DeleteSchedule,
+    Overlap,
+    PauseSchedule,
+    ResumeSchedule,
+    UpdateSchedule,
+)
 
 _KEY = "schedule_id"
-_OVERLAPS = ("allow", "skip", "queue")
+_OVERLAPS = get_args(Overlap)
 
 _select = click.option(
     "--select",
@@ -32,20 +39,36 @@ _select = click.option(
     shell_complete=complete_assets,
     help="The assets that it computes, such as +revenue. May be given several times.",
 )
-_timezone = click.option("--timezone", metavar="ZONE", help="An IANA name, such as Europe/Berlin. [default: UTC]")
+
+
+def _default(name: str) -> str:
+    return f"[default: {default_of(CreateSchedule, name)}]"
+
+
+_timezone = click.option(
+    "--timezone", metavar="ZONE", help=f"An IANA name, such as Europe/Berlin. {_default('timezone')}"
+)
 _partitions = click.option(
     "--partitions",
     metavar="P",
     help="Which partitions of what is selected. [default: latest, the window that just ended]",
 )
 _catchup = click.option(
-    "--catchup-window", type=int, metavar="MINUTES", help="How long a missed tick is made up. [default: 1440]"
+    "--catchup-window",
+    type=int,
+    metavar="MINUTES",
+    help=f"How long a missed tick is made up. {_default('catchup_window_minutes')}",
 )
-_most = click.option("--max-catchup", type=int, metavar="N", help="Missed ticks that one pass makes up. [default: 10]")
+_most = click.option(
+    "--max-catchup",
+    type=int,
+    metavar="N",
+    help=f"Missed ticks that one pass makes up. {_default('max_catchup_ticks')}",
+)
 _overlap = click.option(
     "--overlap",
     type=click.Choice(_OVERLAPS),
-    help="What a tick does while the last run goes on: start another, skip, or wait for it. [default: allow]",
+    help=f"What a tick does while the last run goes on: start another, skip, or wait for it. {_default('overlap')}",
 )
 
 
@@ -83,20 +106,22 @@ def create(
     servo schedule create nightly --cron '0 6 * * *' --timezone Europe/Berlin --select +revenue
     servo schedule next nightly
     """
-    asked = {
-        "name": name,
-        "cron": cron,
-        "select": select,
-        "timezone": "UTC" if timezone is None else timezone,
-        "partitions": partitions,
-        "catchup_window_minutes": 1440 if catchup_window is None else catchup_window,
-        "max_catchup_ticks": 10 if max_catchup is None else max_catchup,
-        "overlap": overlap or "allow",
-        "tags": tags,
-        "enabled": not paused,
-    }
+    request = CreateSchedule(
+        name=name,
+        cron=cron,
+        select=select,
+        tags=tags,
+        enabled=not paused,
+        **given(
+            timezone=timezone,
+            partitions=partitions,
+            catchup_window_minutes=catchup_window,
+            max_catchup_ticks=max_catchup,
+            overlap=overlap,
+        ),
+    )
     with services(as_json=as_json, create=True) as here:
-        done = here.create_schedule(asked, request_id=request_id, actor=actor())
+        done = here.do(request, key=request_id)
         say_changed(done, _KEY, "is created" if not done.duplicate else "was created", as_json=as_json)
         if not as_json:
             note(f"servo schedule next {done.name}")
@@ -132,21 +157,21 @@ def update(
     as_json: bool,
 ) -> None:
     """Change what is given about a schedule, and nothing else. What has ticked already stays as it was."""
-    edit = {
-        "name": name,
-        "cron": cron,
-        "select": select or None,
-        "timezone": timezone,
-        "partitions": partitions,
-        "catchup_window_minutes": catchup_window,
-        "max_catchup_ticks": max_catchup,
-        "overlap": overlap,
-        "tags": tags or None,
-    }
-    if all(value is None for value in edit.values()):
+    edit = given(
+        name=name,
+        cron=cron,
+        select=select or None,
+        timezone=timezone,
+        partitions=partitions,
+        catchup_window_minutes=catchup_window,
+        max_catchup_ticks=max_catchup,
+        overlap=overlap,
+        tags=tags or None,
+    )
+    if not edit:
         raise click.UsageError("Nothing is to be changed: give an option, such as --cron.")
     with services(as_json=as_json) as here:
-        done = here.update_schedule(named, edit, expected_version=expected_version, actor=actor())
+        done = here.do(UpdateSchedule(schedule=named, expected_state_version=expected_version, **edit))
         what = f"has a new {' and '.join(done.changed)}".replace("_", " ") if done.changed else "is so"
         say_changed(done, _KEY, what, as_json=as_json)
 
@@ -157,7 +182,7 @@ def update(
 def delete(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Delete a schedule. Its ticks and runs stay in the ledger as they are."""
     with services(as_json=as_json) as here:
-        done = here.delete(named, sensor=False, expected_version=expected_version, reason=reason, actor=actor())
+        done = here.do(DeleteSchedule(schedule=named, expected_state_version=expected_version, reason=reason))
         say_changed(done, _KEY, "is deleted", as_json=as_json)
 
 
@@ -181,7 +206,8 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 
 def _switch(named: str, *, on: bool, expected_version: int | None, reason: str | None, as_json: bool) -> Changed:
     with services(as_json=as_json, create=True) as here:
-        done = here.switch(named, on=on, sensor=False, expected_version=expected_version, reason=reason, actor=actor())
+        kind = ResumeSchedule if on else PauseSchedule
+        done = here.do(kind(schedule=named, expected_state_version=expected_version, reason=reason))
         say_changed(done, _KEY, "is resumed" if on else "is paused", as_json=as_json)
         if on and not as_json:
             nobody_drives(here, "it fires")

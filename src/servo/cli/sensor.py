@@ -14,13 +14,21 @@ from servo.cli.automation import (
     say_changed,
     steering,
 )
-from servo.cli.opening import actor, read_ahead, services
-from servo.cli.options import json_option
+from servo.cli.opening import read_ahead, services
+from servo.cli.options import given, json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
 from servo.cli.sensor_evaluating import evaluate, send
 from servo.cli.sensor_making import create, delete
 from servo.cli.values import text
+from servo.operations.sensors.requests import (
+    GetSensor,
+    ListEvaluations,
+    ListSensors,
+    PauseSensor,
+    ResetCursor,
+    ResumeSensor,
+)
 
 if TYPE_CHECKING:
     from servo.answers.automation import Changed
@@ -53,7 +61,7 @@ def list_sensors(as_json: bool) -> None:
     from servo.cli.sensor_tables import show_list
 
     with services(as_json=as_json) as here:
-        found = here.sensors()
+        found = here.listed(ListSensors()).items
         if as_json:
             echo_json({"sensors": [plain_struct(one) for one in found]})
         else:
@@ -69,7 +77,7 @@ def show(named: str, as_json: bool) -> None:
     from servo.cli.sensor_tables import show_one
 
     with services(as_json=as_json) as here:
-        found = here.sensor(named)
+        found = here.ask(GetSensor(sensor=named))
         if as_json:
             echo_json(plain_struct(found))
         else:
@@ -95,11 +103,12 @@ def evals(
     from servo.cli.sensor_tables import show_evals
 
     with services(as_json=as_json) as here:
-        sensor_id, name, found = here.evals(named, status=status, trigger=trigger, before=before, limit=limit)
+        request = ListEvaluations(**given(sensor=named, status=status, trigger=trigger, before=before))
+        found = here.listed(request, limit=limit)
         if as_json:
-            echo_json({"sensor_id": sensor_id, "name": name, "evals": [plain_struct(each) for each in found]})
+            echo_json({**found.more, "evals": [plain_struct(each) for each in found.items]})
         else:
-            show_evals(found, limit, here.clock())
+            show_evals(found.items, limit, here.clock())
 
 
 # ── switching ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -125,7 +134,8 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 
 def _switch(named: str, *, on: bool, expected_version: int | None, reason: str | None, as_json: bool) -> Changed:
     with services(as_json=as_json, create=True) as here:
-        done = here.switch(named, on=on, sensor=True, expected_version=expected_version, reason=reason, actor=actor())
+        kind = ResumeSensor if on else PauseSensor
+        done = here.do(kind(sensor=named, expected_state_version=expected_version, reason=reason))
         say_changed(done, _KEY, "is resumed" if on else "is paused", as_json=as_json)
         if on and not as_json:
             nobody_drives(here, "it is evaluated")
@@ -145,8 +155,8 @@ def reset_cursor(
 ) -> None:
     """Set the cursor of a poll sensor. What it asks for again under the same run key is the same run, not another."""
     with services(as_json=as_json, create=True) as here:
-        done = here.reset_cursor(
-            named, cursor, expected_state_version=expected_state_version, reason=reason, actor=actor()
+        done = here.do(
+            ResetCursor(sensor=named, cursor=cursor, expected_state_version=expected_state_version, reason=reason)
         )
     if as_json:
         echo_json(plain_struct(done))

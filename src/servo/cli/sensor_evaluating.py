@@ -15,6 +15,7 @@ from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import plain_struct
+from servo.operations.sensors.requests import EvaluateSensor
 
 if TYPE_CHECKING:
     from servo.answers.sensors import Accepted
@@ -92,15 +93,14 @@ def evaluate(
     if message_id is not None and body is not None:
         raise click.UsageError("A message is either a sample or one that came before: give --data or --message-id.")
     with services(as_json=as_json, create=True) as here:
-        done = here.evaluate(
-            named,
-            data=body,
+        request = EvaluateSensor(
+            sensor=named,
+            data=None if body is None else body.decode(errors="surrogateescape"),
             attributes=attributes,
             message_id=message_id,
-            request_id=request_id,
             dry_run=dry_run,
-            actor=actor(),
         )
+        done = here.do(request, key=request_id)
         _say(here, done, as_json=as_json, dry_run=dry_run)
     ctx.exit(1 if done.status == "FAILED" else 0)
 
@@ -132,7 +132,7 @@ def sensing(opened: Project, named: str) -> Iterator[tuple[str, Sensing]]:
     from servo.runtime.automation.sensing import Sensing
     from servo.runtime.evaluation.evaluating import Evaluators
 
-    name = require_known(opened, named, sensor=True)
+    name = require_known(opened, named)
     deployed(opened)
     evaluators = Evaluators(opened.settings)
     try:

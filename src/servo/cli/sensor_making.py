@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from servo.cli.automation import named_sensor, nobody_drives, say_changed, steering
-from servo.cli.opening import actor, services
+from servo.cli.opening import services
 from servo.cli.options import json_option
 from servo.cli.output import note
+from servo.operations.sensors.requests import CreateSensor, DeleteSensor
 
 _KEY = "sensor_id"
 
@@ -56,16 +57,16 @@ def create(
     ]
     if len(watches) != 1:
         raise click.UsageError("Say what it looks at: one of --files, --asset, --runs and --messages.")
-    asked = {
-        "name": name,
-        "select": select,
-        "watch": watches[0],
-        "partitions": partitions,
-        "min_interval_seconds": min_interval,
-        "enabled": not paused,
-    }
+    request = CreateSensor(
+        name=name,
+        select=select,
+        watch=watches[0],
+        partitions=partitions,
+        min_interval_seconds=min_interval,
+        enabled=not paused,
+    )
     with services(as_json=as_json, create=True) as here:
-        done = here.create_sensor(asked, request_id=request_id, actor=actor())
+        done = here.do(request, key=request_id)
         say_changed(done, _KEY, "is created" if not done.duplicate else "was created", as_json=as_json)
         if not as_json:
             note(f"servo sensor {'send' if messages else 'evals'} {done.name}")
@@ -78,5 +79,5 @@ def create(
 def delete(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Take away a sensor that no code declares. What it asked for stays."""
     with services(as_json=as_json) as here:
-        done = here.delete(named, sensor=True, expected_version=expected_version, reason=reason, actor=actor())
+        done = here.do(DeleteSensor(sensor=named, expected_state_version=expected_version, reason=reason))
         say_changed(done, _KEY, "is deleted", as_json=as_json)

@@ -9,33 +9,47 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
 
 from servo.cli.doing import Doing
+from servo.cli.opening import actor
 
 if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
-    from servo.answers.schedules import Forecast, ScheduleView, TickView
-    from servo.answers.sensors import EvalView, SensorView
     from servo.assets.graph import Graph
-    from servo.events.definitions import ScheduleDefinition
     from servo.lineage.report import Report
+    from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
     from servo.runtime.backfills import Backfills
     from servo.runtime.checkpoints import Checkpoints
-    from servo.runtime.evaluation.questions import Evaluation
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
+    from servo.runtime.performer import Performer
     from servo.runtime.runs import Runs
+    from servo.runtime.user_code import FolderUserCode
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
 
-__all__ = ["Services"]
+__all__ = ["Listed", "Services"]
+
+
+A = TypeVar("A")
+
+_ALL = 2**31  # items, of a list without a limit
+
+
+class Listed(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """Items of a list, and what is said beside them."""
+
+    items: list[A]
+    more: dict[str, Any] = {}
 
 
 class Services(Doing):
@@ -63,6 +77,39 @@ class Services(Doing):
         from servo.runtime.labels import Labels
 
         return Labels(self._opened)
+
+    # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
+
+    def ask(self, request: Question[A], *, as_of: datetime | str | None = None) -> A:
+        """What a question is answered with."""
+        return self._performer.ask(request, as_of=as_of)
+
+    def listed(
+        self, request: ListQuestion[A], *, limit: int | None = None, as_of: datetime | str | None = None
+    ) -> Listed[A]:
+        """The items of a list: all, or so many of them."""
+        items, more = self._performer.listed(request, limit=limit or _ALL, as_of=as_of)
+        return Listed(items=items, more=more)
+
+    def do(self, request: Change[A], *, key: str | None = None) -> A:
+        """Have something recorded; under the same key, once."""
+        return self._performer.change(request, actor=actor(), key=key).told
+
+    @cached_property
+    def _performer(self) -> Performer:
+        from servo.runtime.performer import Performer
+
+        return Performer(self._opened, self._user_code, in_folder=True)
+
+    @cached_property
+    def _user_code(self) -> FolderUserCode:
+        from servo.runtime.user_code import FolderUserCode
+
+        return FolderUserCode(self._opened)
+
+    def close(self) -> None:
+        if "_user_code" in self.__dict__:
+            self._user_code.close()
 
     # ── by noun ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,25 +222,6 @@ class Services(Doing):
         due, found = plan_what_is_due(self._opened, selection, partitions)
         return run_plan_shown(require_inputs(found)) | due_shown(due)
 
-    def forecast(self, named: str | None, *, days: float, since: datetime | None, limit: int) -> Forecast:
-        """What schedules will do. The process that asks their functions is started with the first of them."""
-        from servo.runtime.automation.schedules import Schedules
-        from servo.runtime.automation.ticking import Ticking
-        from servo.runtime.evaluation.evaluating import Evaluators
-
-        evaluators: list[Evaluators] = []
-
-        def ask(one: ScheduleDefinition, at: datetime) -> Evaluation:
-            if not evaluators:
-                evaluators.append(Evaluators(self._opened.settings))
-            return Ticking(self._opened, evaluators[0]).ask(one, at)
-
-        try:
-            return Schedules(self._opened, local=True).next(days=days, name=named, since=since, limit=limit, ask=ask)
-        finally:
-            for each in evaluators:
-                each.close()
-
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
     def read(
@@ -249,44 +277,6 @@ class Services(Doing):
         backfill_id, root = self.backfills.find(named)
         job = backfills_of(self._opened, [root]).jobs[backfill_id]
         return backfill_id, job.fact.name, BackfillBook(self._opened).chunks(job, after=after, limit=limit)
-
-    # ── schedules and sensors ────────────────────────────────────────────────────────────────────────────────────
-
-    def schedules(self) -> list[ScheduleView]:
-        from servo.runtime.automation.schedules import Schedules
-
-        return Schedules(self._opened, local=True).list()
-
-    def schedule(self, named: str) -> ScheduleView:
-        from servo.runtime.automation.schedules import Schedules
-
-        return Schedules(self._opened, local=True).show(named)
-
-    def ticks(self, named: str, **asked: Any) -> tuple[str, str, list[TickView]]:
-        """Its id, its name, and its ticks."""
-        from servo.runtime.automation.schedules import Schedules
-
-        schedules = Schedules(self._opened, local=True)
-        one = schedules.find(named)
-        return one.id, one.definition.name, schedules.ticks(one.id, **asked)
-
-    def sensors(self) -> list[SensorView]:
-        from servo.runtime.automation.sensors import Sensors
-
-        return Sensors(self._opened, local=True).list()
-
-    def sensor(self, named: str) -> SensorView:
-        from servo.runtime.automation.sensors import Sensors
-
-        return Sensors(self._opened, local=True).show(named)
-
-    def evals(self, named: str, **asked: Any) -> tuple[str, str, list[EvalView]]:
-        """Its id, its name, and its evaluations."""
-        from servo.runtime.automation.sensors import Sensors
-
-        sensors = Sensors(self._opened, local=True)
-        one = sensors.find(named)
-        return one.id, one.definition.name, sensors.evals(one.id, **asked)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return self.partitions.definition(asset, as_of=as_of)

@@ -137,8 +137,8 @@ class Story:
 
     def data(self, asset: str, partition: str, as_of: str | None = None) -> tuple[str, list[str]]:
         """The content hash of a partition, and its rows."""
+        from servo.operations.moments import parse_moment
         from servo.runtime.data import Data
-        from servo.runtime.service import parse_moment
 
         when = None if as_of is None else parse_moment(as_of)
         with self.project() as project:

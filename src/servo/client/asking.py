@@ -80,6 +80,11 @@ class Asking:
         """The answer as it is, to a question that needs a body."""
         return decoders.decode(self.transport.ask("POST", path, body=body, headers=headers).body)
 
+    @staticmethod
+    def typed(said: Any, kind: Any) -> Any:
+        """An answer as a value of its type."""
+        return _as(said, kind)
+
     def remember(self, event_id: str | None) -> None:
         with self._lock:
             # Ids are in the order of their times: an answer that came late does not take us back.

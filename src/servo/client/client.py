@@ -12,11 +12,12 @@ from servo.answers.backfills import BackfillTree
 from servo.answers.events import Event
 from servo.client.asking import Asking
 from servo.client.assets import Assets, Partitions
-from servo.client.automations import Conflicts, Schedules, Sensors
+from servo.client.automations import Conflicts, Sensors
 from servo.client.backfills import Backfills
 from servo.client.data import Data
 from servo.client.events import events as follow
 from servo.client.history import Audit, Checkpoints, Lineage, Materializations
+from servo.client.operations import Schedules
 from servo.client.rows import Row
 from servo.client.runs import Runs
 from servo.client.transport import Transport, path_of
@@ -53,7 +54,7 @@ class Client:
             raise InvalidInput("which server? no address was given", hint="set SERVO_URL, or write Client('http://…')")
         said = token if token is not None else os.environ.get("SERVO_TOKEN") or _owner_token(chosen)
         self._transport = Transport(chosen, said, timeout=timeout, retry_seconds=retry_seconds)
-        self._ask = ask = Asking(self._transport, fresh=fresh)
+        self.asking = ask = Asking(self._transport, fresh=fresh)
         self.runs = Runs(ask)
         self.backfills = Backfills(ask)
         self.schedules = Schedules(ask)
@@ -75,7 +76,7 @@ class Client:
     def last_event_id(self) -> str | None:
         """The newest event of this client's own. Reads wait for it; another client may be told to, as
         `wait_for_event_id`."""
-        return self._ask.last_event_id
+        return self.asking.last_event_id
 
     def events(
         self,
@@ -101,7 +102,7 @@ class Client:
 
     def tick(self) -> dict[str, Any]:
         """Let the server do one pass over schedules and sensors, as `servo tick` does."""
-        found: dict[str, Any] = self._ask.plain(path_of("internal", "tick"), None)
+        found: dict[str, Any] = self.asking.plain(path_of("internal", "tick"), None)
         return found
 
     def wait_for_run(
@@ -131,7 +132,7 @@ class Client:
 
     def _now(self) -> str:
         """The newest event. Asked for before anything is followed, so that a break right away loses nothing."""
-        mark = self._ask.page(path_of("conflicts"), dict, {"limit": 1, "fresh": True}).watermark
+        mark = self.asking.page(path_of("conflicts"), dict, {"limit": 1, "fresh": True}).watermark
         return "0" if mark is None or mark.event_id is None else mark.event_id
 
 

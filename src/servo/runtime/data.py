@@ -18,6 +18,7 @@ from servo.execution.protocol import Place, Storage
 from servo.execution.vacuum import Removed, vacuum
 from servo.ids import is_ulid, ulid_time
 from servo.ledger.protocol import Condition
+from servo.operations.moments import parse_moment
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
@@ -26,7 +27,6 @@ from servo.runtime.frozen import frozen_among
 from servo.runtime.inputs import Current, current
 from servo.runtime.removed_partitions import removed_key, require_set
 from servo.runtime.requesting import append_answered
-from servo.runtime.service import parse_moment
 from servo.runtime.settings import RetentionSettings
 from servo.runtime.wiring import Project
 

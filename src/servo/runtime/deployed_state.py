@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from servo import canonical, decoders
 from servo.assets.resolving import resolver
 from servo.events.definitions import AssetDefinition, Dependency, ScheduleDefinition, SensorDefinition
-from servo.partitions import Partitions
 from servo.planning.catalog import Catalog
-from servo.planning.deployed import DECLARED, fingerprint, spec_of
+from servo.planning.deployed import spec_of
+from servo.planning.deployed_state import DeployedAutomation, DeployedState
 from servo.planning.identity import NameUse
 from servo.runtime.keysets import stored
 from servo.runtime.settings import Settings
@@ -24,8 +21,6 @@ if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
 __all__ = [
-    "DeployedAutomation",
-    "DeployedState",
     "catalog_of",
     "look",
     "newest_version",
@@ -59,64 +54,6 @@ _SENSORS = """
     FROM sensor_definitions WHERE name IS NOT NULL ORDER BY definition_version, name
 """
 _DYNAMIC = "SELECT dimension, value FROM dynamic_partitions WHERE present ORDER BY dimension, value"
-
-
-class DeployedAutomation(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule or sensor as it is: its definition, its newest version, and whether it is gone."""
-
-    definition: ScheduleDefinition | SensorDefinition
-    version: int
-    gone: bool
-
-    @property
-    def id(self) -> str:
-        one = self.definition
-        return one.schedule_id if isinstance(one, ScheduleDefinition) else one.sensor_id
-
-
-class DeployedState(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ledger says of definitions, at a position."""
-
-    position: int
-    event_id: str | None = None
-    assets: list[tuple[AssetDefinition, bool]] = []  # and whether it is there; oldest first
-    schedules: list[DeployedAutomation] = []
-    sensors: list[DeployedAutomation] = []
-    dynamic: dict[str, list[str]] = {}
-    deployment_id: str | None = None
-    number: int = 0
-    # Both are asked only by who compares these definitions with others.
-    names: Callable[[], list[NameUse]] = list  # every name that an asset ever had
-    made: Callable[[], dict[str, int]] = dict  # of how many partitions there is data, by asset id
-    # Of assets by id, how many partitions with data these definitions of their partitions do not have.
-    outside: Callable[[Mapping[str, Partitions]], dict[str, int]] = lambda _: {}
-
-    @property
-    def present(self) -> list[AssetDefinition]:
-        return [asset for asset, there in self.assets if there]
-
-    @property
-    def automations(self) -> list[str]:
-        return [one.id for one in (*self.schedules, *self.sensors)]
-
-    def definitions_hash(self) -> str:
-        """Of what is deployed from code; what people made by other means is not part of that."""
-        schedules = [one.definition for one in self.schedules if not one.gone and DECLARED in one.definition.settings]
-        sensors = [one.definition for one in self.sensors if not one.gone and DECLARED in one.definition.settings]
-        return fingerprint(self.present, schedules, sensors)  # type: ignore[arg-type]  # each list holds its own kind
-
-    def catalog(self, settings: Settings) -> Catalog:
-        resolve = resolver(settings.root)
-        return Catalog.of(
-            [spec_of(asset, resolve) for asset in self.present],
-            {asset.asset_key: asset.asset_id for asset in self.present},
-            deployment_id=self.deployment_id,
-            number=self.number,
-            definitions_hash=self.definitions_hash(),
-            dynamic=self.dynamic,
-            position=self.position,
-            event_id=self.event_id,
-        )
 
 
 def look(project: Project, as_of: datetime | str | None = None) -> DeployedState:

@@ -22,12 +22,13 @@ from servo.ledger.protocol import Condition, Receipt
 from servo.partitions import UNPARTITIONED
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, schedule_of, sensor_of
+from servo.planning.deployed_state import DeployedAutomation, DeployedState
 from servo.planning.history_changes import HistoryChange, HistoryChangeKind, history_changes
 from servo.planning.identity import identify
 from servo.runtime.asset_names import with_other_names
 from servo.runtime.commits import Commit, commit_of
 from servo.runtime.definitions_cache import quick_catalog, remember
-from servo.runtime.deployed_state import DeployedAutomation, DeployedState, look
+from servo.runtime.deployed_state import look
 from servo.runtime.wiring import Project
 
 __all__ = [
@@ -90,7 +91,7 @@ def deploy(
             commit=lambda: commit_of(project.settings.root, project.settings.home),
         )
         if not facts:
-            done = Deployment(catalog=state.catalog(project.settings), changed=False)
+            done = Deployment(catalog=state.catalog(project.settings.root), changed=False)
             remember(project.settings, definitions, done.catalog)
             project.unchanged.saw(done.catalog.event_id, state.position)
             return done
@@ -166,7 +167,7 @@ def _deployed(  # noqa: PLR0917 (all that one deployment is made of)
 
 def catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
     """What is deployed, now or as of a moment or an event."""
-    return with_other_names(project, look(project, as_of).catalog(project.settings))
+    return with_other_names(project, look(project, as_of).catalog(project.settings.root))
 
 
 def in_force(project: Project, known: Catalog) -> bool:

@@ -12,13 +12,13 @@ from servo.errors import DataNotFound, InvalidInput, NotFound, RunNotFound
 from servo.fold.display import FAILED, Status
 from servo.lineage.walking import Ask, Edge, Exact, Node, Scope, Walk, around, current, made, node_of, walk
 from servo.lineage.walking import Partitions as ByPartition
+from servo.operations.moments import parse_moment
 from servo.partitions import PartitionKey, Partitions, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.projections.manifest import Watermark
 from servo.projections.workbench import Workbench
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.judging import ANSWER, Judgement
-from servo.runtime.service import parse_moment
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servo.errors import InvalidInput
+from servo.operations.moments import parse_moment
 from servo.runtime.data import Data
-from servo.runtime.service import parse_moment
 from servo.runtime.settings import load_settings
 from servo.runtime.wiring import open_workspace
 

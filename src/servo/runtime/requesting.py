@@ -62,7 +62,7 @@ class Asking:
 
     def __init__(self, project: Project, request: Request) -> None:
         self._project = project
-        self._request = request
+        self.request = request
         self._attempt = project.mint()
         self._outer: Token[Asking | None] | None = None
         self.accepted: RequestAccepted | None = None
@@ -133,7 +133,7 @@ class Asking:
             raise
 
     def _fact(self, **more: Any) -> RequestAccepted:
-        request = self._request
+        request = self.request
         return RequestAccepted(
             request_id=request.key,
             action=request.action,
@@ -143,7 +143,7 @@ class Asking:
         )
 
     def _proposal(self, fact: RequestAccepted) -> Proposal:
-        return Proposal(fact=fact, occurred_at=self._project.clock(), actor=self._request.actor)
+        return Proposal(fact=fact, occurred_at=self._project.clock(), actor=self.request.actor)
 
 
 _ASKING: ContextVar[Asking | None] = ContextVar("asking", default=None)

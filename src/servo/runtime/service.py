@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, Literal, TextIO
 
 import msgspec
@@ -83,20 +83,6 @@ class Replay(msgspec.Struct, frozen=True, kw_only=True):
     def is_equal(self) -> bool | None:
         """None where nothing was compared: that is no proof of anything."""
         return all(table.is_equal for table in self.tables) if self.not_compared is None else None
-
-
-def parse_moment(text: str) -> datetime | str:
-    """A point of the past as people write it: an event id, a time (UTC unless it says otherwise) or a day."""
-    if is_ulid(text):
-        return text
-    try:
-        moment = datetime.fromisoformat(text.strip())
-    except ValueError:
-        raise InvalidInput(
-            f"{text!r:.80} is neither a time nor an event id",
-            hint="write 2025-01-15, 2025-01-15T10:30:00Z or the 26 characters of an event id",
-        ) from None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment
 
 
 class Service:

@@ -13,7 +13,7 @@ from servo.answers.sensors import Accepted
 from servo.assets.messages import Message
 from servo.controllers.sensor_board import SensorBoard, SensorState
 from servo.errors import Conflict, IdempotencyMismatch, NotFound
-from servo.events import Proposal
+from servo.events import Proposal, RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
@@ -21,7 +21,7 @@ from servo.ledger.protocol import Condition, Receipt
 from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
-__all__ = ["Evaluations", "kept"]
+__all__ = ["Evaluations", "evaluation_of", "kept"]
 
 _ROW = """
     SELECT status, reason, run_keys, evaluated_at, eval_version, message, message_id FROM sensor_evals
@@ -142,6 +142,15 @@ class Evaluations:
     def _row(self, eval_id: str) -> dict[str, Any] | None:
         rows = self._project.reader.query(_ROW, {"eval_id": eval_id}, fresh=True, timeout=_PATIENCE).dicts()
         return rows[0] if rows else None
+
+
+def evaluation_of(project: Project, _: dict[str, Any], event: RecordedEvent) -> dict[str, Any]:
+    """The answer that an evaluation's event and runs tell, whoever asks for it first and whoever asks again."""
+    fact = decode(event)
+    assert isinstance(fact, SensorEvaluated)
+    found = Evaluations(project).recorded(fact.sensor_id, fact.eval_id)
+    assert found is not None  # what is in the ledger is in the projections
+    return msgspec.structs.asdict(found[0])
 
 
 def said(facts: list[Fact], now: datetime, receipts: dict[int, Receipt] | None) -> Accepted:

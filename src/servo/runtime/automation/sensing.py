@@ -8,6 +8,7 @@ from threading import Lock
 import msgspec
 
 from servo.answers.sensors import Accepted
+from servo.assets.evaluation import Made
 from servo.assets.messages import Message
 from servo.controllers import sensing
 from servo.controllers.sensing import Occasion, Wish
@@ -29,7 +30,6 @@ from servo.runtime.automation.envelopes import require_acceptable
 from servo.runtime.automation.evaluations import Evaluations, kept
 from servo.runtime.automation.watch import AutomationWatch, run_id_of, wanted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
-from servo.runtime.evaluation.questions import Made
 from servo.runtime.planned import refusals
 from servo.runtime.wiring import Project
 

@@ -8,20 +8,22 @@ import msgspec
 
 from servo.answers.schedules import Ticked
 from servo.assets.selection import Selection
+from servo.controllers.filling import filled
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Filling, Skipped, tick_of
 from servo.errors import Conflict, EvaluationUnavailable, IdempotencyMismatch, InvalidInput, ServoError, UserCodeFailed
-from servo.events import Proposal
+from servo.events import Proposal, decode
 from servo.events.automation import ScheduleTicked
 from servo.events.definitions import ScheduleDefinition
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.automation.filling import filled
 from servo.runtime.automation.watch import AutomationWatch, run_id_of
+from servo.runtime.cataloguing import counted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.frozen import frozen_among
 from servo.runtime.marked import let_readers_wait
 from servo.runtime.planned import refusals
+from servo.runtime.requesting import append_answered, event_of
 from servo.runtime.statuses import partitions_by_status
 from servo.runtime.wiring import Project
 
@@ -110,7 +112,9 @@ class Ticking:
         request_id = request_id or project.mint()
         before = None if given is None else self._before(state, given)
         if before is not None:
-            if at is not None and before.scheduled_for != at:
+            # Without a moment, a tick is for when it came.
+            first = None if before.scheduled_for == before.accepted_at else before.scheduled_for
+            if first != at:
                 raise IdempotencyMismatch(
                     f"the request id {given!r:.80} was used for a tick at {before.scheduled_for.isoformat()}",
                     idempotency_key=request_id,
@@ -127,25 +131,27 @@ class Ticking:
         evaluation = None if question is None else self._evaluators.evaluate(question)
         if evaluation is not None and evaluation.unasked:
             raise EvaluationUnavailable(evaluation.error or "nobody could be asked", hint="try again")
-        counted: dict[str, int] = {}
+        numbers: dict[str, int] = {}
 
         def fill(schedule: ScheduleState, moment: datetime) -> Filling:
             found = wanted_by(project, known, schedule, moment, evaluation=evaluation)
-            counted.update({key: some.count for key, some in found.wanted.items()})
+            numbers.update({key: some.count for key, some in found.wanted.items()})
             return found
 
         facts = tick_of(state, moment, known, fill, run_id_of(project), request_id=request_id)
         tick = facts[0]
         if tick.status == "FAILED":
             raise InvalidInput(f"schedule {state.definition.name}: {tick.reason}")
+        done = _ticked(tick, now, sum(numbers.values()))
+        proposals = [Proposal(fact=fact, occurred_at=now, actor=actor) for fact in facts]
         try:
-            receipts = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor) for fact in facts])
+            receipt = append_answered(project, proposals, answer=done)[0]
         except IdempotencyMismatch:
             found = self._before(state, request_id)
             if found is None:
                 raise
             return found
-        return _ticked(tick, receipts[0].event_id, now, sum(counted.values()), duplicate=receipts[0].duplicate)
+        return msgspec.structs.replace(done, event_id=receipt.event_id, duplicate=receipt.duplicate)
 
     def _before(self, state: ScheduleState, request_id: str) -> Ticked | None:
         """The tick of this request, where there is one."""
@@ -155,6 +161,9 @@ class Ticking:
         if not rows:
             return None
         row = rows[0]
+        event = event_of(self._project, row["tick_version"])
+        tick = decode(event)
+        assert isinstance(tick, ScheduleTicked)
         return Ticked(
             tick_id=tick_id,
             event_id=row["tick_version"],
@@ -164,16 +173,16 @@ class Ticking:
             reason=row["reason"],
             run_key=row["run_key"],
             run_id=row["run_id"],
-            partitions=len(row["partition_selection"] or ()),
+            partitions=sum(counted(self._project, event, tick.partitions).values()),
             duplicate=True,
             accepted_at=row["ticked_at"],
         )
 
 
-def _ticked(tick: ScheduleTicked, event_id: str, now: datetime, partitions: int, *, duplicate: bool) -> Ticked:
+def _ticked(tick: ScheduleTicked, now: datetime, partitions: int) -> Ticked:
     return Ticked(
         tick_id=tick.tick_id,
-        event_id=event_id,
+        event_id="",
         schedule_id=tick.schedule_id,
         scheduled_for=tick.scheduled_for,
         status=tick.status,
@@ -181,6 +190,5 @@ def _ticked(tick: ScheduleTicked, event_id: str, now: datetime, partitions: int,
         run_key=tick.run_key,
         run_id=tick.run_id,
         partitions=partitions,
-        duplicate=duplicate,
         accepted_at=now,
     )

@@ -16,6 +16,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from servo.assets.automation import Skip, TickContext
+from servo.assets.evaluation import Asked, Evaluation, Question
 from servo.assets.importing import is_within
 from servo.assets.loading import Definitions
 from servo.assets.messages import Message
@@ -26,7 +27,6 @@ from servo.assets.watch_requests import by_template
 from servo.assets.watches import watch_from_json
 from servo.errors import ServoError
 from servo.runtime.deploying import catalog
-from servo.runtime.evaluation.questions import Asked, Evaluation, Question
 from servo.runtime.evaluation.returned import (
     RubbishError,
     added_values,

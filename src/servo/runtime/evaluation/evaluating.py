@@ -9,8 +9,8 @@ from contextlib import suppress
 from threading import Condition
 from typing import Self
 
+from servo.assets.evaluation import Asked, Evaluation, Question
 from servo.runtime.child_processes import exit_text
-from servo.runtime.evaluation.questions import Asked, Evaluation, Question
 from servo.runtime.evaluation.zygote import Evaluator, LostError, UnavailableError, Zygote
 from servo.runtime.settings import Settings
 

@@ -27,13 +27,13 @@ from typing import Any, NoReturn
 import msgspec
 
 from servo import decoders
+from servo.assets.evaluation import Answer, Question
 from servo.assets.loading import Definitions, load
 from servo.errors import ServoError
 from servo.runtime.code import settle
 from servo.runtime.evaluation.answering import Answering
 from servo.runtime.evaluation.framing import receive_frame, send_frame
 from servo.runtime.evaluation.process_trees import ENDED_BY_US, children_of, end_tree, reap
-from servo.runtime.evaluation.questions import Answer, Question
 from servo.runtime.settings import Settings
 
 __all__ = ["END", "FORK", "NOT_FORKED", "ORDER", "RESULT", "Loaded", "settings_from_json", "settings_to_json"]

@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
+from servo.assets.evaluation import Asked
 from servo.assets.sensor_context import RunRequest
-from servo.runtime.evaluation.questions import Asked
 
 __all__ = [
     "RubbishError",

@@ -16,11 +16,11 @@ from threading import Lock
 import msgspec
 
 from servo import decoders
+from servo.assets.evaluation import Answer, Evaluation, Question
 from servo.runtime.child_processes import exit_text
 from servo.runtime.evaluation.evaluator import END, FORK, NOT_FORKED, ORDER, RESULT, Loaded, settings_to_json
 from servo.runtime.evaluation.framing import Frames, receive_frame, send_frame
 from servo.runtime.evaluation.process_trees import ENDED_BY_US
-from servo.runtime.evaluation.questions import Answer, Evaluation, Question
 from servo.runtime.settings import Settings
 
 __all__ = ["Evaluator", "LostError", "UnavailableError", "Zygote"]

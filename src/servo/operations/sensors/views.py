@@ -1,24 +1,24 @@
-"""Sensors and their evaluations as people and programs are shown them, and what became of the runs they asked for."""
+"""Sensors and their evaluations as they are shown, and what became of the runs that they asked for."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from servo.answers.sensors import AskedRun, EvalView, SensorView
 from servo.controllers.sensor_board import SensorState
-from servo.events import decode
+from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
-from servo.events.definitions import SensorDefinition
 from servo.ledger.polls import Poll
-from servo.runtime.automation.state import declared_at, is_declared
-from servo.runtime.deployed_state import DeployedAutomation
-from servo.runtime.wiring import Project
+from servo.planning.deployed_state import DeployedAutomation
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
 __all__ = ["evals_of", "facts_of", "view_of"]
+
+EventById = Callable[[str], RecordedEvent]
 
 _EVALS = """
     SELECT eval_id, trigger, status, reason, message_id, poll_epoch, request_id, expected_state_version, cursor_before,
@@ -59,8 +59,8 @@ def facts_of(snapshot: Answers | None) -> dict[str, dict[str, Any]]:
 def view_of(
     one: DeployedAutomation, facts: dict[str, Any], poll: Poll | None, now: datetime, *, deployed: bool
 ) -> SensorView:
-    definition = one.definition
-    assert isinstance(definition, SensorDefinition)
+    """A sensor as it stands now."""
+    definition = one.sensor
     settings = definition.settings
     recorded = facts.get("last_polled_at")
     # What was counted after another poll than the last one of this state has nothing to do with it.
@@ -85,8 +85,8 @@ def view_of(
         partitions=settings.get("partitions"),
         enabled=definition.enabled,
         version=one.version,
-        declared=is_declared(one),
-        source=declared_at(one),
+        declared=one.is_declared,
+        source=one.declared_at,
         deployed=deployed,
         created_at=facts.get("created_at"),
         created_by=facts.get("created_by"),
@@ -106,7 +106,7 @@ def view_of(
     )
 
 
-def evals_of(project: Project, snapshot: Answers | None, parameters: dict[str, Any]) -> list[EvalView]:
+def evals_of(snapshot: Answers | None, event: EventById, parameters: dict[str, Any]) -> list[EvalView]:
     """Evaluations of one sensor, newest first, each with what became of the runs that it asked for."""
     if snapshot is None:
         return []
@@ -119,7 +119,7 @@ def evals_of(project: Project, snapshot: Answers | None, parameters: dict[str, A
     if again:
         for key, eval_id in snapshot.query(_FIRST, {"sensor_id": parameters["sensor_id"], "keys": again}).rows:
             known[key]["first_by"] = eval_id
-    return [_eval(project, row, known) for row in rows]
+    return [_eval(event, row, known) for row in rows]
 
 
 def _is_its_own(run: dict[str, Any], row: dict[str, Any]) -> bool:
@@ -127,13 +127,13 @@ def _is_its_own(run: dict[str, Any], row: dict[str, Any]) -> bool:
     return bool(row["status"] == "TRIGGERED" and run["event_id"] > row["eval_version"])
 
 
-def _eval(project: Project, row: dict[str, Any], known: dict[str, dict[str, Any]]) -> EvalView:
-    runs = _asked(project, row, known)
+def _eval(event: EventById, row: dict[str, Any], known: dict[str, dict[str, Any]]) -> EvalView:
+    runs = _asked(event, row, known)
     told = {name: value for name, value in row.items() if name not in ("run_keys", "eval_version")}
     return EvalView(**told, runs=runs, event_id=row["eval_version"])
 
 
-def _asked(project: Project, row: dict[str, Any], known: dict[str, dict[str, Any]]) -> list[AskedRun]:
+def _asked(event: EventById, row: dict[str, Any], known: dict[str, dict[str, Any]]) -> list[AskedRun]:
     fingerprints: dict[str, str] | None = None
     found = []
     for key in row["run_keys"] or ():
@@ -145,7 +145,7 @@ def _asked(project: Project, row: dict[str, Any], known: dict[str, dict[str, Any
         outcome = STARTED if mine else DUPLICATE
         if not mine:
             # Only the event itself knows what it asked for under the key.
-            fingerprints = fingerprints or _fingerprints(project, row["eval_version"])
+            fingerprints = fingerprints or _fingerprints(event, row["eval_version"])
             if fingerprints.get(key, run["request_fingerprint"]) != run["request_fingerprint"]:
                 outcome = CONFLICT
         found.append(
@@ -161,8 +161,8 @@ def _asked(project: Project, row: dict[str, Any], known: dict[str, dict[str, Any
     return found
 
 
-def _fingerprints(project: Project, event_id: str) -> dict[str, str]:
+def _fingerprints(event: EventById, event_id: str) -> dict[str, str]:
     """What an evaluation asked for under each of its run keys."""
-    fact = decode(project.history.read(project.history.find(event_id) - 1, 1)[0])
+    fact = decode(event(event_id))
     assert isinstance(fact, SensorEvaluated)
     return dict(zip(fact.run_keys, fact.fingerprints, strict=False))

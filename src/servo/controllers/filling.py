@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
 
-from servo.assets.selection import Statuses, selection_of
+from servo.assets.loading import Definitions
+from servo.assets.selection import Statuses, select, selection_of
+from servo.assets.spec import Problem
+from servo.assets.syntax import parse, terms
 from servo.controllers.scheduling import Filling
 from servo.errors import InvalidInput
 from servo.events.definitions import ScheduleDefinition
 from servo.planning.catalog import Catalog
 
-__all__ = ["LATEST", "filled"]
+__all__ = ["LATEST", "filled", "unfillable"]
 
 LATEST = "latest"
 
@@ -45,3 +49,17 @@ def filled(
             found = selection_of(known.graph, text, now=tick, statuses=statuses)
             return Filling(found.wanted, {}, found.added, found.only_stale, found.by_status)
         raise
+
+
+def unfillable(definitions: Definitions, now: datetime) -> Iterator[Problem]:
+    """Schedules whose text of partitions does not fit what they select. Statuses are known only in a ledger."""
+    for schedule in definitions.schedules.values():
+        text = schedule.partitions
+        asks = any(term.what.startswith("status:") for term in terms(parse(schedule.select)))
+        if text is None or text == LATEST or asks:
+            continue
+        try:
+            select(definitions.graph, schedule.select, now=now, partitions=text)
+        except InvalidInput as problem:
+            message = f"schedule {schedule.name}: partitions {text!r:.80}: {problem.message}"
+            yield Problem(message=message, hint=problem.hint, source=schedule.source)

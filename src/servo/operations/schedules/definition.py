@@ -1,107 +1,74 @@
-"""What a person says a schedule is: checked against the project before anything is recorded."""
+"""The definition of a schedule as a request describes it, checked before anything is recorded."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, get_args
 
 import msgspec
 
 from servo.assets.automation import LONGEST_CATCHUP, MOST_CATCHUP_TICKS, require_name
 from servo.assets.selection import Statuses, require_sound
+from servo.controllers.filling import LATEST, filled
 from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import ScheduleDefinition
+from servo.operations.schedules.requests import CreateSchedule, Overlap, UpdateSchedule
 from servo.partitions.cron import in_fields, require_cron
 from servo.partitions.windows import local_time
 from servo.planning.catalog import Catalog
-from servo.runtime.automation.filling import LATEST, filled
 
-__all__ = ["ScheduleEdit", "ScheduleRequest", "created", "edited", "require_sane"]
+__all__ = ["created", "edited", "require_valid"]
 
-OVERLAPS = ("allow", "skip", "queue")
+OVERLAPS = get_args(Overlap)
 _MOST_TAGS = 100
 _LONGEST = 4_000  # of a selection or a text of partitions
 
 
-class ScheduleRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule that somebody asks for."""
-
-    name: str
-    cron: str
-    select: tuple[str, ...]
-    timezone: str = "UTC"
-    partitions: str | None = None  # None: the window that ended last, of what has windows
-    catchup_window_minutes: int = 1440
-    max_catchup_ticks: int = 10
-    overlap: str = "allow"
-    tags: Mapping[str, str] = {}
-    enabled: bool = True
-
-
-class ScheduleEdit(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be otherwise about a schedule; None: as it is."""
-
-    name: str | None = None
-    cron: str | None = None
-    select: tuple[str, ...] | None = None
-    timezone: str | None = None
-    partitions: str | None = None
-    catchup_window_minutes: int | None = None
-    max_catchup_ticks: int | None = None
-    overlap: str | None = None
-    tags: Mapping[str, str] | None = None
-
-
-def created(asked: ScheduleRequest, schedule_id: str) -> ScheduleDefinition:
-    """The first version of it."""
+def created(request: CreateSchedule, schedule_id: str) -> ScheduleDefinition:
+    """The first version of a schedule."""
     return ScheduleDefinition(
         schedule_id=schedule_id,
         version=1,
-        name=asked.name,
-        cron=in_fields(asked.cron) if isinstance(asked.cron, str) else asked.cron,
-        asset_selection=list(asked.select),
-        timezone=asked.timezone,
-        catchup_window_minutes=asked.catchup_window_minutes,
-        max_catchup_ticks=asked.max_catchup_ticks,
-        overlap=asked.overlap,
-        enabled=asked.enabled,
-        settings={"partitions": asked.partitions or LATEST, "tags": dict(asked.tags)},
+        name=request.name,
+        cron=in_fields(request.cron),
+        asset_selection=list(request.select),
+        timezone=request.timezone,
+        catchup_window_minutes=request.catchup_window_minutes,
+        max_catchup_ticks=request.max_catchup_ticks,
+        overlap=request.overlap,
+        enabled=request.enabled,
+        settings={"partitions": request.partitions or LATEST, "tags": dict(request.tags)},
     )
 
 
 def edited(
-    before: ScheduleDefinition, edit: ScheduleEdit, *, version: int, now: datetime
+    before: ScheduleDefinition, request: UpdateSchedule, *, version: int, now: datetime
 ) -> tuple[ScheduleDefinition, tuple[str, ...]]:
-    """It as it will be, and what is otherwise about it. A new cron or timezone holds from now on, and not before."""
+    """The schedule as it will be, and which fields change. A new cron or timezone holds from now on, not before."""
     settings = dict(before.settings)
-    if edit.partitions is not None:
-        settings["partitions"] = edit.partitions
-    if edit.tags is not None:
-        settings["tags"] = dict(edit.tags)
+    if request.partitions is not None:
+        settings["partitions"] = request.partitions
+    if request.tags is not None:
+        settings["tags"] = dict(request.tags)
     given: dict[str, Any] = {
-        "name": edit.name,
-        "cron": in_fields(edit.cron) if isinstance(edit.cron, str) else edit.cron,
-        "asset_selection": None if edit.select is None else list(edit.select),
-        "timezone": edit.timezone,
-        "catchup_window_minutes": edit.catchup_window_minutes,
-        "max_catchup_ticks": edit.max_catchup_ticks,
-        "overlap": edit.overlap,
+        "name": request.name,
+        "cron": None if request.cron is None else in_fields(request.cron),
+        "asset_selection": None if request.select is None else list(request.select),
+        "timezone": request.timezone,
+        "catchup_window_minutes": request.catchup_window_minutes,
+        "max_catchup_ticks": request.max_catchup_ticks,
+        "overlap": request.overlap,
     }
-    said = {name: value for name, value in given.items() if value is not None and value != getattr(before, name)}
-    changed = [{"asset_selection": "select"}.get(name, name) for name in said]
+    new = {name: value for name, value in given.items() if value is not None and value != getattr(before, name)}
+    changed = [{"asset_selection": "select"}.get(name, name) for name in new]
     changed += [name for name in ("partitions", "tags") if settings.get(name) != before.settings.get(name)]
-    if "cron" in said or "timezone" in said:
-        said["clock_since"] = now
-    after = msgspec.structs.replace(before, version=version, settings=settings, **said)
-    return after, tuple(changed)
+    if "cron" in new or "timezone" in new:
+        new["clock_since"] = now
+    return msgspec.structs.replace(before, version=version, settings=settings, **new), tuple(changed)
 
 
-# ── is it sane? ──────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def require_sane(definition: ScheduleDefinition, known: Catalog, now: datetime, statuses: Statuses) -> None:
-    """Refuse what cannot be meant: before it is recorded, and in the words of whoever asked."""
+def require_valid(definition: ScheduleDefinition, known: Catalog, now: datetime, statuses: Statuses) -> None:
+    """Refuse a schedule that could never do what it says."""
     require_name("schedule", definition.name)
     what = f"schedule {definition.name}"
     require_clock(what, definition.cron, definition.timezone)

@@ -9,23 +9,23 @@ from itertools import islice, pairwise
 from types import MappingProxyType
 
 from servo.answers.schedules import Fill, Forecast, ForecastSchedule, Upcoming
+from servo.assets.evaluation import Evaluation
 from servo.assets.selection import Statuses
+from servo.controllers.filling import filled
 from servo.errors import InvalidInput, NotFound
 from servo.events.definitions import ScheduleDefinition
 from servo.partitions.cron import day_rule
 from servo.partitions.ticks import TickGrid, tick_grid
 from servo.partitions.windows import DAY, local_time, moment_of, seconds_of
 from servo.planning.catalog import Catalog
-from servo.runtime.automation.filling import filled
-from servo.runtime.evaluation.questions import Evaluation
 
 __all__ = ["forecast", "remarks"]
 
 _WALL_DAY = 86_400
 
 
-Ask = Callable[[ScheduleDefinition, datetime], Evaluation]
-"""What the function of a schedule answers for a moment."""
+Ask = Callable[[ScheduleDefinition, datetime], Evaluation | None]
+"""What the function of a schedule answers for a moment; None where nobody can ask it."""
 
 
 def forecast(
@@ -109,7 +109,7 @@ class _Answers:
             return None
         if one.schedule_id not in self._failed:
             answer = self._ask(one, at)
-            if answer.error is None:
+            if answer is None or answer.error is None:
                 return answer
             self._failed[one.schedule_id] = answer
         return self._failed[one.schedule_id]

@@ -1,4 +1,4 @@
-"""Schedules and their ticks as people and programs are shown them, and the questions to the projections behind it."""
+"""Schedules and their ticks as they are shown, and the queries behind them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from servo.events.definitions import ScheduleDefinition
 from servo.partitions import PartitionSet
 from servo.partitions.firing import firing
 from servo.planning.catalog import Catalog
-from servo.runtime.automation.state import declared_at, is_declared
-from servo.runtime.deployed_state import DeployedAutomation
+from servo.planning.deployed_state import DeployedAutomation
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["facts_of", "in_words", "last_ticks", "ticks_of", "view_of"]
+__all__ = ["facts_of", "in_words", "last_ticks", "ticked_until", "ticks_of", "view_of"]
 
 _TICK = """
     SELECT tick_id, schedule_id, scheduled_for, ticked_at, status, manual, reason, run_key, run_id,
@@ -93,8 +92,8 @@ def view_of(
     *,
     deployed: bool,
 ) -> ScheduleView:
-    definition = one.definition
-    assert isinstance(definition, ScheduleDefinition)
+    """A schedule as it stands now."""
+    definition = one.schedule
     settings = definition.settings
     next_at, problem = None, None
     try:
@@ -116,8 +115,8 @@ def view_of(
         tags=dict(settings.get("tags") or {}),
         enabled=definition.enabled,
         version=one.version,
-        declared=is_declared(one),
-        source=declared_at(one),
+        declared=one.is_declared,
+        source=one.declared_at,
         deployed=deployed,
         created_at=facts.get("created_at"),
         created_by=facts.get("created_by"),

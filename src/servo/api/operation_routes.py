@@ -1,0 +1,207 @@
+"""The HTTP routes of the table of operations: one loop makes them all."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+from litestar import Response
+from litestar.di import NamedDependency
+from litestar.handlers import HTTPRouteHandler
+from litestar.params import SkipValidation
+
+from servo.api.desk import AtDesk, Desk, plain
+from servo.api.glimpses import Glimpse
+from servo.api.inputs import Listing, Reading
+from servo.api.keys import Keyed
+from servo.api.limits import Shares
+from servo.api.operations import OPERATION, ROLE
+from servo.api.operations import Operation as Described
+from servo.operations.handling import Found, Lister, handler_of
+from servo.operations.operation import Change, ListQuestion, Operation, Question, Route, answer_type, fields, is_asset
+from servo.operations.table import OPERATIONS
+from servo.runtime.performer import Performer
+from servo.runtime.serving import service_of
+from servo.runtime.user_code import UserCode
+
+__all__ = ["operation_routes"]
+
+_PARAMETER = re.compile(r"\{(\w+)\}")
+
+WithUserCode = NamedDependency[SkipValidation[UserCode]]
+WithShares = NamedDependency[SkipValidation[Shares]]
+
+
+def operation_routes() -> list[HTTPRouteHandler]:
+    """A handler for each operation; of one about an asset two, as its name is one segment of the path or two."""
+    return [_handler(kind, path) for kind in OPERATIONS for path in _paths(kind)]
+
+
+def _handler(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
+    contract = kind.contract
+
+    async def handle(desk: AtDesk, user_code: WithUserCode, shares: WithShares) -> Response[bytes]:
+        return await _answered(kind, desk, user_code, shares)
+
+    handle.__doc__ = kind.__doc__
+    handle.__name__ = kind.__name__
+    status = HTTPStatus.ACCEPTED if issubclass(kind, Change) else HTTPStatus.OK
+    return HTTPRouteHandler(
+        path=path,
+        http_method=[contract.route.method],  # type: ignore[list-item]  # it is one of Litestar's names
+        status_code=int(status),
+        request_max_body_size=contract.longest_body or None,
+        opt={ROLE: contract.role, OPERATION: _described(kind)},
+        tags=[_noun(kind)],
+    )(handle)
+
+
+async def _answered(kind: type[Operation[Any]], desk: Desk, user_code: UserCode, shares: Shares) -> Response[bytes]:
+    named = _named(kind, desk)
+    if issubclass(kind, Change):
+        request, key = await _change(kind, desk, named)
+        async with _share(kind, request, shares):
+            return await desk.perform(Performer(desk.project, user_code), request, key)
+    if kind.contract.route.has_body:
+        question = _request(kind, await desk.body(body_type(kind)), named)
+        return plain(await desk.threads.answer(lambda: Performer(desk.project, user_code).ask(question)))
+    asked: Any = desk.query(query_type(kind))
+    request = _request(kind, asked, named)
+    async with _share(kind, request, shares):
+        if not issubclass(kind, ListQuestion):
+            return await desk.one(
+                asked,
+                lambda here: Performer(here.project, user_code).ask(request, as_of=here.as_of),
+                timeless=kind.contract.cacheable,
+                out_of_turn=kind.contract.slow,
+            )
+        handler = handler_of(kind)
+        lister: Any = handler if isinstance(handler, Lister) else service_of(kind)
+
+        def find(here: Glimpse, after: Any) -> Found[Any]:
+            return Performer(here.project, user_code).find(request, after, as_of=here.as_of)
+
+        return await desk.page(
+            asked, find, place=lister.place, kind=lister.place_type, item=lister.show, timeless=kind.contract.cacheable
+        )
+
+
+async def _change(kind: type[Change[Any]], desk: Desk, named: dict[str, str]) -> tuple[Change[Any], str | None]:
+    """The request, and its key."""
+    if kind.contract.route.has_body:
+        sent: Any = await desk.body(body_type(kind), required=kind.contract.body_required)
+    else:
+        sent = desk.query(query_type(kind))
+    request: Any = _request(kind, sent, named)
+    keyed = sent if isinstance(sent, Keyed) else Keyed()
+    if kind.contract.key == "required" and not request.needs_no_key:
+        return request, desk.require_key(keyed)
+    return request, None if kind.contract.key == "none" else desk.key(keyed)
+
+
+@asynccontextmanager
+async def _share(kind: type[Operation[Any]], request: Operation[Any], shares: Shares) -> AsyncIterator[None]:
+    """A place among the requests of this kind, where these are bounded; with a name in the path, among those for it."""
+    share = kind.contract.shares
+    if share is None:
+        yield
+        return
+    parameters = kind.contract.route.parameters
+    async with shares.place(share, getattr(request, parameters[0]) if parameters else ""):
+        yield
+
+
+# ── what a request consists of ───────────────────────────────────────────────────────────────────────────────────
+
+
+def _named(kind: type[Operation[Any]], desk: Desk) -> dict[str, str]:
+    """The fields that are in the path."""
+    found = {name: str(value) for name, value in desk.request.path_params.items()}
+    for name in kind.contract.route.parameters:
+        if name not in found:  # an asset's name, in two segments
+            found[name] = f"{found.pop('namespace')}/{found.pop('name')}"
+    return found
+
+
+def _request(kind: type[Operation[Any]], sent: Any, named: dict[str, str]) -> Any:
+    rest = {name: getattr(sent, name) for name in fields(kind) if name not in named}
+    return kind(**named, **rest)
+
+
+def body_type(kind: type[Operation[Any]]) -> type[msgspec.Struct]:
+    """The fields of an operation that travel in the body, and the key that may be there too."""
+    if kind not in _BODIES:
+        _BODIES[kind] = _part(kind, kind.__name__, () if kind.contract.key == "none" else (Keyed,))
+    return _BODIES[kind]
+
+
+def query_type(kind: type[Operation[Any]]) -> type[msgspec.Struct]:
+    """The fields of an operation that are behind the question mark, and which state is read."""
+    if kind not in _QUERIES:
+        bases = (Reading,) if issubclass(kind, Question) else (Listing,) if issubclass(kind, ListQuestion) else ()
+        _QUERIES[kind] = _part(kind, f"{kind.__name__}Query", bases)
+    return _QUERIES[kind]
+
+
+_BODIES: dict[type[Any], type[msgspec.Struct]] = {}
+_QUERIES: dict[type[Any], type[msgspec.Struct]] = {}
+
+
+def _part(kind: type[Operation[Any]], name: str, bases: tuple[type, ...]) -> type[msgspec.Struct]:
+    info = {field.name: field for field in msgspec.structs.fields(kind)}
+    parts: list[Any] = []
+    for field, hint in fields(kind).items():
+        if field in kind.contract.route.parameters:
+            continue
+        known = info[field]
+        if known.required:
+            parts.append((field, hint))
+        elif known.default_factory is not msgspec.NODEFAULT:
+            parts.append((field, hint, msgspec.field(default_factory=known.default_factory)))
+        else:
+            parts.append((field, hint, known.default))
+    return msgspec.defstruct(
+        name,
+        parts,
+        bases=bases or None,
+        namespace={"__doc__": kind.__doc__},
+        frozen=True,
+        kw_only=True,
+        forbid_unknown_fields=True,
+    )
+
+
+def _paths(kind: type[Operation[Any]]) -> Iterator[str]:
+    """The paths of an operation as Litestar writes them."""
+    route: Route = kind.contract.route
+    yield _PARAMETER.sub(r"{\1:str}", route.path)
+    assets = [name for name in route.parameters if is_asset(fields(kind)[name])]
+    if assets:
+        two = route.path.replace(f"{{{assets[0]}}}", "{namespace}/{name}")
+        yield _PARAMETER.sub(r"{\1:str}", two)
+
+
+def _noun(kind: type[Operation[Any]]) -> str:
+    return kind.contract.client.partition(".")[0]
+
+
+def _described(kind: type[Operation[Any]]) -> Described:
+    """What the OpenAPI document says of it."""
+    contract = kind.contract
+    has_body = contract.route.has_body
+    shape = "accepted" if issubclass(kind, Change) else "page" if issubclass(kind, ListQuestion) else "one"
+    return Described(
+        answers=answer_type(kind),
+        shape="plain" if shape == "one" and has_body else shape,  # type: ignore[arg-type]  # one of the four
+        query=None if has_body else query_type(kind),
+        body=body_type(kind) if has_body else None,
+        body_required=contract.body_required,
+        keyed="" if contract.key == "none" else contract.key,
+        example=contract.example,
+        refusals=tuple(HTTPStatus(status) for status in contract.refusals),
+        may_be_nothing=contract.may_do_nothing,
+    )

@@ -1,0 +1,1 @@
+"""Sensors: what starts by itself when something happens elsewhere."""

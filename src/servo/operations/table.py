@@ -1,0 +1,20 @@
+"""The table of operations: every door is a loop over it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from servo.operations.operation import Operation
+from servo.operations.schedules import requests as schedules
+from servo.operations.sensors import requests as sensors
+
+__all__ = ["OPERATIONS"]
+
+_NOUNS = (schedules, sensors)
+
+OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
+    kind
+    for noun in _NOUNS
+    for kind in vars(noun).values()
+    if isinstance(kind, type) and issubclass(kind, Operation) and kind.__module__ == noun.__name__
+)

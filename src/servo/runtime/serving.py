@@ -1,0 +1,86 @@
+"""Operations that services of the project answer, until they are functions over a state like the others.
+
+A noun's services are in `servo.runtime.services.<noun>`, which is imported when one of its operations is performed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import Any, TypeVar
+
+import msgspec
+
+from servo.events import RecordedEvent
+from servo.operations.operation import Change, ListQuestion, Operation, Question
+from servo.runtime.user_code import UserCode
+from servo.runtime.wiring import Project
+
+__all__ = ["Call", "Service", "serves_change", "serves_list", "serves_question", "service_of"]
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for a change, for the service that does it."""
+
+    project: Project
+    user_code: UserCode
+    actor: str
+    key: str | None
+
+
+class Service(msgspec.Struct, frozen=True, kw_only=True):
+    """The function of an operation, and how its recorded answer is completed.
+
+    Of a list: `place` says where an item stands in its order, and `show` what of it is shown. Of a change: `finish`
+    takes from the event what that says better than a copy; `known`: the function itself gives what it made under a
+    key, and only what makes nothing must be remembered for it; `keeps_key`: it remembers its key in every case.
+    """
+
+    function: Callable[..., Any]
+    place: Callable[[Any], Any] | None = None
+    place_type: Any = None
+    show: Callable[[Any], Any] = lambda item: item
+    finish: Callable[[Project, dict[str, Any], RecordedEvent], dict[str, Any]] | None = None
+    known: bool = False
+    keeps_key: bool = False
+
+
+_SERVICES: dict[type[Any], Service] = {}
+
+
+def serves_question(kind: type[Question[Any]]) -> Callable[[F], F]:
+    """Declare what answers a question: `(project, request, as_of) -> answer`."""
+    return _declare(kind)
+
+
+def serves_list(
+    kind: type[ListQuestion[Any]],
+    *,
+    place: Callable[[Any], Any],
+    place_type: Any,
+    show: Callable[[Any], Any] = lambda item: item,
+) -> Callable[[F], F]:
+    """Declare what finds a list after a place: `(project, request, after, as_of) -> Found`."""
+    return _declare(kind, place=place, place_type=place_type, show=show)
+
+
+def serves_change(kind: type[Change[Any]], **how: Any) -> Callable[[F], F]:
+    """Declare what does a change: `(call, request) -> answer`."""
+    return _declare(kind, **how)
+
+
+def _declare(kind: type[Any], **how: Any) -> Callable[[F], F]:
+    def declare(function: F) -> F:
+        _SERVICES[kind] = Service(function=function, **how)
+        return function
+
+    return declare
+
+
+def service_of(kind: type[Operation[Any]]) -> Service:
+    if kind not in _SERVICES:
+        noun = kind.__module__.split(".")[2]
+        import_module(f"servo.runtime.services.{noun}")
+    return _SERVICES[kind]
