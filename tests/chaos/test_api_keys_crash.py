@@ -16,9 +16,10 @@ import pytest
 
 from servo.assets.loading import load
 from servo.events.requests import RequestAccepted
-from servo.runtime.automation.schedules import ScheduleRequest, Schedules
+from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime.deploying import deploy
 from tests.chaos.workplace import ME, PATIENCE, Site, site
+from tests.support.operating import Schedules
 
 DEFINITIONS = """
 import servo
@@ -44,7 +45,7 @@ STORY = (
 def shop(tmp_path: Path) -> Iterator[Site]:
     with site(tmp_path / "shop", DEFINITIONS) as shop:
         deploy(shop.project, load(shop.project.settings), actor=ME)
-        mine = ScheduleRequest(name="mine", cron="0 2 1 1 *", select=("orders",), partitions="2025-01-03")
+        mine = CreateSchedule(name="mine", cron="0 2 1 1 *", select=("orders",), partitions="2025-01-03")
         Schedules(shop.project).create(mine, actor=ME)
         yield shop
 

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 import msgspec
 import pytest
 
-from servo.runtime.automation.schedules import Schedules
-from servo.runtime.automation.sensors import Sensors
+from tests.support.operating import Schedules, Sensors
 from tests.support.served import House, house
 
 

@@ -19,12 +19,13 @@ from servo.events.fact import Fact
 from servo.events.model import DynamicPartitionsChanged, RunFinished
 from servo.ids import UlidFactory
 from servo.ledger.archive import archive_events
-from servo.runtime.automation.schedules import ScheduleRequest, Schedules
+from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime.automation.sharing import may_ask
 from servo.runtime.automation.ticking import Ticking
 from servo.runtime.deploying import deploy
 from tests.support.automatic import START, Automatic, automatic
 from tests.support.idle import ME
+from tests.support.operating import Schedules
 
 BASE = """
 from datetime import timedelta
@@ -64,7 +65,7 @@ def test_one_schedule_that_is_out_of_range_stops_nobody(tmp_path: Path) -> None:
         say(shop, ScheduleCreated(definition=definition))  # an older Servo took it
         shop.later(hours=1)
         assert driver.step().ticks == 2
-        asked = ScheduleRequest(name="p", cron="0 * * * *", select=("lookup",), catchup_window_minutes=2**31)
+        asked = CreateSchedule(name="p", cron="0 * * * *", select=("lookup",), catchup_window_minutes=2**31)
         with pytest.raises(InvalidInput, match="catchup_window_minutes"):
             Schedules(shop.project).create(asked, actor=ME)
 
@@ -151,7 +152,7 @@ def test_what_code_had_switched_off_is_not_caught_up(tmp_path: Path) -> None:
 
 def test_code_does_not_take_what_a_person_made(tmp_path: Path) -> None:
     with automatic(tmp_path, BASE) as shop:
-        asked = ScheduleRequest(name="nightly", cron="0 3 * * *", select=("lookup",))
+        asked = CreateSchedule(name="nightly", cron="0 3 * * *", select=("lookup",))
         made = Schedules(shop.project).create(asked, actor=ME)
         with pytest.raises(InvalidDefinition, match="a person made"):
             redeploy(shop, BASE + 'n = servo.Schedule("nightly", cron="0 4 * * *", select="lookup")\n')

@@ -21,9 +21,10 @@ from servo.events.automation import SchedulePaused, SensorPaused
 from servo.events.model import DynamicPartitionsChanged
 from servo.ids import ulid_time
 from servo.planning.catalog import Catalog
+from servo.planning.deployed_state import DeployedState
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.definitions_cache import quick_catalog
-from servo.runtime.deployed_state import DeployedState, look
+from servo.runtime.deployed_state import look
 from servo.runtime.deploying import catalog, deploy, in_force, preview
 
 SHOP = """

@@ -21,15 +21,15 @@ from servo.events.automation import SchedulePaused, ScheduleTicked, SensorEvalua
 from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskStarted
 from servo.ledger.protocol import Condition
+from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime import open_workspace
 from servo.runtime.automation.driving import Driver, one_pass
-from servo.runtime.automation.schedule_editing import ScheduleRequest
-from servo.runtime.automation.schedules import Schedules
 from servo.runtime.automation.ticking import Ticking
 from servo.runtime.deploying import deploy
 from servo.runtime.runs import Runs
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import ME, IdleExecutor, at_work
+from tests.support.operating import Schedules
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -361,7 +361,7 @@ def test_an_asset_of_which_no_window_has_ended_is_left_out_and_the_others_go_on(
         )
         [skipped] = schedules.next(name="alone", days=1 / 24).ticks
         assert (skipped.fills, skipped.skip, skipped.problem) == ([], why, None)
-        asked = ScheduleRequest(name="mine", cron="0 0 * * *", select=("report", "orders"))
+        asked = CreateSchedule(name="mine", cron="0 0 * * *", select=("report", "orders"))
         schedules.create(asked, actor=ME)  # on the first day, too
         shop.later(hours=1)
         drive(shop, driver)

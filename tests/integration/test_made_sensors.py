@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from servo.errors import Conflict, ServoError
+from servo.operations.sensors.requests import CreateSensor
 from servo.runtime.automation.sensing import FoundNothing
-from servo.runtime.automation.sensors import SensorRequest, Sensors
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import ME
+from tests.support.operating import Sensors
 
 DEFINITIONS = """
 import servo
@@ -37,7 +38,7 @@ def shop(tmp_path: Path) -> Iterator[Automatic]:
 
 
 def make(shop: Automatic, request_id: str | None = None, **said: Any) -> Any:
-    asked = SensorRequest(**{"name": "made", "select": "orders", **said})
+    asked = CreateSensor(**{"name": "made", "select": "orders", **said})
     return Sensors(shop.project).create(asked, request_id=request_id, actor=ME)
 
 
@@ -73,7 +74,7 @@ def test_messages_say_which_partitions(shop: Automatic) -> None:
 def test_the_same_request_is_the_same_sensor(shop: Automatic) -> None:
     first, again = make(shop, "r1", watch=FILES), make(shop, "r1", watch=FILES)
     assert (again.id, again.event_id, again.duplicate) == (first.id, first.event_id, True)
-    with pytest.raises(Conflict, match="another sensor"):
+    with pytest.raises(Conflict, match="another request"):
         make(shop, "r1", watch=FILES, select="lookup", name="other")
 
 

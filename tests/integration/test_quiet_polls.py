@@ -13,10 +13,10 @@ import pytest
 from servo.cli.main import run as servo
 from servo.runtime.automation.driving import Driver, one_pass
 from servo.runtime.automation.sensing import FoundNothing
-from servo.runtime.automation.sensors import Sensors
 from servo.runtime.metrics import Metrics
 from servo.runtime.service import Service
 from tests.support.automatic import START, Automatic, automatic
+from tests.support.operating import Sensors
 
 pytest_plugins = ("tests.contract.fixtures",)
 

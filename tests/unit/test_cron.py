@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 import pytest
+from servo.runtime.automation.schedule_editing import require_clock
 
 import servo
 from servo.assets.spec import Source
@@ -16,7 +17,6 @@ from servo.partitions.cron import day_rule, require_cron
 from servo.partitions.firing import firing
 from servo.partitions.ticks import tick_grid
 from servo.partitions.windows import moment_of
-from servo.runtime.automation.schedule_editing import require_clock
 
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)  # a Wednesday
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from functools import cache
 from http import HTTPStatus
-from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
 from litestar import Request
@@ -17,6 +16,7 @@ from servo.api.glimpses import When, when_of
 from servo.api.limits import read_body
 from servo.api.problems import Refused
 from servo.operations.moments import moment
+from servo.operations.validation import misfit_of
 
 __all__ = ["Listing", "Reading", "Text", "Within", "body_of", "query_of"]
 
@@ -159,35 +159,8 @@ def _whole(value: Any) -> Any:
 
 
 def _unfit(status: HTTPStatus, problem: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> Refused:
-    """msgspec says `Expected `int`, got `str` - at `$.limit``: the field, what is wrong with it, and what is valid."""
-    said, _, place = str(problem).partition(" - at `$")
-    field = place.rstrip("`").lstrip(".")
-    hint = None
-    if (named := _NAMED_FIELD.search(said)) is not None:
-        if "unknown" in said and not field:
-            hint = f"it is one of {', '.join(kind.__struct_encode_fields__)}"
-        field = f"{field}.{named[1]}".lstrip(".")
-        said = "is no such field" if "unknown" in said else "is required"
-    elif valid := _choices(kind, field):
-        hint = f"it is one of {', '.join(valid)}"
-    return _refused(status, field, f"{field or what}: {said}", hint)
-
-
-_NAMED_FIELD = re.compile(r"(?:unknown|required) field `(\w+)`")
-
-
-@cache
-def _choices(kind: type[msgspec.Struct], field: str) -> tuple[str, ...]:
-    """What a field may be, where that is one of a few words."""
-    found: list[str] = []
-    hints = [get_type_hints(kind).get(field)]
-    while hints:
-        hint = hints.pop()
-        if get_origin(hint) is Literal:
-            found += [str(one) for one in get_args(hint)]
-        else:
-            hints += get_args(hint)
-    return tuple(found)
+    wrong = misfit_of(problem, what, kind)
+    return _refused(status, wrong.field, wrong.detail, wrong.hint)
 
 
 def _refused(status: HTTPStatus, field: str, detail: str, hint: str | None = None) -> Refused:

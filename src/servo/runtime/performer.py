@@ -22,6 +22,7 @@ from servo.operations.decision import Decision, Seen, other_request, require_ver
 from servo.operations.handling import Found, Handler, Lister, handler_of
 from servo.operations.operation import Change, ListQuestion, Operation, Question, answer_type
 from servo.operations.state import Sources, State
+from servo.operations.validation import validated
 from servo.planning.deployed_state import Definitions, DeployedState
 from servo.runtime.appending import Patience
 from servo.runtime.cataloguing import deployed_catalog
@@ -100,6 +101,7 @@ class Performer:
 
     def ask(self, request: Question[A], *, as_of: datetime | str | None = None) -> A:
         """Answer a question, from the newest state or as of then."""
+        validated(request)
         handler = handler_of(type(request))
         if isinstance(handler, Handler):
             answer: A = handler(self._user_code, self._state(as_of=as_of), request)
@@ -109,6 +111,7 @@ class Performer:
 
     def find(self, request: ListQuestion[A], after: Any = None, *, as_of: datetime | str | None = None) -> Found[A]:
         """Find the items of a list after a place, one more than its limit where there are more."""
+        validated(request)
         lister = handler_of(type(request))
         if isinstance(lister, Lister):
             return lister.function(self._state(as_of=as_of), request, after)
@@ -129,6 +132,7 @@ class Performer:
 
     def change(self, request: Change[A], *, actor: str, key: str | None = None) -> Performed[A]:
         """Do what is asked for, once for each key."""
+        validated(request)
         kind = type(request)
         if self._in_folder and kind.contract.deploys == "always":
             self._deploy_for(request, actor)
