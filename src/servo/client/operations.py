@@ -120,8 +120,8 @@ class Schedules(Noun):
 
     def list(
         self,
-        *,
         status: Literal["enabled", "paused"] | None = None,
+        *,
         limit: int | None = None,
         **reading: Unpack[Reading],
     ) -> Iterator[ScheduleView]:
@@ -148,8 +148,8 @@ class Schedules(Noun):
 
     def forecast(
         self,
-        *,
         schedule: str | None = None,
+        *,
         days: float = 7,
         since: datetime | str | None = None,
         limit: int = 200,
@@ -245,8 +245,8 @@ class Sensors(Noun):
 
     def list(
         self,
-        *,
         status: Literal["enabled", "paused"] | None = None,
+        *,
         limit: int | None = None,
         **reading: Unpack[Reading],
     ) -> Iterator[SensorView]:

@@ -75,7 +75,9 @@ def change(asking: Asking, request: Change[A], *, key: str | None = None) -> A:
     route, kind = request.contract.route, answer_type(type(request))
     sent = _sent(request)
     body, query = (sent, {}) if route.has_body else (None, sent)
-    done: A = asking.change(route.method, _path(request), kind, body, key=key, **query)
+    answered = asking.change(route.method, _path(request), kind, body, key=key, **query)
+    # Of a trial nothing is recorded, which says nothing about whether it was asked for before.
+    done: A = msgspec.structs.replace(answered, duplicate=False) if request.needs_no_key else answered
     return done
 
 

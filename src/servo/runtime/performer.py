@@ -213,8 +213,8 @@ class _Attempt(Generic[A]):
     def performed(self) -> Performed[A]:
         patience: Patience | None = None
         first_seen: Seen | None = None
-        if self._accepting is not None and self._handler.evidence is not None and (known := self._known()) is not None:
-            return known  # evidence may be dear
+        if (known := self._known()) is not None:
+            return known
         while True:
             try:
                 state = self._performer._state(key=self._key)
