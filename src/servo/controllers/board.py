@@ -104,6 +104,9 @@ class Board:
             added=fact.added,
             asset_ids=fact.asset_ids,
             only_stale=fact.only_stale,
+            queue=fact.queue,
+            accept_schema=fact.accept_schema,
+            traceparent=fact.traceparent,
         )
 
     def _planned(self, event: RecordedEvent, fact: RunPlanned) -> None:

@@ -32,8 +32,6 @@ __all__ = ["DISPATCH", "Claim", "Decision", "Limits", "decide", "next_wake", "re
 DISPATCH = "controller:dispatch"
 POOL = "pool"
 """The tag of an asset that names the pool whose limit it shares."""
-QUEUE = "servo.queue"
-"""The tag of runs that go one after another, in the order in which they were asked for."""
 
 
 class _LimitSettings(Protocol):
@@ -72,12 +70,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: tuple[str, ...]
     deployment_id: str | None
     planned_at: datetime  # the moment that mappings are to be applied at, so that all agree on what is read
-    tags: dict[str, str]
     succeeded_before: int
     lost_before: int  # earlier attempts that do not count
     sessions_lost: int = 0  # those of them that ended with the Spark session
     failed_before: int = 0  # partitions that are given up: however the rest ends, the task has failed
     failure: str | None = None  # what the first of them died of
+    accept_schema: bool = False  # it may change the columns of what it writes
+    traceparent: str | None = None  # where the trace of whoever asked for the run goes on
     only_stale: bool = False  # whoever takes it computes what is stale or missing then, and says so of the rest
 
     @property
@@ -157,7 +156,7 @@ def _admitted(board: Board, limits: Limits) -> list[RunState]:
         if not run.ended
         and not run.parked
         and (run.running or not run.cancel_requested)
-        and first.get(run.tags.get(QUEUE, ""), run) is run
+        and (run.queue is None or first[run.queue] is run)
     )
     return nsmallest(limits.runs, candidates, key=rank)
 
@@ -166,9 +165,10 @@ def queue_heads(board: Board) -> dict[str, RunState]:
     """Of each queue the run whose turn it is: the first that has not ended, also where it waits for a person."""
     heads: dict[str, RunState] = {}
     for run in board.runs.values():
-        queue = run.tags.get(QUEUE)
-        if queue and not run.ended and (queue not in heads or run.position < heads[queue].position):
-            heads[queue] = run
+        if run.queue is None or run.ended:
+            continue
+        if run.queue not in heads or run.position < heads[run.queue].position:
+            heads[run.queue] = run
     return heads
 
 
@@ -197,12 +197,13 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
         blocked_by=left.by,
         deployment_id=run.deployment_id,
         planned_at=run.planned_at,
-        tags=run.tags,
         succeeded_before=len(task.succeeded) + len(task.staged),
         lost_before=task.spared,
         sessions_lost=task.sessions_lost,
         failed_before=len(task.given_up),
         failure=task.settled_reason,
+        accept_schema=run.accept_schema,
+        traceparent=run.traceparent,
         only_stale=run.only_stale,
     )
 

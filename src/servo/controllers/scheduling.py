@@ -15,7 +15,6 @@ from itertools import islice
 import msgspec
 
 from servo.controllers.decisions import Decision
-from servo.controllers.dispatch import QUEUE
 from servo.controllers.requests import request
 from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
 from servo.errors import PASSING, InvalidPartition, ServoError
@@ -170,8 +169,6 @@ def tick_of(
     tick_id, run_key = f"{schedule.id}:{part}", f"sched:{schedule.id}:{part}"
     definition, manual = schedule.definition, request_id is not None
     tags = {str(key): str(value) for key, value in (definition.settings.get("tags") or {}).items()}
-    if definition.overlap == "queue":
-        tags[QUEUE] = f"schedule:{schedule.id}"
     try:
         filling = fill(schedule, moment)
         if not filling.wanted and filling.remark:
@@ -186,6 +183,7 @@ def tick_of(
             source=Source(kind="schedule", id=schedule.id, detail=tick_id),
             priority=int(definition.settings.get("priority") or 0),
             tags=tags,
+            queue=f"schedule:{schedule.id}" if definition.overlap == "queue" else None,
             on_behalf_of=None if manual or "declared" in definition.settings else schedule.created_by,
         )
     except Skipped as nothing:

@@ -176,6 +176,9 @@ class RunState:
     only_stale: bool = False  # what is current when its turn comes is left as it is
     added: dict[str, Any] | None = None  # of the partitions, those that only a `+` added
     asset_ids: dict[str, str] = field(default_factory=dict)  # of what was asked for, by asset key
+    queue: str | None = None  # runs of one queue go one after another
+    accept_schema: bool = False
+    traceparent: str | None = None
     held_back: list[HeldBack] = field(default_factory=list)
     planned_at: datetime | None = None
     deployment_id: str | None = None
