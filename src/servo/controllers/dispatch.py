@@ -19,9 +19,10 @@ from servo.controllers.board import Board
 from servo.controllers.checkpoints import Checkpoint
 from servo.controllers.decisions import Decision, ended
 from servo.controllers.remaining import remaining, with_skipped
-from servo.controllers.states import RunState, State, TaskState
+from servo.controllers.states import RunState, TaskState
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
+from servo.events.lifecycles import TaskStatus
 from servo.events.model import RunFinished, TaskFinished
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
@@ -243,7 +244,7 @@ def _cancelled(run: RunState) -> Iterator[TaskFinished]:
     """Whatever no worker has. What a worker has, it gives up by itself, or is given up for lost."""
     why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
     for task in run.tasks.values():
-        if not task.ended and task.state is not State.RUNNING:
+        if not task.ended and task.state is not TaskStatus.RUNNING:
             # Partitions that nobody tried were not tried in vain: only staged ones have come to an end here.
             yield ended(run, task, Outcome.CANCELLED, keys=task.staged, error=why)
 

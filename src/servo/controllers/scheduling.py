@@ -21,6 +21,7 @@ from servo.errors import PASSING, InvalidPartition, ServoError
 from servo.events.automation import ScheduleTicked
 from servo.events.definitions import ScheduleDefinition, Source
 from servo.events.fact import Fact
+from servo.events.lifecycles import TickStatus
 from servo.events.model import DEFINITIONS
 from servo.partitions import PartitionSet
 from servo.partitions.firing import firing
@@ -135,12 +136,12 @@ def _ticks(
     for number, moment in enumerate(found.moments):
         said = _missed(found.missed) if not number else None
         if found.problem is not None:
-            yield _tick(schedule, moment, "FAILED", reason=found.problem)
+            yield _tick(schedule, moment, TickStatus.FAILED, reason=found.problem)
         elif not schedule.enabled or (schedule.resumed_at is not None and moment <= schedule.resumed_at):
             # What was due while it was off is over, also where nobody looked before it was switched on again.
-            yield _tick(schedule, moment, "SKIPPED", reason=_PAUSED)
+            yield _tick(schedule, moment, TickStatus.SKIPPED, reason=_PAUSED)
         elif runs and schedule.definition.overlap == "skip":
-            yield _tick(schedule, moment, "SKIPPED", reason=f"{runs[0]} has not ended, and overlap is skip")
+            yield _tick(schedule, moment, TickStatus.SKIPPED, reason=f"{runs[0]} has not ended, and overlap is skip")
         else:
             facts = tick_of(schedule, moment, catalog, fill, run_id_of, reason=said)
             runs += [fact.run_id for fact in facts[:1] if fact.run_id is not None]
@@ -187,14 +188,14 @@ def tick_of(
             on_behalf_of=None if manual or "declared" in definition.settings else schedule.created_by,
         )
     except Skipped as nothing:
-        return (_tick(schedule, moment, "SKIPPED", reason=str(nothing), request_id=request_id),)
+        return (_tick(schedule, moment, TickStatus.SKIPPED, reason=str(nothing), request_id=request_id),)
     except (NotYet, *PASSING):
         raise
     except Exception as problem:  # noqa: BLE001 (whatever it is, one schedule must not stop all others)
         said = str(problem) if isinstance(problem, ServoError) else f"{type(problem).__name__}: {problem}"
-        return (_tick(schedule, moment, "FAILED", reason=said, request_id=request_id),)
+        return (_tick(schedule, moment, TickStatus.FAILED, reason=said, request_id=request_id),)
     ticked = msgspec.structs.replace(
-        _tick(schedule, moment, "TRIGGERED", reason=_joined(reason, filling.remark), request_id=request_id),
+        _tick(schedule, moment, TickStatus.TRIGGERED, reason=_joined(reason, filling.remark), request_id=request_id),
         asset_selection=asked.asset_selection,
         partition_selection=_named([filling.wanted[key] for key in asked.asset_selection]),
         partitions=asked.partitions,
@@ -206,7 +207,7 @@ def tick_of(
 
 
 def _tick(
-    schedule: ScheduleState, moment: datetime, status: str, *, reason: str | None, request_id: str | None = None
+    schedule: ScheduleState, moment: datetime, status: TickStatus, *, reason: str | None, request_id: str | None = None
 ) -> ScheduleTicked:
     part = f"{moment.timestamp():.0f}" if request_id is None else f"manual:{request_id}"
     return ScheduleTicked(

@@ -14,6 +14,7 @@ from servo.answers.schedules import Forecast, ScheduleView, TickView
 from servo.errors import InvalidInput
 from servo.events.automation import ScheduleDeleted, SchedulePaused, ScheduleResumed
 from servo.events.fact import Fact
+from servo.events.lifecycles import TickStatus
 from servo.ids import is_ulid
 from servo.runtime.automation.changing import change
 from servo.runtime.automation.schedule_editing import ScheduleEdit, ScheduleRequest
@@ -27,7 +28,7 @@ from servo.runtime.wiring import Project
 
 __all__ = ["ScheduleEdit", "ScheduleRequest", "Schedules"]
 
-STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
+STATUSES = tuple(TickStatus)
 MOST_DAYS = 3_660
 MOST_TICKS = 1_000  # that are listed with their partitions
 _FIRST_YEAR, _LAST_YEAR = 1970, 9_000  # from which clocks can be looked at

@@ -19,6 +19,7 @@ from servo.events import Proposal
 from servo.events.automation import SensorCursorReset, SensorDeleted, SensorPaused, SensorResumed
 from servo.events.definitions import SensorDefinition
 from servo.events.fact import Fact
+from servo.events.lifecycles import EvaluationStatus
 from servo.ids import is_ulid
 from servo.ledger.protocol import Condition
 from servo.runtime.appending import Patience
@@ -33,7 +34,7 @@ from servo.runtime.wiring import Project
 
 __all__ = ["SensorRequest", "Sensors"]
 
-STATUSES = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")
+STATUSES = tuple(EvaluationStatus)
 TRIGGERS = ("push", "poll", "manual")
 _LONGEST_CURSOR = 64 * 1024
 
