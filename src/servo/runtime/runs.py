@@ -18,6 +18,7 @@ from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidI
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.columns import Outcome, spread
 from servo.events.definitions import Source
+from servo.events.lifecycles import CheckpointStatus, RunStatus
 from servo.events.model import (
     CheckpointRequested,
     RunCancelRequested,
@@ -68,8 +69,8 @@ _FAILED_CHECKS = """
     SELECT asset_key, partition_key, check_name, blocking, observed, task_key, attempt FROM check_results
     WHERE run_id = $run_id AND NOT passed ORDER BY asset_key, partition_key, check_name LIMIT 1000
 """
-_CHECKPOINTS = """
-    SELECT checkpoint_id, coalesce(decision, 'REQUESTED') AS status, asset_key, task_key,
+_CHECKPOINTS = f"""
+    SELECT checkpoint_id, coalesce(decision, '{CheckpointStatus.REQUESTED}') AS status, asset_key, task_key,
            len(partition_keys) AS partitions, approvers, escalated_to, deadline, requested_at,
            decided_by, decided_at, decision_reason
     FROM checkpoints WHERE run_id = $run_id ORDER BY requested_version
@@ -320,7 +321,7 @@ class Runs:
         # A run that ends at this very moment has ended, and the request changes nothing. Asked again, it is the same.
         fact = RunCancelRequested(run_id=run.run_id, reason=run.cancel_reason if run.cancel_requested else reason)
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-        answer = {"run_id": run.run_id, "event_id": None, "status": "CANCELLING"}
+        answer = {"run_id": run.run_id, "event_id": None, "status": RunStatus.CANCELLING}
         (receipt,) = append_answered(self._project, [proposal], answer=answer)
         return receipt.event_id
 
