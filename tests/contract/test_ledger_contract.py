@@ -13,11 +13,14 @@ import pytest
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidInput, LedgerNotFound
 from servo.events import GENESIS, Proposal, decode
 from servo.events.columns import Outcome, PartitionOutcomes
-from servo.events.model import TaskFinished
+from servo.events.definitions import Source
+from servo.events.fact import Fact
+from servo.events.model import RunRequested, TaskFinished
 from servo.ids import ulid_offset
 from servo.ledger import Condition, Head, Ledger, Receipt, Workspace
 from servo.ledger.protocol import holder_of
 from tests.contract.support import NOW, Impostor, Store, cancel, cancels, everything, verify, verify_ledger
+from tests.support.earlier import request_before
 
 pytest_plugins = ("tests.contract.fixtures",)
 
@@ -194,6 +197,30 @@ def test_the_same_key_of_another_event_type_is_refused(ledger: Ledger) -> None:
     with pytest.raises(IdempotencyMismatch, match="run_cancel:a"):
         ledger.append([cancel("b"), impostor])
     assert len(everything(ledger)) == 1
+
+
+@pytest.mark.parametrize("trimmed", [0, 1])
+def test_a_fact_that_an_earlier_version_recorded_is_the_same_fact(ledger: Ledger, trimmed: int) -> None:
+    def proposal(fact: Fact) -> Proposal:
+        return Proposal(fact=fact, occurred_at=NOW, actor="tester")
+
+    fact = RunRequested(
+        run_id="run_1",
+        run_key="manual:1",
+        request_fingerprint="f",
+        asset_selection=["shop/orders"],
+        source=Source(kind="manual", id="alice"),
+        tags={"team": "sales"},
+        retry_of="run_0",
+        accept_schema=True,
+    )
+    (first,) = ledger.append([proposal(request_before(fact))])
+    ledger.trim(trimmed)
+    (again,) = ledger.append([proposal(fact)])
+    assert (again.event_id, again.duplicate) == (first.event_id, True)
+    for other in ({"accept_schema": False}, {"queue": "x"}, {"tags": {}}):
+        with pytest.raises(IdempotencyMismatch, match="runreq:manual:1"):
+            ledger.append([proposal(msgspec.structs.replace(fact, **other))])
 
 
 def test_a_refused_append_leaves_its_keys_free(ledger: Ledger) -> None:

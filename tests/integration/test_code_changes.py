@@ -210,7 +210,7 @@ def test_a_run_that_was_planned_before_an_upgrade_finds_its_code(shop: Shop) -> 
     for version in (spec.code_version, spec.first_version):
         claim = Claim(
             run_id="r", task_key="t", attempt=1, asset_id="a", asset_key="shop/orders", code_version=version,
-            partitions=nothing, blocked=nothing, blocked_by=(), deployment_id=None, planned_at=shop.now, tags={},
+            partitions=nothing, blocked=nothing, blocked_by=(), deployment_id=None, planned_at=shop.now,
             succeeded_before=0, lost_before=0,
         )  # fmt: skip
         assert code.asset(claim).spec.key == "shop/orders"

@@ -197,7 +197,6 @@ def _claim(shop: Shop) -> Claim:
         blocked_by=(),
         deployment_id=None,
         planned_at=datetime(2025, 2, 1, tzinfo=UTC),
-        tags={},
         succeeded_before=0,
         lost_before=0,
     )

@@ -166,7 +166,7 @@ def test_runs_of_one_queue_go_one_after_another(shop: Automatic) -> None:
     with shop.driver() as driver:
         shop.later(hours=3)
         drive(shop, driver)
-    mine = [asked.run_id for asked in shop.requests if asked.tags.get("servo.queue")]
+    mine = [asked.run_id for asked in shop.requests if asked.queue]
     assert len(mine) == 3
     with at_work(shop, IdleExecutor(works=lambda _: time.sleep(0.05)), workers=2):
         shop.until(lambda: len(shop.facts(RunFinished)) == len(shop.requests), "all runs have ended")

@@ -1,8 +1,9 @@
-"""A request that comes again after the ledger has forgotten its key: the run is over, and stays over."""
+"""A request that comes again: after the ledger has forgotten its key, or after an earlier version recorded it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from textwrap import dedent
@@ -14,16 +15,17 @@ from servo.answers.runs import Requested
 from servo.assets.loading import load
 from servo.controllers.requests import request
 from servo.errors import Conflict
-from servo.events import Proposal
+from servo.events import Proposal, RecordedEvent, decode
 from servo.events.columns import Outcome
 from servo.events.definitions import Source
 from servo.events.model import RunFinished, RunPlanned, RunRequested
-from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime import Project, load_settings, open_workspace, runs
 from servo.runtime.control import Control
 from servo.runtime.deploying import catalog, deploy
 from servo.runtime.runs import Runs
 from servo.runtime.service import Service
 from servo.runtime.watching import Watch
+from tests.support.earlier import request_before
 
 SHOP = """
     from servo import Daily, asset
@@ -72,6 +74,9 @@ class Shop:
         """Old events are archived, and the keys of those that are older than a week are forgotten."""
         self.now += timedelta(days=days)
         Service(self.project).archive(before=self.now)
+
+    def requests(self) -> list[RecordedEvent]:
+        return [event for event in self.project.history.events() if event.event_type == RunRequested.event_type]
 
     def plans(self, run_id: str) -> int:
         events = self.project.history.events()
@@ -151,3 +156,79 @@ def test_who_asks_again_gets_the_run_that_there_was(shop: Shop) -> None:
     assert Runs(shop.project).follow(again, lambda _: None, timeout=120).ended, "whoever waits for it sees its end"
     with pytest.raises(Conflict, match="'monday' was used for another request"):
         shop.asks("monday", "2025-01-03")
+
+
+# ── requests that an earlier version recorded ────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def earlier_version(**tags: str) -> Iterator[None]:
+    """Requests are recorded as version 1, with fields and these hidden among the tags."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "request", lambda *how, **more: request_before(request(*how, **more), **tags))
+        yield
+
+
+@contextmanager
+def traced(traceparent: str | None) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "traceparent", lambda: traceparent)
+        yield
+
+
+@pytest.mark.parametrize(("then", "now"), [(None, None), ("00-then", None), (None, "00-now"), ("00-then", "00-now")])
+@pytest.mark.parametrize("days", [0, 2, 8])
+def test_a_request_of_an_earlier_version_is_the_same_run(
+    shop: Shop, then: str | None, now: str | None, days: int
+) -> None:
+    def ask(*, accept_schema: bool = True) -> Requested:
+        return Runs(shop.project).request(
+            ["orders"],
+            partitions="2025-01-02",
+            request_id="monday",
+            tags={"team": "sales"},
+            accept_schema=accept_schema,
+            actor="person:ann",
+        )
+
+    with earlier_version(), traced(then):
+        first = ask()
+    (event,) = shop.requests()
+    assert (event.event_version, b'"servo.accept_schema":"true"' in event.payload) == (1, True)
+    shop.ends(first.run_id)
+    if days:
+        shop.days_pass(days)
+    with traced(now):
+        again = ask()
+        assert (again.event_id, again.duplicate) == (first.event_id, True)
+    if not days:  # what is archived is known by its run key alone
+        with pytest.raises(Conflict):
+            ask(accept_schema=False)
+    assert shop.requests() == [event]
+    sql = "SELECT tags, accept_schema, traceparent, queue, retry_of FROM runs"
+    row = shop.project.reader.query(sql, fresh=True).rows
+    assert row == [({"team": "sales"}, True, then, None, None)]
+
+
+def test_a_retry_of_an_earlier_version_is_the_same_run(shop: Shop) -> None:
+    with earlier_version(**{"servo.request": "body"}):  # it was asked for over HTTP, and so are its retries
+        first = shop.asks("monday")
+        shop.ends(first.run_id)
+        retried = Runs(shop.project).retry(first.run_id, request_id="tuesday", actor="person:ann")
+    again = Runs(shop.project).retry(first.run_id, request_id="tuesday", actor="person:ann")
+    assert (again.event_id, again.duplicate) == (retried.event_id, True)
+
+
+def test_a_retry_is_in_its_own_trace_and_otherwise_like_the_run(shop: Shop) -> None:
+    asked = msgspec.structs.replace(
+        shop.request("run_old"), tags={"team": "sales"}, queue="q", accept_schema=True, traceparent="00-then"
+    )
+    shop.append(msgspec.structs.replace(asked, body_fingerprint="body"))
+    shop.ends("run_old")
+    for trace in ("00-now", None):
+        with traced(trace):
+            run_id = Runs(shop.project).retry("run_old", actor="person:ann").run_id
+        fact = decode(shop.requests()[-1])
+        assert isinstance(fact, RunRequested)
+        assert (fact.run_id, fact.retry_of, fact.traceparent, fact.body_fingerprint) == (run_id, "run_old", trace, None)
+        assert (fact.tags, fact.queue, fact.accept_schema) == ({"team": "sales"}, "q", True)

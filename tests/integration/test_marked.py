@@ -217,7 +217,7 @@ def _claim(told: Telling, asset: str, days: str) -> Claim:
     wanted = told.set(asset, days)
     return Claim(
         run_id="run_x", task_key=key, attempt=1, asset_id=known.asset_id(key), asset_key=key, code_version=None,
-        partitions=wanted, blocked=wanted - wanted, blocked_by=(), deployment_id=None, planned_at=told.now, tags={},
+        partitions=wanted, blocked=wanted - wanted, blocked_by=(), deployment_id=None, planned_at=told.now,
         succeeded_before=0, lost_before=0,
     )  # fmt: skip
 

@@ -9,12 +9,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from servo import canonical
-from servo.events import EVENT_CLASSES, UnknownEvent, decode, encode
+from servo.events import EVENT_CLASSES, UnknownEvent, decode, encode, encode_as_before
 from servo.events.definitions import Source
 from servo.events.fact import Fact
 from servo.events.model import RunCancelRequested, RunRequested
 from servo.fold import fold
 from servo.fold.batch import batch
+from tests.support.earlier import request_before
 from tests.support.facts import FACTS, facts, json_objects, proposals
 from tests.support.recording import recorded, said
 
@@ -31,6 +32,16 @@ def test_every_kind_of_fact_comes_back_as_it_was(data: st.DataObject) -> None:
         assert (event.event_type, event.event_version) == (kind.event_type, kind.event_version)
         assert decode(event) == fact
         assert encode(decode(event)) == event.payload
+
+
+@settings(modest, max_examples=100)
+@given(FACTS[RunRequested])
+def test_a_request_of_version_1_is_the_same_request(fact: RunRequested) -> None:
+    before = request_before(fact)
+    assert list(encode_as_before(fact)) == [encode(before)]
+    [event] = recorded(said(before))
+    assert (event.event_version, event.idempotency_key) == (1, fact.idempotency_key)
+    assert decode(event) == fact
 
 
 @settings(modest, max_examples=100)

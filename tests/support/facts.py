@@ -373,6 +373,11 @@ FACTS: dict[type[Fact], st.SearchStrategy[Any]] = {
             added=maybe_objects,
             asset_ids=tag_maps,
             only_stale=st.booleans(),
+            queue=st.none() | texts,
+            retry_of=st.none() | run_ids,
+            accept_schema=st.booleans(),
+            traceparent=st.none() | texts,
+            body_fingerprint=st.none() | fingerprints,
         )
     ),
     RunPlanned: st.builds(

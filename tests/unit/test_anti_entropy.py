@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from servo.controllers import State, decide, sweep
+from servo.controllers import decide, sweep
 from servo.controllers.retries import MOST_LOSSES
 from servo.events.columns import Outcome
+from servo.events.lifecycles import TaskStatus
 from servo.events.model import RunCancelRequested, RunFinished, TaskFinished, TaskRetryScheduled
 from servo.partitions import Static
 from tests.support.catalogs import catalog, spec
@@ -35,7 +36,7 @@ def test_a_lost_worker_s_task_is_tried_again_at_once_and_its_attempt_does_not_co
     assert isinstance(fact, TaskRetryScheduled)
     assert (fact.attempt, fact.retry_at, fact.reason) == (1, story.now, "its worker w1 was lost")
     task = story.run("a").tasks["shop/orders"]
-    assert (task.state, task.lost, task.spared, task.worker) == (State.RETRY_WAIT, 1, 1, None)
+    assert (task.state, task.lost, task.spared, task.worker) == (TaskStatus.RETRY_WAIT, 1, 1, None)
     assert sweep(story.board, {"w2"}, story.now) == []
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from servo.controllers import Board, State, decide
+from servo.controllers import Board, decide
 from servo.controllers.board import LOST
 from servo.controllers.requests import requested, retry_selection
 from servo.errors import InvalidSelection
 from servo.events.columns import Outcome, PartitionOutcomes
+from servo.events.lifecycles import TaskStatus
 from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
@@ -43,15 +44,15 @@ def test_a_run_from_its_request_to_its_end() -> None:
     story.planned("a", CHAIN, priority=2, tags={"team": "x"})
     orders, revenue = run.tasks.values()
     assert (run.status, run.deployment_id, run.open) == ("PLANNED", "d1", 2)
-    assert (orders.stage, orders.shown, orders.count) == (1, State.READY, 2)
-    assert (revenue.stage, revenue.shown, revenue.waits_for) == (2, State.PLANNED, 1)
+    assert (orders.stage, orders.shown, orders.count) == (1, TaskStatus.READY, 2)
+    assert (revenue.stage, revenue.shown, revenue.waits_for) == (2, TaskStatus.PLANNED, 1)
     story.happens(RunStarted(run_id="run_a", source=MANUAL))
     story.started("a", "shop/orders")
-    assert (run.status, orders.state, orders.attempt, orders.worker) == ("RUNNING", State.RUNNING, 1, "w1")
+    assert (run.status, orders.state, orders.attempt, orders.worker) == ("RUNNING", TaskStatus.RUNNING, 1, "w1")
     story.finished("a", "shop/orders", {EU: GOOD}, final=False, part=1)
-    assert (orders.state, orders.succeeded, orders.part) == (State.RUNNING, {EU}, 1)
+    assert (orders.state, orders.succeeded, orders.part) == (TaskStatus.RUNNING, {EU}, 1)
     story.finished("a", "shop/orders", {US: GOOD})
-    assert (orders.state, orders.complete, revenue.shown) == (State.SUCCEEDED, True, State.READY)
+    assert (orders.state, orders.complete, revenue.shown) == (TaskStatus.SUCCEEDED, True, TaskStatus.READY)
     story.done("a", "shop/revenue")
     assert run.open == 0
     story.decided(decide(story.board, SHOP, story.now))
@@ -65,7 +66,7 @@ def test_ended_runs_are_kept_for_whoever_asks_for_them() -> None:
     story.done("a", "shop/orders")
     story.decided(decide(story.board, SHOP, story.now))
     kept = Board(keep_ended=True).take(story.history()).runs["run_a"]
-    assert (kept.status, kept.tasks["shop/orders"].state) == ("SUCCEEDED", State.SUCCEEDED)
+    assert (kept.status, kept.tasks["shop/orders"].state) == ("SUCCEEDED", TaskStatus.SUCCEEDED)
 
 
 def test_a_retry_keeps_what_succeeded_and_tries_the_rest() -> None:
@@ -76,7 +77,7 @@ def test_a_retry_keeps_what_succeeded_and_tries_the_rest() -> None:
     story.retried("a", "shop/orders")
     task = story.run("a").tasks["shop/orders"]
     assert (task.state, task.retry_at, task.succeeded, task.failed) == (
-        State.RETRY_WAIT,
+        TaskStatus.RETRY_WAIT,
         at(story.minute + 1),
         {EU},
         {US},
@@ -85,7 +86,7 @@ def test_a_retry_keeps_what_succeeded_and_tries_the_rest() -> None:
     story.started("a", "shop/orders", attempt=2, worker="w2")
     assert (task.attempt, task.worker, task.part, task.failed, task.retry_at) == (2, "w2", 0, set(), None)
     story.finished("a", "shop/orders", {US: GOOD}, attempt=2)
-    assert (task.state, task.succeeded, task.failed) == (State.SUCCEEDED, {EU, US}, set())
+    assert (task.state, task.succeeded, task.failed) == (TaskStatus.SUCCEEDED, {EU, US}, set())
 
 
 def test_attempts_that_a_worker_gave_back_or_took_with_it_do_not_count() -> None:
@@ -245,7 +246,7 @@ def approved(key: str) -> list:
 def test_a_task_that_waits_for_an_approval_holds_no_slot_and_ends_when_it_is_given() -> None:
     story = waiting()
     run, task = story.run("a"), story.run("a").tasks["shop/orders"]
-    assert (task.state, task.staged, run.running, run.parked) == (State.WAITING_APPROVAL, {EU, US}, {}, True)
+    assert (task.state, task.staged, run.running, run.parked) == (TaskStatus.WAITING_APPROVAL, {EU, US}, {}, True)
     decision, published = approved(EU)
     story.happens(decision)
     assert task.succeeded == set()  # approved is not yet there
@@ -255,7 +256,7 @@ def test_a_task_that_waits_for_an_approval_holds_no_slot_and_ends_when_it_is_giv
     story.happens(*approved(US))
     finished, end = story.decided(decide(story.board, SHOP, story.now))
     assert (finished.outcome, finished.attempt, finished.part, finished.succeeded_so_far) == (GOOD, 1, 1, 2)
-    assert (end.outcome, task.state) == (GOOD, State.SUCCEEDED)
+    assert (end.outcome, task.state) == (GOOD, TaskStatus.SUCCEEDED)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +299,7 @@ def test_a_worker_that_is_lost_after_it_staged_everything_leaves_it_to_be_approv
     story.retried("a", "shop/orders", actor=LOST)
     task = story.run("a").tasks["shop/orders"]
     (waits,) = story.decided(decide(story.board, SHOP, story.now))
-    assert (waits.outcome, waits.attempt, task.state, task.staged) == (STAGED, 2, State.WAITING_APPROVAL, {EU, US})
+    assert (waits.outcome, waits.attempt, task.state, task.staged) == (STAGED, 2, TaskStatus.WAITING_APPROVAL, {EU, US})
     story.happens(*approved(EU), *approved(US))
     finished, end = story.decided(decide(story.board, SHOP, story.now))
     assert (finished.outcome, end.outcome, task.succeeded) == (GOOD, GOOD, {EU, US})

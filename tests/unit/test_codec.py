@@ -210,6 +210,18 @@ def test_an_old_version_that_cannot_be_read_says_where_it_is(payload: bytes, ver
         decode(broken, steps=steps)
 
 
+@pytest.mark.parametrize(
+    "tags", [b"[]", b'["a"]', b'"a"', b"1", b'{"servo.queue":1}', b'{"servo.request":null,"a":[]}']
+)
+def test_an_old_request_with_tags_that_are_none_cannot_be_read(tags: bytes) -> None:
+    payload = (
+        b'{"asset_selection":[],"request_fingerprint":"f","run_id":"r","run_key":"k","source":{"id":"a","kind":"b"},'
+        b'"tags":' + tags + b"}"
+    )
+    with pytest.raises(UndecodableEvent, match="RunRequested version 1"):
+        decode(event(payload, event_type="RunRequested"))
+
+
 # ── sets of partitions ───────────────────────────────────────────────────────────────────────────────────────────
 
 

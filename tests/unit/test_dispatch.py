@@ -7,11 +7,12 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from servo.controllers import Limits, State, decide, next_wake, ready, sweep, unplanned
+from servo.controllers import Limits, decide, next_wake, ready, sweep, unplanned
 from servo.controllers.board import LOST
 from servo.controllers.retries import MOST_LOSSES
 from servo.controllers.unchanged import without_unchanged
 from servo.events.columns import Outcome
+from servo.events.lifecycles import TaskStatus
 from servo.events.model import RunCancelRequested, RunFinished, RunPlanned, TaskFinished
 from servo.partitions import UNPARTITIONED, Daily, Static
 from servo.partitions.mappings import All, Lookback
@@ -346,7 +347,7 @@ def test_cancelling_ends_what_nobody_works_on_and_then_the_run() -> None:
         ("shop/revenue#3", Outcome.CANCELLED, 0, []),
     ]
     assert {fact.error for fact in facts} == {"the run was cancelled: wrong month"}
-    assert story.run("a").tasks["shop/orders#2"].state is State.RUNNING
+    assert story.run("a").tasks["shop/orders#2"].state is TaskStatus.RUNNING
     assert decide(story.board, SHOP, story.now) == []
     story.finished("a", "shop/orders#2", {US: Outcome.CANCELLED}, outcome=Outcome.CANCELLED)
     (end,) = story.decided(decide(story.board, SHOP, story.now))
@@ -442,7 +443,7 @@ def test_what_is_unchanged_is_there_for_those_who_read_it() -> None:
     story.done("a", "shop/orders")
     story.started("a", "shop/revenue")
     unchanged(story, "shop/revenue", [EU, US, ASIA], outcome=SKIPPED)
-    assert story.run("a").tasks["shop/revenue"].state is State.SKIPPED
+    assert story.run("a").tasks["shop/revenue"].state is TaskStatus.SKIPPED
     (claim,) = ready(story.board, SHOP, story.now, MANY)
     assert (claim.task_key, claim.only_stale, claim.skipped) == ("shop/total", True, ())
     # A part of it may have failed: only what reads that is blocked.

@@ -271,7 +271,7 @@ def test_overlap_queue_asks_at_once_and_names_the_queue() -> None:
     world = Clockwork("2025-01-01T00:00")
     world.create("0 * * * *", overlap="queue")
     world.at("2025-01-01T02:00").tick()
-    assert [request.tags for request in world.requests] == [{"servo.queue": f"schedule:{ID}"}] * 2
+    assert [(request.queue, request.tags) for request in world.requests] == [(f"schedule:{ID}", {})] * 2
 
 
 # ── functions ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -18,10 +18,7 @@ from servo.runtime.cataloguing import counted
 from servo.runtime.requesting import event_of
 from servo.runtime.wiring import Project
 
-__all__ = ["REQUEST", "once"]
-
-REQUEST = "servo.request"
-"""The tag by which a run remembers what was asked for over HTTP."""
+__all__ = ["once"]
 
 _FIRST = "SELECT event_id FROM run_key_index WHERE run_key = $run_key"
 _PATIENCE = 30.0

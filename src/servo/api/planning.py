@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from servo.answers.runs import Requested, RunProgress
 from servo.api.desk import AtDesk, plain
-from servo.api.first_runs import REQUEST, once
+from servo.api.first_runs import once
 from servo.api.inputs import Reading, Text
 from servo.api.keys import Keyed, fingerprint_of
 from servo.api.operations import operation
@@ -114,7 +114,8 @@ class RunningRoutes(Controller):
                 select,
                 body.partitions,
                 priority=body.priority,
-                tags={**body.tags, REQUEST: asked},
+                tags=body.tags,
+                body_fingerprint=asked,
                 request_id=key,
                 accept_schema=body.accept_schema,
                 actor=desk.actor,
@@ -125,7 +126,7 @@ class RunningRoutes(Controller):
 
         def work() -> dict[str, Any]:
             try:
-                return once(project, key, lambda fact: fact.tags.get(REQUEST) == asked, ask)
+                return once(project, key, lambda fact: fact.body_fingerprint == asked, ask)
             except _NothingDue:
                 return _NOTHING
 

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from servo.answers.runs import Record, Requested
 from servo.api.desk import AtDesk, Found
-from servo.api.first_runs import REQUEST, once
+from servo.api.first_runs import once
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading, Text, Within
 from servo.api.keys import Keyed, fingerprint_of
@@ -22,7 +22,7 @@ from servo.api.run_logs import LogPlace, records_after
 from servo.api.steering import Reasoned
 from servo.errors import InvalidInput
 from servo.operations.fields import Tags
-from servo.runtime.runs import RETRY_OF, Runs
+from servo.runtime.runs import Runs
 
 __all__ = ["RunRoutes"]
 
@@ -85,7 +85,8 @@ class RunRoutes(Controller):
                 list(body.select),
                 partitions=body.partitions,
                 priority=body.priority,
-                tags={**body.tags, REQUEST: asked},
+                tags=body.tags,
+                body_fingerprint=asked,
                 request_id=key,
                 accept_schema=body.accept_schema,
                 unfreeze=body.unfreeze,
@@ -93,9 +94,7 @@ class RunRoutes(Controller):
             )
 
         return await desk.change(
-            lambda: once(
-                desk.project, key, lambda fact: fact.tags.get(REQUEST) == asked and RETRY_OF not in fact.tags, ask
-            )
+            lambda: once(desk.project, key, lambda fact: fact.body_fingerprint == asked and fact.retry_of is None, ask)
         )
 
     @get(opt=operation("viewer", shape="page", query=RunsAsked, refusals=(_NOT_FOUND,)))
@@ -212,12 +211,12 @@ class RunRoutes(Controller):
                     name,
                     partitions=body.partitions,
                     everything=body.everything,
-                    tags={REQUEST: asked},
+                    body_fingerprint=asked,
                     request_id=key,
                     actor=desk.actor,
                 )
 
-            return once(desk.project, key, lambda fact: fact.tags.get(REQUEST) == asked, ask)
+            return once(desk.project, key, lambda fact: fact.body_fingerprint == asked, ask)
 
         return await desk.change(work)
 

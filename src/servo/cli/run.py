@@ -105,6 +105,8 @@ def _show(row: dict[str, Any], label: Labels) -> None:
         click.echo(f"cancel requested {_at(row['cancel_requested_at'])} by {text(row['cancel_requested_by'])}{why}")
     elif row.get("reason") and not row["failures"]:
         click.echo(text(row["reason"]))
+    if row.get("retry_of"):
+        click.echo(f"retry of {row['retry_of']}")
     tags = ", ".join(f"{key}={value}" for key, value in (row.get("tags") or {}).items())
     if tags:
         click.echo(f"tags: {tags}")

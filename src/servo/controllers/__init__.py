@@ -1,7 +1,7 @@
 """Deciding: pure functions of what is going on and the moment, to facts that somebody else appends."""
 
 from servo.controllers.anti_entropy import sweep
-from servo.controllers.board import Board, RunState, State, TaskState
+from servo.controllers.board import Board, RunState, TaskState
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import Claim, Limits, decide, next_wake, ready, unplanned
 from servo.controllers.requests import request, retry_selection
@@ -12,7 +12,6 @@ __all__ = [
     "Decision",
     "Limits",
     "RunState",
-    "State",
     "TaskState",
     "decide",
     "next_wake",

@@ -24,6 +24,7 @@ from servo.controllers.states import RunState
 from servo.errors import Conflict, InvalidInput, NotAllowed
 from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes, spread
 from servo.events.fact import Fact
+from servo.events.lifecycles import CheckpointStatus
 from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
@@ -32,8 +33,6 @@ from servo.events.model import (
 )
 from servo.ids import ulid_offset
 
-APPROVED, REJECTED = "APPROVED", "REJECTED"
-SUPERSEDED, CANCELLED = "SUPERSEDED", "CANCELLED"
 _PERSON = "person:"
 
 
@@ -131,7 +130,9 @@ def approved(
     checkpoint: Checkpoint, staged: TaskFinished, *, reason: str | None, publication_ids: Sequence[str]
 ) -> list[Fact]:
     """The decision and the publication of exactly what was staged; one for each stretch of consecutive ids."""
-    decided = CheckpointDecided(checkpoint_id=checkpoint.checkpoint_id, decision=APPROVED, reason=reason)
+    decided = CheckpointDecided(
+        checkpoint_id=checkpoint.checkpoint_id, decision=CheckpointStatus.APPROVED, reason=reason
+    )
     parts = zip(stretches(checkpoint), publication_ids, strict=True)
     return [decided, *(_publication(checkpoint, staged, part, name) for part, name in parts)]
 
@@ -139,7 +140,9 @@ def approved(
 def rejected(checkpoint: Checkpoint, *, reason: str) -> list[Fact]:
     if not reason.strip():
         raise InvalidInput("a rejection without a reason helps nobody", hint="say why: --reason …")
-    return [CheckpointDecided(checkpoint_id=checkpoint.checkpoint_id, decision=REJECTED, reason=reason)]
+    return [
+        CheckpointDecided(checkpoint_id=checkpoint.checkpoint_id, decision=CheckpointStatus.REJECTED, reason=reason)
+    ]
 
 
 def stretches(checkpoint: Checkpoint) -> list[range]:
@@ -213,10 +216,14 @@ def endings(run: RunState, checkpoints: Sequence[Checkpoint], now: datetime) -> 
     for checkpoint in checkpoints:
         if run.cancel_requested:
             why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
-            yield CheckpointExpired(checkpoint_id=checkpoint.checkpoint_id, outcome=CANCELLED, reason=why)
+            yield CheckpointExpired(
+                checkpoint_id=checkpoint.checkpoint_id, outcome=CheckpointStatus.CANCELLED, reason=why
+            )
         elif not checkpoint.left:
             why = _superseded(checkpoint)
-            yield CheckpointExpired(checkpoint_id=checkpoint.checkpoint_id, outcome=SUPERSEDED, reason=why)
+            yield CheckpointExpired(
+                checkpoint_id=checkpoint.checkpoint_id, outcome=CheckpointStatus.SUPERSEDED, reason=why
+            )
         elif (late := overdue(checkpoint, now)) is not None:
             yield late
 
@@ -226,7 +233,9 @@ def left_over(checkpoints: Sequence[Checkpoint], said: Collection[str]) -> Itera
     for checkpoint in checkpoints:
         if checkpoint.checkpoint_id not in said:
             why = "its run has ended"
-            yield CheckpointExpired(checkpoint_id=checkpoint.checkpoint_id, outcome=CANCELLED, reason=why)
+            yield CheckpointExpired(
+                checkpoint_id=checkpoint.checkpoint_id, outcome=CheckpointStatus.CANCELLED, reason=why
+            )
 
 
 def _superseded(checkpoint: Checkpoint) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from servo.controllers.checkpoints import Checkpoint, OpenCheckpoints
-from servo.controllers.states import RunState, State, TaskState
+from servo.controllers.states import RunState, TaskState
 from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.columns import MADE, Outcome, PartitionOutcomes
+from servo.events.lifecycles import CheckpointStatus, TaskStatus
 from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
@@ -30,7 +31,7 @@ from servo.events.model import (
 )
 from servo.planning.stages import stage_numbers
 
-__all__ = ["LOST", "Board", "RunState", "State", "TaskState"]
+__all__ = ["LOST", "Board", "RunState", "TaskState"]
 
 LOST = "controller:anti-entropy"
 """The actor that gives the tasks of lost workers to others: such a retry is not the asset's fault."""
@@ -81,7 +82,7 @@ class Board:
             run is not None
             and task is not None
             and not run.cancel_requested
-            and (task.state, task.attempt, task.worker) == (State.RUNNING, attempt, worker)
+            and (task.state, task.attempt, task.worker) == (TaskStatus.RUNNING, attempt, worker)
         )
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -104,6 +105,9 @@ class Board:
             added=fact.added,
             asset_ids=fact.asset_ids,
             only_stale=fact.only_stale,
+            queue=fact.queue,
+            accept_schema=fact.accept_schema,
+            traceparent=fact.traceparent,
         )
 
     def _planned(self, event: RecordedEvent, fact: RunPlanned) -> None:
@@ -151,18 +155,18 @@ class Board:
 
     def _task_started(self, event: RecordedEvent, fact: TaskStarted) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
-        if run is None or task is None or fact.attempt <= task.attempt or task.state is State.WAITING_APPROVAL:
+        if run is None or task is None or fact.attempt <= task.attempt or task.state is TaskStatus.WAITING_APPROVAL:
             return
         if run.started_at is None:
             run.started_at = event.occurred_at
         task.attempt, task.part = fact.attempt, 0
         task.worker, task.started_at, task.retry_at, task.reason = fact.worker, event.occurred_at, None, None
         task.failed &= task.given_up  # all others are tried again
-        run.move(task, State.RUNNING)
+        run.move(task, TaskStatus.RUNNING)
 
     def _retry_scheduled(self, event: RecordedEvent, fact: TaskRetryScheduled) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
-        if run is None or task is None or task.state is not State.RUNNING or fact.attempt != task.attempt:
+        if run is None or task is None or task.state is not TaskStatus.RUNNING or fact.attempt != task.attempt:
             return
         if event.actor == LOST:
             task.lost += 1
@@ -174,7 +178,7 @@ class Board:
             task.settled |= settled
             task.settled_reason = task.settled_reason or fact.reason
         task.worker, task.retry_at, task.reason = None, fact.retry_at, fact.reason
-        run.move(task, State.RETRY_WAIT)
+        run.move(task, TaskStatus.RETRY_WAIT)
 
     def _task_finished(self, event: RecordedEvent, fact: TaskFinished) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
@@ -193,11 +197,11 @@ class Board:
         task.attempt, task.worker, task.retry_at = max(task.attempt, fact.attempt), None, None
         task.reason = fact.error
         if _waits(task, fact):
-            run.move(task, State.WAITING_APPROVAL)
+            run.move(task, TaskStatus.WAITING_APPROVAL)
         else:
-            self._end(run, task, State(fact.outcome.value), event)
+            self._end(run, task, TaskStatus(fact.outcome.value), event)
 
-    def _end(self, run: RunState, task: TaskState, state: State, event: RecordedEvent) -> None:
+    def _end(self, run: RunState, task: TaskState, state: TaskStatus, event: RecordedEvent) -> None:
         task.ended_at, task.ended_position = event.occurred_at, event.position
         task.staged.clear()
         run.move(task, state)
@@ -205,7 +209,7 @@ class Board:
         for key in task.downstream:
             waiting = run.tasks[key]
             waiting.waits_for -= 1
-            if not waiting.waits_for and waiting.state is State.PLANNED:
+            if not waiting.waits_for and waiting.state is TaskStatus.PLANNED:
                 run.due[key] = None
 
     # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,13 +223,13 @@ class Board:
 
     def _checkpoint_decided(self, _: RecordedEvent, fact: CheckpointDecided) -> None:
         # What is approved is there once it is published, and not before: that fact is the one to wait for.
-        if fact.decision == "REJECTED":
+        if fact.decision == CheckpointStatus.REJECTED:
             self._refuse(fact.checkpoint_id, "its approval was refused" + (f": {fact.reason}" if fact.reason else ""))
 
     def _checkpoint_expired(self, _: RecordedEvent, fact: CheckpointExpired) -> None:
         if fact.escalated_to is not None:
             self.checkpoints.hand_on(fact.checkpoint_id, fact.escalated_to)
-        elif fact.outcome == "CANCELLED":
+        elif fact.outcome == CheckpointStatus.CANCELLED:
             self.checkpoints.close(fact.checkpoint_id)  # its task says the rest
         else:
             self._refuse(fact.checkpoint_id, fact.reason or "nobody approved it in time")
@@ -285,9 +289,9 @@ class Board:
 
 def _is_news(task: TaskState, fact: TaskFinished) -> bool:
     """Whether the task can end like this from where it is; a late repetition cannot."""
-    if task.state is State.RUNNING:
+    if task.state is TaskStatus.RUNNING:
         return fact.attempt == task.attempt
-    if task.state is State.WAITING_APPROVAL:
+    if task.state is TaskStatus.WAITING_APPROVAL:
         return fact.final and fact.attempt == task.attempt and fact.outcome is not Outcome.STAGED
     # Nobody is at it: a task that was never tried ends as attempt 0, one that waits to be tried again as the next.
     return fact.final and (fact.attempt > task.attempt or fact.attempt == task.attempt == 0)
@@ -297,7 +301,7 @@ def _waits(task: TaskState, fact: TaskFinished) -> bool:
     """Whether the end of an attempt leaves something to people: to approve, or to be told that they refused it."""
     if fact.outcome is Outcome.STAGED or fact.outcome is Outcome.CANCELLED:
         return fact.outcome is Outcome.STAGED
-    return bool(task.staged) or (task.state is State.RUNNING and bool(task.rejected))
+    return bool(task.staged) or (task.state is TaskStatus.RUNNING and bool(task.rejected))
 
 
 _TAKES: dict[str, Callable[[Board, RecordedEvent, Any], None]] = {

@@ -7,10 +7,11 @@ from datetime import datetime
 
 import msgspec
 
-from servo.controllers.states import RunState, State, TaskState
+from servo.controllers.states import RunState, TaskState
 from servo.events import Proposal
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.fact import Fact
+from servo.events.lifecycles import TaskStatus
 from servo.events.model import TaskFinished
 
 
@@ -36,11 +37,11 @@ def ended(
     A task that was never tried ends as attempt 0 and one that waits to be tried again as the attempt that will not be
     made; for one that a worker had, it is one more part of that attempt.
     """
-    begun = task.state in (State.RUNNING, State.WAITING_APPROVAL)
+    begun = task.state in (TaskStatus.RUNNING, TaskStatus.WAITING_APPROVAL)
     return TaskFinished(
         run_id=run.run_id,
         task_key=task.task_key,
-        attempt=task.attempt + 1 if task.state is State.RETRY_WAIT else task.attempt,
+        attempt=task.attempt + 1 if task.state is TaskStatus.RETRY_WAIT else task.attempt,
         part=task.part + 1 if begun else None,
         asset_id=task.asset_id,
         asset_key=task.asset_key,

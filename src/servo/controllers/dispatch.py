@@ -19,9 +19,10 @@ from servo.controllers.board import Board
 from servo.controllers.checkpoints import Checkpoint
 from servo.controllers.decisions import Decision, ended
 from servo.controllers.remaining import remaining, with_skipped
-from servo.controllers.states import RunState, State, TaskState
+from servo.controllers.states import RunState, TaskState
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
+from servo.events.lifecycles import TaskStatus
 from servo.events.model import RunFinished, TaskFinished
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
@@ -32,8 +33,6 @@ __all__ = ["DISPATCH", "Claim", "Decision", "Limits", "decide", "next_wake", "re
 DISPATCH = "controller:dispatch"
 POOL = "pool"
 """The tag of an asset that names the pool whose limit it shares."""
-QUEUE = "servo.queue"
-"""The tag of runs that go one after another, in the order in which they were asked for."""
 
 
 class _LimitSettings(Protocol):
@@ -72,12 +71,13 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     blocked_by: tuple[str, ...]
     deployment_id: str | None
     planned_at: datetime  # the moment that mappings are to be applied at, so that all agree on what is read
-    tags: dict[str, str]
     succeeded_before: int
     lost_before: int  # earlier attempts that do not count
     sessions_lost: int = 0  # those of them that ended with the Spark session
     failed_before: int = 0  # partitions that are given up: however the rest ends, the task has failed
     failure: str | None = None  # what the first of them died of
+    accept_schema: bool = False  # it may change the columns of what it writes
+    traceparent: str | None = None  # where the trace of whoever asked for the run goes on
     only_stale: bool = False  # whoever takes it computes what is stale or missing then, and says so of the rest
 
     @property
@@ -157,7 +157,7 @@ def _admitted(board: Board, limits: Limits) -> list[RunState]:
         if not run.ended
         and not run.parked
         and (run.running or not run.cancel_requested)
-        and first.get(run.tags.get(QUEUE, ""), run) is run
+        and (run.queue is None or first[run.queue] is run)
     )
     return nsmallest(limits.runs, candidates, key=rank)
 
@@ -166,9 +166,10 @@ def queue_heads(board: Board) -> dict[str, RunState]:
     """Of each queue the run whose turn it is: the first that has not ended, also where it waits for a person."""
     heads: dict[str, RunState] = {}
     for run in board.runs.values():
-        queue = run.tags.get(QUEUE)
-        if queue and not run.ended and (queue not in heads or run.position < heads[queue].position):
-            heads[queue] = run
+        if run.queue is None or run.ended:
+            continue
+        if run.queue not in heads or run.position < heads[run.queue].position:
+            heads[run.queue] = run
     return heads
 
 
@@ -197,12 +198,13 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
         blocked_by=left.by,
         deployment_id=run.deployment_id,
         planned_at=run.planned_at,
-        tags=run.tags,
         succeeded_before=len(task.succeeded) + len(task.staged),
         lost_before=task.spared,
         sessions_lost=task.sessions_lost,
         failed_before=len(task.given_up),
         failure=task.settled_reason,
+        accept_schema=run.accept_schema,
+        traceparent=run.traceparent,
         only_stale=run.only_stale,
     )
 
@@ -242,7 +244,7 @@ def _cancelled(run: RunState) -> Iterator[TaskFinished]:
     """Whatever no worker has. What a worker has, it gives up by itself, or is given up for lost."""
     why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
     for task in run.tasks.values():
-        if not task.ended and task.state is not State.RUNNING:
+        if not task.ended and task.state is not TaskStatus.RUNNING:
             # Partitions that nobody tried were not tried in vain: only staged ones have come to an end here.
             yield ended(run, task, Outcome.CANCELLED, keys=task.staged, error=why)
 

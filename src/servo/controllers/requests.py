@@ -27,6 +27,11 @@ def request(
     tags: Mapping[str, str] | None = None,
     on_behalf_of: str | None = None,
     only_stale: bool = False,
+    queue: str | None = None,
+    retry_of: str | None = None,
+    accept_schema: bool = False,
+    traceparent: str | None = None,
+    body_fingerprint: str | None = None,
 ) -> RunRequested:
     """The request for these partitions. Whoever wants the same under the same run key gets the same run.
 
@@ -52,6 +57,11 @@ def request(
         only_stale=only_stale,
         added={key: some.to_json() for key, some in (added or {}).items() if key in assets and some} or None,
         asset_ids={key: catalog.asset_id(key) for key in assets},
+        queue=queue,
+        retry_of=retry_of,
+        accept_schema=accept_schema,
+        traceparent=traceparent,
+        body_fingerprint=body_fingerprint,
     )
 
 

@@ -15,13 +15,13 @@ from itertools import islice
 import msgspec
 
 from servo.controllers.decisions import Decision
-from servo.controllers.dispatch import QUEUE
 from servo.controllers.requests import request
 from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
 from servo.errors import PASSING, InvalidPartition, ServoError
 from servo.events.automation import ScheduleTicked
 from servo.events.definitions import ScheduleDefinition, Source
 from servo.events.fact import Fact
+from servo.events.lifecycles import TickStatus
 from servo.events.model import DEFINITIONS
 from servo.partitions import PartitionSet
 from servo.partitions.firing import firing
@@ -136,12 +136,12 @@ def _ticks(
     for number, moment in enumerate(found.moments):
         said = _missed(found.missed) if not number else None
         if found.problem is not None:
-            yield _tick(schedule, moment, "FAILED", reason=found.problem)
+            yield _tick(schedule, moment, TickStatus.FAILED, reason=found.problem)
         elif not schedule.enabled or (schedule.resumed_at is not None and moment <= schedule.resumed_at):
             # What was due while it was off is over, also where nobody looked before it was switched on again.
-            yield _tick(schedule, moment, "SKIPPED", reason=_PAUSED)
+            yield _tick(schedule, moment, TickStatus.SKIPPED, reason=_PAUSED)
         elif runs and schedule.definition.overlap == "skip":
-            yield _tick(schedule, moment, "SKIPPED", reason=f"{runs[0]} has not ended, and overlap is skip")
+            yield _tick(schedule, moment, TickStatus.SKIPPED, reason=f"{runs[0]} has not ended, and overlap is skip")
         else:
             facts = tick_of(schedule, moment, catalog, fill, run_id_of, reason=said)
             runs += [fact.run_id for fact in facts[:1] if fact.run_id is not None]
@@ -170,8 +170,6 @@ def tick_of(
     tick_id, run_key = f"{schedule.id}:{part}", f"sched:{schedule.id}:{part}"
     definition, manual = schedule.definition, request_id is not None
     tags = {str(key): str(value) for key, value in (definition.settings.get("tags") or {}).items()}
-    if definition.overlap == "queue":
-        tags[QUEUE] = f"schedule:{schedule.id}"
     try:
         filling = fill(schedule, moment)
         if not filling.wanted and filling.remark:
@@ -186,17 +184,18 @@ def tick_of(
             source=Source(kind="schedule", id=schedule.id, detail=tick_id),
             priority=int(definition.settings.get("priority") or 0),
             tags=tags,
+            queue=f"schedule:{schedule.id}" if definition.overlap == "queue" else None,
             on_behalf_of=None if manual or "declared" in definition.settings else schedule.created_by,
         )
     except Skipped as nothing:
-        return (_tick(schedule, moment, "SKIPPED", reason=str(nothing), request_id=request_id),)
+        return (_tick(schedule, moment, TickStatus.SKIPPED, reason=str(nothing), request_id=request_id),)
     except (NotYet, *PASSING):
         raise
     except Exception as problem:  # noqa: BLE001 (whatever it is, one schedule must not stop all others)
         said = str(problem) if isinstance(problem, ServoError) else f"{type(problem).__name__}: {problem}"
-        return (_tick(schedule, moment, "FAILED", reason=said, request_id=request_id),)
+        return (_tick(schedule, moment, TickStatus.FAILED, reason=said, request_id=request_id),)
     ticked = msgspec.structs.replace(
-        _tick(schedule, moment, "TRIGGERED", reason=_joined(reason, filling.remark), request_id=request_id),
+        _tick(schedule, moment, TickStatus.TRIGGERED, reason=_joined(reason, filling.remark), request_id=request_id),
         asset_selection=asked.asset_selection,
         partition_selection=_named([filling.wanted[key] for key in asked.asset_selection]),
         partitions=asked.partitions,
@@ -208,7 +207,7 @@ def tick_of(
 
 
 def _tick(
-    schedule: ScheduleState, moment: datetime, status: str, *, reason: str | None, request_id: str | None = None
+    schedule: ScheduleState, moment: datetime, status: TickStatus, *, reason: str | None, request_id: str | None = None
 ) -> ScheduleTicked:
     part = f"{moment.timestamp():.0f}" if request_id is None else f"manual:{request_id}"
     return ScheduleTicked(

@@ -20,6 +20,7 @@ from servo.errors import InvalidInput
 from servo.events.automation import SensorEvaluated
 from servo.events.definitions import Source
 from servo.events.fact import Fact
+from servo.events.lifecycles import EvaluationStatus
 from servo.events.model import DynamicPartitionsChanged, RunRequested
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
@@ -130,7 +131,7 @@ def answered(
     fact = _evaluated(
         sensor,
         occasion,
-        "TRIGGERED" if requests else "NO_DATA",
+        EvaluationStatus.TRIGGERED if requests else EvaluationStatus.NO_DATA,
         cursor_after=sensor.cursor if refused else cursor,
         run_keys=list(requests),
         fingerprints=[asked.request_fingerprint for asked in requests.values()],
@@ -153,7 +154,7 @@ def is_counted(sensor: SensorState, facts: Sequence[Fact], now: datetime) -> boo
     the first after a failure, which ends its waiting.
     """
     fact = facts[0] if len(facts) == 1 else None
-    if not isinstance(fact, SensorEvaluated) or (fact.trigger, fact.status) != ("poll", "NO_DATA"):
+    if not isinstance(fact, SensorEvaluated) or (fact.trigger, fact.status) != ("poll", EvaluationStatus.NO_DATA):
         return False
     if fact.cursor_after != fact.cursor_before or sensor.failures or sensor.recorded_at is None:
         return False
@@ -189,7 +190,7 @@ def failed(sensor: SensorState, occasion: Occasion, reason: str, *, log: str | N
         _evaluated(
             sensor,
             occasion,
-            "FAILED",
+            EvaluationStatus.FAILED,
             reason=reason,
             failures=_failures(sensor, occasion),
             message=occasion.message,
@@ -210,16 +211,20 @@ def _failures(sensor: SensorState, occasion: Occasion) -> int:
 
 def skipped(sensor: SensorState, occasion: Occasion, reason: str) -> list[Fact]:
     """A message that came while nobody was to look at it."""
-    return [_evaluated(sensor, occasion, "SKIPPED", reason=reason, message=occasion.message, cursor_after=None)]
+    return [
+        _evaluated(
+            sensor, occasion, EvaluationStatus.SKIPPED, reason=reason, message=occasion.message, cursor_after=None
+        )
+    ]
 
 
 def late(sensor: SensorState, occasion: Occasion, now: SensorState) -> list[Fact]:
     """A poll of a cursor that somebody else has moved: what it asked for is dropped."""
     reason = f"the cursor was at version {sensor.state_version}, and is at {now.state_version} by now"
-    return [_evaluated(sensor, occasion, "SKIPPED_STALE_CURSOR", reason=reason, cursor_after=None)]
+    return [_evaluated(sensor, occasion, EvaluationStatus.SKIPPED_STALE_CURSOR, reason=reason, cursor_after=None)]
 
 
-def _evaluated(sensor: SensorState, occasion: Occasion, status: str, **more: Any) -> SensorEvaluated:
+def _evaluated(sensor: SensorState, occasion: Occasion, status: EvaluationStatus, **more: Any) -> SensorEvaluated:
     polled = occasion.trigger == "poll"
     return SensorEvaluated(
         eval_id=occasion.eval_id(sensor),

@@ -19,6 +19,7 @@ from servo.events.automation import (
     SensorUpdated,
 )
 from servo.events.definitions import SensorDefinition
+from servo.events.lifecycles import EvaluationStatus
 from servo.events.model import (
     DefinitionsDeployed,
     MaterializationPublished,
@@ -196,17 +197,17 @@ class SensorBoard:
 
     def _evaluated(self, event: RecordedEvent, fact: SensorEvaluated) -> None:
         known = self._state(fact.sensor_id)
-        if known is None or fact.trigger != "poll" or fact.status == "SKIPPED_STALE_CURSOR":
+        if known is None or fact.trigger != "poll" or fact.status == EvaluationStatus.SKIPPED_STALE_CURSOR:
             return
         # In the ledger's order: a clock that went back must not let it be asked at every pass until it has caught up.
         known.polled_at, known.recorded_at, known.failures = event.occurred_at, event.occurred_at, fact.failures
-        if fact.status not in ("TRIGGERED", "NO_DATA"):
+        if fact.status not in (EvaluationStatus.TRIGGERED, EvaluationStatus.NO_DATA):
             return
         version = (fact.expected_state_version or 0) + 1
         if version > known.state_version:
             known.cursor, known.state_version = fact.cursor_after, version
             # Whoever got further may not have seen all of it, and what happened after the look was not seen at all.
-            further = fact.status == "TRIGGERED" or fact.cursor_after != fact.cursor_before
+            further = fact.status == EvaluationStatus.TRIGGERED or fact.cursor_after != fact.cursor_before
             known.awake, known.stirred = further or known.stirred, False
 
 

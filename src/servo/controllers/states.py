@@ -5,28 +5,11 @@ from __future__ import annotations
 from copy import copy
 from dataclasses import dataclass, field
 from datetime import datetime
-from enum import StrEnum
 from typing import Any
 
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.definitions import HeldBack, PlannedTask, Source
-
-
-class State(StrEnum):
-    """Where a task is. READY is never recorded: it is PLANNED with nothing left to wait for."""
-
-    PLANNED = "PLANNED"
-    READY = "READY"
-    RUNNING = "RUNNING"
-    RETRY_WAIT = "RETRY_WAIT"
-    WAITING_APPROVAL = "WAITING_APPROVAL"
-    SUCCEEDED = "SUCCEEDED"
-    FAILED = "FAILED"
-    SKIPPED = "SKIPPED"
-    CANCELLED = "CANCELLED"
-
-
-ENDED = frozenset({State.SUCCEEDED, State.FAILED, State.SKIPPED, State.CANCELLED})
+from servo.events.lifecycles import RunStatus, TaskStatus
 
 
 @dataclass(slots=True, kw_only=True)
@@ -44,7 +27,7 @@ class TaskState:
     number: int  # its place in the plan
     waits_for: int  # upstream tasks that have not ended
     downstream: list[str] = field(default_factory=list)
-    state: State = State.PLANNED
+    state: TaskStatus = TaskStatus.PLANNED
     attempt: int = 0  # the newest that was made
     part: int = 0  # the newest that was recorded of that attempt
     worker: str | None = None
@@ -130,12 +113,12 @@ class TaskState:
 
     @property
     def ended(self) -> bool:
-        return self.state in ENDED
+        return self.state.ended
 
     @property
-    def shown(self) -> State:
+    def shown(self) -> TaskStatus:
         """The state as people see it."""
-        return State.READY if self.state is State.PLANNED and not self.waits_for else self.state
+        return TaskStatus.READY if self.state is TaskStatus.PLANNED and not self.waits_for else self.state
 
     @property
     def complete(self) -> bool:
@@ -176,6 +159,9 @@ class RunState:
     only_stale: bool = False  # what is current when its turn comes is left as it is
     added: dict[str, Any] | None = None  # of the partitions, those that only a `+` added
     asset_ids: dict[str, str] = field(default_factory=dict)  # of what was asked for, by asset key
+    queue: str | None = None  # runs of one queue go one after another
+    accept_schema: bool = False
+    traceparent: str | None = None
     held_back: list[HeldBack] = field(default_factory=list)
     planned_at: datetime | None = None
     deployment_id: str | None = None
@@ -198,19 +184,19 @@ class RunState:
         other.due, other.running, other.waiting = dict(self.due), dict(self.running), dict(self.waiting)
         return other
 
-    def move(self, task: TaskState, state: State) -> None:
+    def move(self, task: TaskState, state: TaskStatus) -> None:
         """Put a task into another state, and into the list where tasks of that state are looked for."""
         for keys in (self.due, self.running, self.waiting):
             keys.pop(task.task_key, None)
         task.state, task.memo = state, None
-        if state is State.RUNNING:
+        if state is TaskStatus.RUNNING:
             self.running[task.task_key] = None
-        elif state is State.RETRY_WAIT:
+        elif state is TaskStatus.RETRY_WAIT:
             self.due[task.task_key] = None
-        elif state is State.WAITING_APPROVAL:
+        elif state is TaskStatus.WAITING_APPROVAL:
             self.waiting[task.task_key] = None
         else:
-            assert state in ENDED, state
+            assert state.ended, state
 
     @property
     def planned(self) -> bool:
@@ -235,12 +221,12 @@ class RunState:
         return not self.running and not self.due and any(self.tasks[key].staged for key in self.waiting)
 
     @property
-    def status(self) -> str:
+    def status(self) -> RunStatus:
         """As the table of runs shows it."""
         if self.outcome is not None:
-            return self.outcome.value
+            return RunStatus(self.outcome.value)
         if self.cancel_requested:
-            return "CANCELLING"
+            return RunStatus.CANCELLING
         if self.started:
-            return "RUNNING"
-        return "PLANNED" if self.planned else "REQUESTED"
+            return RunStatus.RUNNING
+        return RunStatus.PLANNED if self.planned else RunStatus.REQUESTED

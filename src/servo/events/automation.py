@@ -67,7 +67,7 @@ class ScheduleTicked(Fact, frozen=True, kw_only=True):
     schedule_id: str
     scheduled_for: datetime
     definition_version: Int64
-    status: str  # TRIGGERED, SKIPPED, FAILED
+    status: str  # a TickStatus
     manual: bool = False
     asset_selection: list[str] = []
     partition_selection: list[str] | None = None
@@ -147,7 +147,7 @@ class SensorEvaluated(Fact, frozen=True, kw_only=True):
     eval_id: str
     sensor_id: str
     trigger: str  # push, poll, manual
-    status: str  # TRIGGERED, NO_DATA, SKIPPED, SKIPPED_STALE_CURSOR, FAILED
+    status: str  # an EvaluationStatus
     message_id: str | None = None
     poll_epoch: Int64 | None = None
     request_id: str | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 import msgspec
@@ -12,7 +12,7 @@ from servo.errors import InvalidInput, UndecodableEvent
 from servo.events.envelope import RecordedEvent
 from servo.events.fact import Fact
 from servo.events.model import EVENT_CLASSES, Event
-from servo.events.upcast import STEPS, Step, upcast
+from servo.events.upcast import STEPS, Step, earlier_forms, upcast
 
 _CLASSES: Mapping[str, type[Fact]] = {kind.event_type: kind for kind in EVENT_CLASSES}
 _DECODERS = {name: decoders.decoder(kind) for name, kind in _CLASSES.items()}
@@ -43,6 +43,12 @@ def encode_checked(fact: Fact) -> bytes:
         raise InvalidInput(f"{fact.event_type} cannot be recorded: {problem}", hint="correct that field") from problem
     fact.require_foldable()
     return payload
+
+
+def encode_as_before(fact: Fact) -> Iterator[bytes]:
+    """The fact's payload as earlier versions of its event would have recorded it."""
+    for payload in earlier_forms(fact.event_type, fact.event_version, msgspec.to_builtins(fact)):
+        yield canonical.dumps(payload) if fact.free_form else _encode(payload)
 
 
 def decode(event: RecordedEvent, *, steps: Mapping[tuple[str, int], Step] = STEPS) -> Event | UnknownEvent:

@@ -130,6 +130,7 @@ class RunRequested(Fact, frozen=True, kw_only=True):
     """Somebody or something asked for a run. The same run key gives the same run, whoever repeats it."""
 
     event_type: ClassVar[str] = "RunRequested"
+    event_version: ClassVar[int] = 2
     subject: ClassVar[str] = "run_id"
     free_form: ClassVar[bool] = True
 
@@ -145,6 +146,11 @@ class RunRequested(Fact, frozen=True, kw_only=True):
     only_stale: bool = False  # what is current when its turn comes is left as it is
     added: Selector | None = None  # of the partitions, those that only a `+` added to what was named
     asset_ids: dict[str, str] = {}  # by asset key: names may mean other assets by the time that it is planned
+    queue: str | None = None  # runs of one queue go one after another, in the order in which they were asked for
+    retry_of: str | None = None  # the run that this one tries again
+    accept_schema: bool = False  # whether it may change the columns of what it writes
+    traceparent: str | None = None  # where the trace of whoever asked goes on (W3C trace context)
+    body_fingerprint: str | None = None  # of the body by which it was asked for over HTTP
 
     def asked_by(self, actor: str) -> str:
         """Who wanted it, given who recorded it: four eyes are two of people, and not of a person and a controller."""

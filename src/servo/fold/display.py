@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
 
+from servo.events.columns import Outcome
 from servo.fold.rows import Kind
 
 
@@ -33,7 +34,8 @@ class Overlay(StrEnum):
 
 
 FAILED = (
-    "last_attempt_outcome = 'FAILED' AND (materialization_version IS NULL OR attempt_version > materialization_version)"
+    f"last_attempt_outcome = '{Outcome.FAILED}'"
+    " AND (materialization_version IS NULL OR attempt_version > materialization_version)"
 )
 """Of a row of `partition_status`, in SQL: whether its newest attempt failed, and nothing was made current since."""
 
@@ -76,7 +78,7 @@ def attempt_failed(
     *, materialization_version: str | None, attempt_version: str | None, attempt_outcome: str | None
 ) -> bool:
     """Whether the newest attempt failed, and nothing was made current since. The same as `FAILED`."""
-    if attempt_outcome != "FAILED" or attempt_version is None:
+    if attempt_outcome != Outcome.FAILED or attempt_version is None:
         return False
     return materialization_version is None or attempt_version > materialization_version
 

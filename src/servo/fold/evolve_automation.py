@@ -19,6 +19,7 @@ from servo.events.automation import (
     SensorResumed,
 )
 from servo.events.definitions import AssetDefinition, ScheduleDefinition, SensorDefinition, Source
+from servo.events.lifecycles import ChunkStatus, EvaluationStatus
 from servo.events.model import (
     CodeDeclaredEqual,
     DefinitionsDeployed,
@@ -302,7 +303,7 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
         last_reason=fact.reason,
         evaluation_version=by_moment(event),
     )
-    if fact.trigger == "poll" and fact.status != "SKIPPED_STALE_CURSOR":
+    if fact.trigger == "poll" and fact.status != EvaluationStatus.SKIPPED_STALE_CURSOR:
         yield SensorStateRow(
             **scope(event),
             sensor_id=fact.sensor_id,
@@ -311,7 +312,7 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
         )
         yield _failed_in_a_row(event, fact.sensor_id, fact.failures)
     # Only a poll that did its work moves the cursor: not a person's trial, not a failure, not one that came too late.
-    if fact.trigger == "poll" and fact.status in ("TRIGGERED", "NO_DATA"):
+    if fact.trigger == "poll" and fact.status in (EvaluationStatus.TRIGGERED, EvaluationStatus.NO_DATA):
         yield cursor(event, fact.sensor_id, fact.cursor_after, (fact.expected_state_version or 0) + 1)
 
 
@@ -355,7 +356,7 @@ def chunk_planned(event: RecordedEvent, fact: BackfillChunkPlanned) -> BackfillC
         **scope(event),
         backfill_id=fact.backfill_id,
         chunk_index=fact.chunk_index,
-        state="PLANNED",
+        state=ChunkStatus.PLANNED.value,
         state_at=event.occurred_at,
         partitions=as_json(fact.partitions),
         partition_count=fact.partition_count,

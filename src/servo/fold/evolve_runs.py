@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from servo.events import RecordedEvent
 from servo.events.columns import CallTotals, Outcome, spread
+from servo.events.lifecycles import CheckpointStatus, ChunkStatus, RunStatus, TaskStatus
 from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,
@@ -31,7 +32,7 @@ from servo.fold.said import as_json, scope
 from servo.fold.versions import by_attempt, by_number
 
 # A run's status never goes back, whatever order its events come in.
-RUN_STATUS_RANK = {"REQUESTED": 1, "PLANNED": 2, "RUNNING": 3, "CANCELLING": 4}
+RUN_STATUS_RANK = {RunStatus.REQUESTED: 1, RunStatus.PLANNED: 2, RunStatus.RUNNING: 3, RunStatus.CANCELLING: 4}
 RUN_ENDED = 9
 TASK_RUNNING, TASK_WAITING, TASK_ENDED, TASK_RETRYING = 1, 2, 3, 4
 
@@ -49,7 +50,7 @@ def run_requested(event: RecordedEvent, fact: RunRequested) -> Iterator[Row]:
     yield RunRow(
         **scope(event),
         run_id=fact.run_id,
-        status="REQUESTED",
+        status=RunStatus.REQUESTED.value,
         run_key=fact.run_key,
         request_fingerprint=fact.request_fingerprint,
         asset_selection=fact.asset_selection,
@@ -59,9 +60,13 @@ def run_requested(event: RecordedEvent, fact: RunRequested) -> Iterator[Row]:
         source_detail=fact.source.detail,
         priority=fact.priority,
         tags=fact.tags,
+        queue=fact.queue,
+        retry_of=fact.retry_of,
+        accept_schema=fact.accept_schema,
+        traceparent=fact.traceparent,
         requested_at=event.occurred_at,
         requested_by=fact.asked_by(event.actor),
-        status_version=by_number(RUN_STATUS_RANK["REQUESTED"], event),
+        status_version=by_number(RUN_STATUS_RANK[RunStatus.REQUESTED], event),
         requested_version=event.event_id,
     )
 
@@ -70,12 +75,12 @@ def run_planned(event: RecordedEvent, fact: RunPlanned) -> Iterator[Row]:
     yield RunRow(
         **scope(event),
         run_id=fact.run_id,
-        status="PLANNED",
+        status=RunStatus.PLANNED.value,
         planned_at=event.occurred_at,
         task_count=len(fact.tasks),
         deployment_id=fact.deployment_id,
         held_back=as_json(fact.held_back or None),
-        status_version=by_number(RUN_STATUS_RANK["PLANNED"], event),
+        status_version=by_number(RUN_STATUS_RANK[RunStatus.PLANNED], event),
         planned_version=event.event_id,
     )
     for task in fact.tasks:
@@ -85,7 +90,7 @@ def run_planned(event: RecordedEvent, fact: RunPlanned) -> Iterator[Row]:
             task_key=task.task_key,
             asset_id=task.asset_id,
             asset_key=task.asset_key,
-            state="PLANNED",
+            state=TaskStatus.PLANNED.value,
             attempt=0,
             state_at=event.occurred_at,
             partitions=as_json(task.partitions),
@@ -102,12 +107,12 @@ def run_started(event: RecordedEvent, fact: RunStarted) -> Iterator[Row]:
     yield RunRow(
         **scope(event),
         run_id=fact.run_id,
-        status="RUNNING",
+        status=RunStatus.RUNNING.value,
         started_at=event.occurred_at,
-        status_version=by_number(RUN_STATUS_RANK["RUNNING"], event),
+        status_version=by_number(RUN_STATUS_RANK[RunStatus.RUNNING], event),
         started_version=event.event_id,
     )
-    yield from chunk_state(event, fact.source, "RUNNING", 2)
+    yield from chunk_state(event, fact.source, ChunkStatus.RUNNING.value, 2)
 
 
 def run_finished(event: RecordedEvent, fact: RunFinished) -> Iterator[Row]:
@@ -131,11 +136,11 @@ def run_cancelled(event: RecordedEvent, fact: RunCancelRequested) -> RunRow:
     return RunRow(
         **scope(event),
         run_id=fact.run_id,
-        status="CANCELLING",
+        status=RunStatus.CANCELLING.value,
         cancel_requested_at=event.occurred_at,
         cancel_requested_by=event.actor,
         cancel_reason=fact.reason,
-        status_version=by_number(RUN_STATUS_RANK["CANCELLING"], event),
+        status_version=by_number(RUN_STATUS_RANK[RunStatus.CANCELLING], event),
         cancel_version=event.event_id,
     )
 
@@ -148,7 +153,7 @@ def task_started(event: RecordedEvent, fact: TaskStarted) -> TaskRow:
         task_key=fact.task_key,
         asset_id=fact.asset_id,
         asset_key=fact.asset_key,
-        state="RUNNING",
+        state=TaskStatus.RUNNING.value,
         attempt=fact.attempt,
         state_at=event.occurred_at,
         started_at=event.occurred_at,
@@ -165,7 +170,7 @@ def task_retry(event: RecordedEvent, fact: TaskRetryScheduled) -> TaskRow:
         **scope(event),
         run_id=fact.run_id,
         task_key=fact.task_key,
-        state="RETRY_WAIT",
+        state=TaskStatus.RETRY_WAIT.value,
         attempt=fact.attempt,
         state_at=event.occurred_at,
         retry_at=fact.retry_at,
@@ -177,9 +182,9 @@ def task_retry(event: RecordedEvent, fact: TaskRetryScheduled) -> TaskRow:
 def task_finished(event: RecordedEvent, fact: TaskFinished) -> TaskRow:
     """The task's own row; its partitions are `_partitions_finished` here and columns in `batch.py`."""
     if not fact.final:
-        state, step = "RUNNING", TASK_RUNNING
+        state, step = TaskStatus.RUNNING.value, TASK_RUNNING
     elif fact.outcome is Outcome.STAGED:
-        state, step = "WAITING_APPROVAL", TASK_WAITING
+        state, step = TaskStatus.WAITING_APPROVAL.value, TASK_WAITING
     else:
         state, step = fact.outcome.value, TASK_ENDED
     version = by_attempt(fact.attempt, step, event)
@@ -256,7 +261,7 @@ def checkpoint_expired(event: RecordedEvent, fact: CheckpointExpired) -> Checkpo
     return CheckpointRow(
         **scope(event),
         checkpoint_id=fact.checkpoint_id,
-        decision=fact.outcome or "EXPIRED",
+        decision=fact.outcome or CheckpointStatus.EXPIRED.value,
         decided_at=event.occurred_at,
         decided_by=event.actor,
         decision_reason=fact.reason,

@@ -16,7 +16,7 @@ class RunRow(Row, frozen=True, kw_only=True):
         first(
             "requested_version",
             "run_key request_fingerprint asset_selection partitions source_kind source_id source_detail "
-            "priority tags requested_at requested_by",
+            "priority tags requested_at requested_by queue retry_of accept_schema traceparent",
         ),
         first("planned_version", "planned_at task_count deployment_id held_back"),
         first("started_version", "started_at"),
@@ -37,7 +37,11 @@ class RunRow(Row, frozen=True, kw_only=True):
     source_id: str | None = None
     source_detail: str | None = None
     priority: int | None = None
-    tags: dict[str, str] | None = None
+    tags: dict[str, str] | None = None  # those that people and programs gave it
+    queue: str | None = None
+    retry_of: str | None = None
+    accept_schema: bool | None = None
+    traceparent: str | None = None
     requested_at: datetime | None = None
     requested_by: str | None = None
     planned_at: datetime | None = None

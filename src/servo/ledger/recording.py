@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from hashlib import sha256
+from itertools import chain
 
 import msgspec
 
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidInput
-from servo.events import Proposal, RecordedEvent, encode_checked
+from servo.events import Proposal, RecordedEvent, encode_as_before, encode_checked
 from servo.events.envelope import chained
 from servo.ids import ulid_range
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
@@ -146,7 +147,9 @@ def record(
 
 
 def _require_same(item: Draft, holder: Known) -> None:
-    if hash_of(item.payload) != holder.payload_hash or item.proposal.fact.event_type != holder.event_type:
+    fact = item.proposal.fact
+    payloads = chain([item.payload], encode_as_before(fact))  # an earlier version may have recorded it
+    if fact.event_type != holder.event_type or holder.payload_hash not in map(hash_of, payloads):
         raise IdempotencyMismatch(
             f"idempotency key {item.idempotency_key!r} already belongs to {holder.event_type} {holder.event_id}"
             " with another payload",

@@ -14,7 +14,7 @@ from servo.events import GENESIS, RecordedEvent
 FORMAT = 1
 # Counts up whenever the fold says more than it did: a table or a column more. A version that was folded by less is
 # not read, for what it lacks looks like nothing at all; its events are folded again.
-FOLD = 9
+FOLD = 10
 # Rows in one group of a file. Small, so that one partition is found by reading a few of many.
 ROW_GROUP = 32_768
 REBUILD = "rebuild the projections with `servo ledger replay`; the ledger is not affected"

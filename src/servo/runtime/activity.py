@@ -11,8 +11,9 @@ from servo import canonical, decoders
 from servo.answers.why import Obstacle
 from servo.controllers.unchanged import UNCHANGED
 from servo.events import decode
-from servo.events.columns import spread
+from servo.events.columns import MADE, Outcome, spread
 from servo.events.definitions import HeldBack
+from servo.events.lifecycles import TaskStatus, in_sql
 from servo.events.model import TaskFinished
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.planner import without_input
@@ -29,13 +30,14 @@ if TYPE_CHECKING:
 __all__ = ["Activity", "error_of", "lacking_inputs"]
 
 # Of an asset, the newest tasks that may be about one partition; who asks for a thousand runs of it in vain knows why.
-_TASKS = """
+_TASKS = f"""
     SELECT t.run_id, t.task_key, t.state, t.attempt, t.state_at, t.retry_at, t.reason, t.partitions, t.upstream,
            t.worker, t.started_at, t.partitions_unchanged, t.finished_version, r.requested_at, r.requested_by,
            r.planned_at, r.cancel_reason, r.finished_at
     FROM tasks t JOIN runs r USING (run_id)
     WHERE t.asset_id = $asset_id AND r.requested_version IS NOT NULL
-      AND (r.finished_version IS NULL OR t.state <> 'SUCCEEDED' OR t.partitions_succeeded < t.partition_count)
+      AND (r.finished_version IS NULL OR t.state <> '{TaskStatus.SUCCEEDED}'
+           OR t.partitions_succeeded < t.partition_count)
       AND (r.finished_version IS NULL OR $after IS NULL OR r.requested_version > $after OR t.state_at > $made_at)
     ORDER BY r.requested_version DESC LIMIT 1000
 """
@@ -81,7 +83,7 @@ class Activity:
         obstacles = list(self._requested()) if self._moment.busy else []
         ended = False
         for task in self._tasks(row):
-            if task["finished_at"] is None and task["state"] not in ("FAILED", "SKIPPED", "CANCELLED", "SUCCEEDED"):
+            if task["finished_at"] is None and not TaskStatus(task["state"]).ended:
                 obstacles.append(self._unfinished(task, row))
             elif not ended and (said := self._ended(task, row)) is not None:
                 obstacles.append(said)
@@ -148,9 +150,9 @@ class Activity:
         common = {"run_id": task["run_id"], "task_key": task["task_key"], "at": task["state_at"]}
         mine = row.get("last_attempt_run_id") == task["run_id"]
         state = task["state"]
-        if state == "WAITING_APPROVAL" or (mine and row.get("last_attempt_outcome") == "STAGED"):
+        if state == TaskStatus.WAITING_APPROVAL or (mine and row.get("last_attempt_outcome") == Outcome.STAGED):
             return self._waiting(task, common)
-        if state == "RETRY_WAIT":
+        if state == TaskStatus.RETRY_WAIT:
             error = error_of(self._project, row, str(self._key)) if mine else None
             return Obstacle(
                 code="RETRY_WAIT",
@@ -159,8 +161,8 @@ class Activity:
                 error=error or task["reason"],
                 **common,
             )
-        if state == "RUNNING":
-            if mine and row.get("last_attempt_outcome") == "SUCCEEDED":
+        if state == TaskStatus.RUNNING:
+            if mine and row.get("last_attempt_outcome") == Outcome.SUCCEEDED:
                 return Obstacle(code="RUNNING", sentence="made by a run whose other partitions still run", **common)
             attempt = f", attempt {task['attempt']}" if (task["attempt"] or 0) > 1 else ""
             by = f" on {task['worker']}" if task["worker"] else ""
@@ -194,9 +196,9 @@ class Activity:
     def _open_upstream(self, task: dict[str, Any]) -> list[str]:
         if not task["upstream"]:
             return []
-        sql = """
+        sql = f"""
             SELECT task_key FROM tasks WHERE run_id = $run_id AND task_key IN (SELECT unnest($keys))
-            AND state NOT IN ('SUCCEEDED', 'FAILED', 'SKIPPED', 'CANCELLED') ORDER BY task_key
+            AND state NOT IN {in_sql(state for state in TaskStatus if state.ended)} ORDER BY task_key
         """
         answer = self._moment.snapshot.query(sql, {"run_id": task["run_id"], "keys": task["upstream"]})
         return [key for (key,) in answer.rows]
@@ -218,12 +220,12 @@ class Activity:
         common = {"run_id": task["run_id"], "task_key": task["task_key"], "at": task["state_at"]}
         mine = row.get("last_attempt_run_id") == task["run_id"]
         outcome = row.get("last_attempt_outcome") if mine else None
-        if outcome in ("SUCCEEDED", "STAGED"):
+        if outcome in MADE:
             return None
-        if outcome == "FAILED":
+        if outcome == Outcome.FAILED:
             error = error_of(self._project, row, str(self._key)) or task["reason"]
             return Obstacle(code="FAILED", sentence="the last attempt failed", error=error, **common)
-        if outcome == "CANCELLED" or task["state"] == "CANCELLED":
+        if outcome == Outcome.CANCELLED or task["state"] == TaskStatus.CANCELLED:
             why = f": {task['cancel_reason']}" if task["cancel_reason"] else ""
             return Obstacle(code="CANCELLED", sentence=f"its run was cancelled{why}", **common)
         if self._was_made_by(task["run_id"]):
@@ -262,7 +264,7 @@ class Activity:
                 asked[upstream] = asked[upstream] | needed if upstream in asked else needed
                 parameters = {"asset_id": known.asset_id(upstream), "keys": [str(key) for key in needed]}
                 for attempt in self._moment.snapshot.query(_ATTEMPTS, parameters).dicts():
-                    if attempt["last_attempt_run_id"] == run_id and attempt["last_attempt_outcome"] == "FAILED":
+                    if attempt["last_attempt_run_id"] == run_id and attempt["last_attempt_outcome"] == Outcome.FAILED:
                         label = definition.short_key(PartitionKey.parse(attempt["partition_key"]))
                         found.append(f"{upstream} {label}".strip())
                         if self._culprit_error is None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView, ChunkView
 from servo.controllers.backfill_board import Backfills as Board
 from servo.controllers.backfill_states import Backfill, BackfillState
+from servo.events.lifecycles import ChunkStatus, TaskStatus, in_sql
 from servo.planning.catalog import Catalog
 from servo.runtime.backfill_loading import backfills_of
 from servo.runtime.backfill_views import tree_of, view_of
@@ -38,14 +39,14 @@ _COUNTS = """
 """
 # How long a partition took in each chunk that succeeded, in the order in which they ended; older ones have no weight.
 # One that failed or was cancelled did not compute all of its partitions: it would seem fast.
-_SAMPLES = """
+_SAMPLES = f"""
     SELECT backfill_id, seconds FROM (
       SELECT c.backfill_id, epoch_us(r.finished_at - r.started_at) / 1e6 / c.partition_count AS seconds,
              r.finished_version,
              row_number() OVER (PARTITION BY c.backfill_id ORDER BY r.finished_version DESC) AS place
       FROM backfill_chunks c JOIN runs r ON r.run_id = c.run_id
       WHERE c.backfill_id IN (SELECT unnest($ids)) AND r.finished_at IS NOT NULL AND r.started_at IS NOT NULL
-        AND c.state = 'SUCCEEDED' AND c.partition_count > 0
+        AND c.state = '{ChunkStatus.SUCCEEDED}' AND c.partition_count > 0
     ) WHERE place <= 100 ORDER BY backfill_id, finished_version
 """
 _STARTS = """
@@ -55,11 +56,12 @@ _STARTS = """
 """
 # First what nobody has repaired yet: of many, not all are shown. Only the tasks of these chunks are counted, not those
 # of all runs that there ever were.
-_FAILURES = """
+_FAILURES = f"""
     WITH lost AS (
       SELECT backfill_id, chunk_index, run_id, partition_count, state, planned_version,
              list_contains($open, backfill_id) AS open
-      FROM backfill_chunks WHERE backfill_id IN (SELECT unnest($ids)) AND state IN ('FAILED', 'CANCELLED')
+      FROM backfill_chunks WHERE backfill_id IN (SELECT unnest($ids))
+        AND state IN {in_sql((ChunkStatus.FAILED, ChunkStatus.CANCELLED))}
       ORDER BY open DESC, planned_version LIMIT $limit
     ), made AS (
       SELECT run_id, sum(partitions_succeeded + coalesce(partitions_unchanged, 0)) AS count FROM tasks
@@ -71,17 +73,18 @@ _FAILURES = """
     ORDER BY lost.open DESC, lost.planned_version
 """
 # What is staged is made but not there; a run waits for a person once nothing else of it is left to do.
-_STAGED = """
+_STAGED = f"""
     WITH running AS (
       SELECT backfill_id, run_id FROM backfill_chunks
-      WHERE backfill_id IN (SELECT unnest($ids)) AND state = 'RUNNING'
+      WHERE backfill_id IN (SELECT unnest($ids)) AND state = '{ChunkStatus.RUNNING}'
     ), staged AS (
       SELECT run_id, sum(len(partition_keys)) AS count FROM checkpoints
       WHERE requested_version IS NOT NULL AND decision IS NULL AND run_id IN (SELECT run_id FROM running)
       GROUP BY run_id
     ), busy AS (
       SELECT DISTINCT run_id FROM tasks
-      WHERE state IN ('PLANNED', 'RUNNING', 'RETRY_WAIT') AND run_id IN (SELECT run_id FROM running)
+      WHERE state IN {in_sql((TaskStatus.PLANNED, TaskStatus.RUNNING, TaskStatus.RETRY_WAIT))}
+        AND run_id IN (SELECT run_id FROM running)
     )
     SELECT c.backfill_id, count(*) FILTER (busy.run_id IS NULL AND r.cancel_requested_at IS NULL), sum(staged.count)
     FROM running c JOIN runs r ON r.run_id = c.run_id JOIN staged ON staged.run_id = c.run_id
@@ -171,7 +174,7 @@ class BackfillBook:
                 chunk_index=index,
                 state=state,
                 partition_count=count,
-                succeeded=count if state == "SUCCEEDED" else int(made),
+                succeeded=count if state == ChunkStatus.SUCCEEDED else int(made),
                 run_id=run_id,
                 described=job.chunk(index).describe(),
                 planned_at=planned_at,

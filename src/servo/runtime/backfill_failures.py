@@ -6,6 +6,7 @@ from servo import canonical
 from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.events import decode
 from servo.events.columns import Outcome
+from servo.events.lifecycles import ChunkStatus
 from servo.events.model import MaterializationPublished, TaskFinished
 from servo.partitions import PartitionKey, PartitionSet
 from servo.runtime.wiring import Project
@@ -26,7 +27,9 @@ def failed_partitions(project: Project, job: Backfill) -> PartitionSet:
     Where it was cancelled, that is not a failure of what was never tried or was stopped in the middle; where it was
     given up, what was never tried is missing too.
     """
-    states = ["FAILED"] if job.state is BackfillState.CANCELLED else ["FAILED", "CANCELLED"]
+    states = (
+        [ChunkStatus.FAILED] if job.state is BackfillState.CANCELLED else [ChunkStatus.FAILED, ChunkStatus.CANCELLED]
+    )
     rows = project.reader.query(_CHUNKS, {"id": job.id, "states": states}, fresh=True, timeout=60.0).rows
     definition = job.partitions.partitions
     wanted = definition.empty() if job.state is BackfillState.CANCELLED else job.unplanned

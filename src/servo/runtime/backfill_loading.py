@@ -10,6 +10,7 @@ from servo.controllers.backfill_board import Backfills
 from servo.controllers.backfill_states import GOING, OVER, Backfill, BackfillState, Chunk
 from servo.events.automation import BackfillCreated
 from servo.events.definitions import Upstream
+from servo.events.lifecycles import ChunkStatus, in_sql
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
@@ -18,26 +19,30 @@ if TYPE_CHECKING:
 __all__ = ["backfills_of", "created_fact", "going_on"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
-_OPEN = f"state NOT IN ({', '.join(repr(state.value) for state in sorted(OVER))})"
+_OPEN = f"state NOT IN {in_sql(OVER)}"
 _ROOT = "coalesce(root_backfill_id, backfill_id)"
-_UNDER_WAY = "state IN ('PLANNED', 'RUNNING')"
+_UNDER_WAY = f"state IN {in_sql((ChunkStatus.PLANNED, ChunkStatus.RUNNING))}"
 # The whole tree of whatever goes on: a job waits for others that may have ended long ago. What was cancelled goes on
 # as long as runs of it do: somebody has to ask them to stop.
 _GOING_ON = f"""
     SELECT * FROM backfills WHERE created_version IS NOT NULL AND {_ROOT} IN (
       SELECT {_ROOT} FROM backfills WHERE created_version IS NOT NULL AND ({_OPEN}
-        OR state = 'CANCELLED' AND backfill_id IN (SELECT backfill_id FROM backfill_chunks WHERE {_UNDER_WAY})))
+        OR state = '{BackfillState.CANCELLED}'
+           AND backfill_id IN (SELECT backfill_id FROM backfill_chunks WHERE {_UNDER_WAY})))
     ORDER BY created_version
 """
 _TREES = f"""
     SELECT * FROM backfills WHERE created_version IS NOT NULL AND {_ROOT} IN (SELECT unnest($roots))
     ORDER BY created_version
 """
-_ENDED_CHUNKS = """
-    SELECT c.backfill_id, max(c.chunk_index) + 1, coalesce(sum(c.partition_count) FILTER (c.state = 'SUCCEEDED'), 0)
-             + coalesce(sum(t.made) FILTER (c.state IN ('FAILED', 'CANCELLED')), 0),
-           coalesce(sum(c.partition_count) FILTER (c.state IN ('SUCCEEDED', 'FAILED', 'CANCELLED')), 0),
-           coalesce(sum(c.partition_count - coalesce(t.made, 0)) FILTER (c.state = 'CANCELLED'), 0),
+_NOT_MADE = in_sql((ChunkStatus.FAILED, ChunkStatus.CANCELLED))
+_ENDED = in_sql((ChunkStatus.SUCCEEDED, ChunkStatus.FAILED, ChunkStatus.CANCELLED))
+_ENDED_CHUNKS = f"""
+    SELECT c.backfill_id, max(c.chunk_index) + 1,
+           coalesce(sum(c.partition_count) FILTER (c.state = '{ChunkStatus.SUCCEEDED}'), 0)
+             + coalesce(sum(t.made) FILTER (c.state IN {_NOT_MADE}), 0),
+           coalesce(sum(c.partition_count) FILTER (c.state IN {_ENDED}), 0),
+           coalesce(sum(c.partition_count - coalesce(t.made, 0)) FILTER (c.state = '{ChunkStatus.CANCELLED}'), 0),
            max(c.planned_version)
     FROM backfill_chunks c
     LEFT JOIN (

@@ -11,8 +11,6 @@ import msgspec
 
 from servo.answers.checkpoints import Decided
 from servo.controllers.approvals import (
-    APPROVED,
-    REJECTED,
     Members,
     Roles,
     approved,
@@ -34,6 +32,7 @@ from servo.errors import (
 )
 from servo.events import Proposal
 from servo.events.fact import Fact
+from servo.events.lifecycles import CheckpointStatus
 from servo.events.model import MaterializationPublished, TaskFinished
 from servo.execution.protocol import Place
 from servo.ids import ulid_offset
@@ -47,19 +46,20 @@ from servo.runtime.wiring import Project
 if TYPE_CHECKING:
     from servo.runtime.data import Table
 
-STATUSES = ("REQUESTED", APPROVED, REJECTED, "EXPIRED", "SUPERSEDED", "CANCELLED")
+STATUSES = tuple(CheckpointStatus)
 
-_ROW = """
-    SELECT c.checkpoint_id, coalesce(c.decision, 'REQUESTED') AS status, c.asset_key, c.asset_id, c.run_id, c.task_key,
-           r.requested_by, c.requested_at, c.approvers, c.four_eyes, c.deadline, c.on_deadline, c.escalated_to,
-           c.escalated_at, c.decided_by, c.decided_at, c.decision_reason, c.partition_keys, c.content_hashes,
-           c.first_materialization_id, c.requested_version
+_ROW = f"""
+    SELECT c.checkpoint_id, coalesce(c.decision, '{CheckpointStatus.REQUESTED}') AS status, c.asset_key, c.asset_id,
+           c.run_id, c.task_key, r.requested_by, c.requested_at, c.approvers, c.four_eyes, c.deadline, c.on_deadline,
+           c.escalated_to, c.escalated_at, c.decided_by, c.decided_at, c.decision_reason, c.partition_keys,
+           c.content_hashes, c.first_materialization_id, c.requested_version
     FROM checkpoints c LEFT JOIN runs r USING (run_id)
 """
 _LIST = (
     _ROW
-    + """
-    WHERE c.requested_version IS NOT NULL AND ($status IS NULL OR coalesce(c.decision, 'REQUESTED') = $status)
+    + f"""
+    WHERE c.requested_version IS NOT NULL
+      AND ($status IS NULL OR coalesce(c.decision, '{CheckpointStatus.REQUESTED}') = $status)
       AND ($asset_id IS NULL OR c.asset_id = $asset_id) AND ($run_id IS NULL OR c.run_id = $run_id)
       AND c.requested_at >= coalesce($since, c.requested_at) AND ($until IS NULL OR c.requested_at < $until)
       AND ($before IS NULL OR c.requested_version
@@ -174,18 +174,22 @@ class Checkpoints:
             names = [self._project.mint() for _ in stretches(checkpoint)]
             return approved(checkpoint, staging, reason=reason, publication_ids=names)
 
-        return self._decide(checkpoint_id, APPROVED, reason, actor, facts)
+        return self._decide(checkpoint_id, CheckpointStatus.APPROVED, reason, actor, facts)
 
     def reject(self, checkpoint_id: str, *, reason: str, actor: str) -> Decided:
         """Publish nothing: its task fails with the reason."""
         return self._decide(
-            checkpoint_id, REJECTED, reason, actor, lambda checkpoint: rejected(checkpoint, reason=reason)
+            checkpoint_id,
+            CheckpointStatus.REJECTED,
+            reason,
+            actor,
+            lambda checkpoint: rejected(checkpoint, reason=reason),
         )
 
     def _decide(
         self,
         checkpoint_id: str,
-        status: str,
+        status: CheckpointStatus,
         reason: str | None,
         actor: str,
         facts_of: Callable[[Checkpoint], Sequence[Fact]],
@@ -203,7 +207,13 @@ class Checkpoints:
                 self._append([late], DISPATCH, now, board.position)
                 continue
             run = board.runs[checkpoint.run_id]
-            require_allowed(checkpoint, actor, self._roles, requested_by=run.requested_by, approve=status == APPROVED)
+            require_allowed(
+                checkpoint,
+                actor,
+                self._roles,
+                requested_by=run.requested_by,
+                approve=status is CheckpointStatus.APPROVED,
+            )
             require_open(checkpoint, run)
             facts = facts_of(checkpoint)
             done = Decided(
@@ -256,9 +266,9 @@ class Checkpoints:
             return Conflict(f"checkpoint {checkpoint_id} changes faster than it can be looked at", hint="try again")
         at, why = f"at {row['decided_at'].astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}", row["decision_reason"]
         match row["status"]:
-            case "EXPIRED":
+            case CheckpointStatus.EXPIRED:
                 how = f"expired {at}: nobody approved it in time"
-            case "SUPERSEDED" | "CANCELLED":
+            case CheckpointStatus.SUPERSEDED | CheckpointStatus.CANCELLED:
                 how = f"ended {at}: {why}"
             case status:
                 how = f"was {status.lower()} by {row['decided_by']} {at}" + (f": {why}" if why else "")

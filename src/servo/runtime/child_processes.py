@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from servo.errors import ServoError
+from servo.events.lifecycles import TaskStatus
 from servo.runtime.task_log import TaskLog
 
 if TYPE_CHECKING:
@@ -25,9 +26,9 @@ _CAUSES = {
     signal.SIGILL: "a crash in native code",
     signal.SIGFPE: "a crash in native code",
 }
-_TASKS = """
+_TASKS = f"""
     SELECT run_id, task_key, asset_key, partition_count, attempt FROM tasks
-    WHERE worker = $worker AND state = 'RUNNING' ORDER BY started_version
+    WHERE worker = $worker AND state = '{TaskStatus.RUNNING}' ORDER BY started_version
 """
 _PATIENCE = 5.0
 

@@ -13,6 +13,7 @@ import msgspec
 from servo.errors import AppendConflict, Conflict, DataNotFound, InvalidInput
 from servo.events import Proposal
 from servo.events.columns import EarlierMaterializations
+from servo.events.lifecycles import TaskStatus
 from servo.events.model import RolledBack
 from servo.execution.protocol import Place, Storage
 from servo.execution.vacuum import Removed, vacuum
@@ -49,9 +50,9 @@ _EVERYTHING = """
     LEFT JOIN runs r ON r.run_id = m.run_id
     ORDER BY m.asset_id, m.partition_key, m.materialization_id DESC
 """
-_OLDEST_ATTEMPT = """
+_OLDEST_ATTEMPT = f"""
     SELECT min(t.started_at) FROM tasks t JOIN runs r USING (run_id)
-    WHERE t.state = 'RUNNING' AND r.finished_version IS NULL
+    WHERE t.state = '{TaskStatus.RUNNING}' AND r.finished_version IS NULL
 """
 _SHORTEST_ID = 8
 _PATIENCE = 60.0

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from servo.errors import LedgerNotFound
+from servo.events.lifecycles import TaskStatus
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ _TASKS = f"""
     SELECT asset_id, seconds / partitions FROM (
       SELECT asset_id, epoch_us(finished_at - started_at) / 1e6 AS seconds, partitions_succeeded AS partitions,
              row_number() OVER (PARTITION BY asset_id ORDER BY finished_version DESC) AS place, finished_version
-      FROM tasks WHERE asset_id IN (SELECT unnest($asset_ids)) AND state = 'SUCCEEDED'
+      FROM tasks WHERE asset_id IN (SELECT unnest($asset_ids)) AND state = '{TaskStatus.SUCCEEDED}'
         AND started_at IS NOT NULL AND finished_at IS NOT NULL AND partitions_succeeded > 0
     ) WHERE place <= {_MOST} ORDER BY asset_id, finished_version
 """

@@ -20,8 +20,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from servo.controllers.backfill_states import OVER, BackfillState
-from servo.controllers.states import ENDED, State
 from servo.errors import ServoError
+from servo.events.lifecycles import EvaluationStatus, RunStatus, TaskStatus, TickStatus
 from servo.ledger.metering import BUCKETS as APPEND_BUCKETS
 from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of, take_polls
 from servo.runtime.readiness import projection_lag
@@ -40,20 +40,20 @@ _LAG_BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0, 
 _WAIT_BUCKETS = (1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 86_400.0, 604_800.0)
 _HTTP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _ACTIVE_BACKFILLS = tuple(state.value for state in BackfillState if state not in OVER)
-_ACTIVE_RUNS = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING")
-_RUN_OUTCOMES = ("SUCCEEDED", "FAILED", "CANCELLED")
-_ACTIVE_TASKS = tuple(state.value for state in State if state not in ENDED and state is not State.READY)
-_TASK_OUTCOMES = tuple(state.value for state in State if state in ENDED)
-_TICKS = ("TRIGGERED", "SKIPPED", "FAILED")
-_EVALUATIONS = ("TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED")
+_ACTIVE_RUNS = tuple(status.value for status in RunStatus if not status.ended)
+_RUN_OUTCOMES = tuple(status.value for status in RunStatus if status.ended)
+_ACTIVE_TASKS = tuple(state.value for state in TaskStatus if not state.ended and state is not TaskStatus.READY)
+_TASK_OUTCOMES = tuple(state.value for state in TaskStatus if state.ended)
+_TICKS = tuple(status.value for status in TickStatus)
+_EVALUATIONS = tuple(status.value for status in EvaluationStatus)
 _PROCESSES = ("control", "driver", "worker")
 
-_COUNTS = """
+_COUNTS = f"""
     SELECT 'runs' AS what, status AS label, count(*) AS number FROM runs
         WHERE requested_version IS NOT NULL GROUP BY status
     UNION ALL SELECT 'tasks', state, count(*) FROM tasks GROUP BY state
     UNION ALL SELECT 'ticks', status, count(*) FROM schedule_ticks GROUP BY status
-    UNION ALL SELECT 'evaluations', status, count(*) + CASE status WHEN 'NO_DATA' THEN (
+    UNION ALL SELECT 'evaluations', status, count(*) + CASE status WHEN '{EvaluationStatus.NO_DATA}' THEN (
         SELECT coalesce(sum(quiet_polls), 0) FROM sensor_evals
     ) ELSE 0 END FROM sensor_evals GROUP BY status
     UNION ALL SELECT 'backfills', state, count(*) FROM backfills WHERE created_version IS NOT NULL GROUP BY state

@@ -14,8 +14,6 @@ from servo.runtime.inputs import NewestVersions, current
 from servo.runtime.samples import samples_of
 from servo.runtime.wiring import Project
 
-ACCEPT_SCHEMA = "servo.accept_schema"  # the tag of a run that may change the columns of what it writes
-
 
 def order_for(project: Project, claim: Claim, asset: Asset, known: Catalog, newest: NewestVersions) -> Order:
     """The order for a claim. What it reads is decided here, once, and recorded with what it makes."""
@@ -43,7 +41,7 @@ def order_for(project: Project, claim: Claim, asset: Asset, known: Catalog, newe
         inputs=tuple(inputs),
         edges=reads,
         previous=newest.of(claim.asset_id),
-        accept_schema=claim.tags.get(ACCEPT_SCHEMA) == "true",
+        accept_schema=claim.accept_schema,
         threads=project.settings.limits.threads,
         partitions=known.spec(claim.asset_key).partitions,
         samples=samples_of(project, claim) if asset.spec.batch and len(claim.keys) > 1 else 0,

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from servo import canonical
 from servo.errors import InvalidInput
+from servo.events.columns import Outcome
+from servo.events.lifecycles import TaskStatus, in_sql
 from servo.fold.display import Overlay
 from servo.partitions import Partitions, PartitionSet
 from servo.runtime.keysets import stored
@@ -21,17 +23,17 @@ UNFINISHED = "requested_version IS NOT NULL AND finished_version IS NULL"
 
 _ANY = f"SELECT 1 FROM runs WHERE {UNFINISHED} LIMIT 1"
 _RUNS = f"SELECT run_id, partitions FROM runs WHERE {UNFINISHED} AND planned_version IS NULL"
-_TASKS = """
+_OVERLAYS = {
+    TaskStatus.PLANNED: Overlay.QUEUED,
+    TaskStatus.RETRY_WAIT: Overlay.QUEUED,
+    TaskStatus.RUNNING: Overlay.RUNNING,
+    TaskStatus.WAITING_APPROVAL: Overlay.WAITING_APPROVAL,
+}
+_TASKS = f"""
     SELECT t.run_id, t.asset_id, t.state, t.partitions FROM tasks t JOIN runs r USING (run_id)
     WHERE r.requested_version IS NOT NULL AND r.finished_version IS NULL
-      AND t.state IN ('PLANNED', 'RUNNING', 'RETRY_WAIT', 'WAITING_APPROVAL')
+      AND t.state IN {in_sql(_OVERLAYS)}
 """
-_OVERLAYS = {
-    "PLANNED": Overlay.QUEUED,
-    "RETRY_WAIT": Overlay.QUEUED,
-    "RUNNING": Overlay.RUNNING,
-    "WAITING_APPROVAL": Overlay.WAITING_APPROVAL,
-}
 _DONE, _STAGED = 1, 2
 
 
@@ -60,7 +62,7 @@ def going_on(
         attempted = stored(
             snapshot,
             {asset_id: definitions[asset_id] for _, asset_id, _, _ in mine},
-            ["last_attempt_outcome = 'SUCCEEDED'", "last_attempt_outcome = 'STAGED'"],
+            [f"last_attempt_outcome = '{outcome}'" for outcome in (Outcome.SUCCEEDED, Outcome.STAGED)],
             where="last_attempt_run_id = $run_id",
             parameters={"run_id": run_id},
         )
@@ -72,7 +74,7 @@ def going_on(
             left = wanted - tried.of(definition, having=_DONE) - staged
             add(asset_id, Overlay.WAITING_APPROVAL, staged)
             # What failed beside something that waits for a person has ended; it is the task that has not.
-            if state != "WAITING_APPROVAL":
+            if state != TaskStatus.WAITING_APPROVAL:
                 add(asset_id, _OVERLAYS[state], left)
     return found
 

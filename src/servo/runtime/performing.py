@@ -33,7 +33,7 @@ from servo.runtime.log_capture import capture, in_log
 from servo.runtime.ordering import order_for
 from servo.runtime.spark_health import SparkHealth
 from servo.runtime.task_log import TaskLog
-from servo.runtime.tracing import TRACEPARENT, span
+from servo.runtime.tracing import span
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Performer:
             about(run=claim.run_id, asset=claim.asset_key, task=claim.task_key, attempt=claim.attempt),
             span(
                 "task",
-                parent=claim.tags.get(TRACEPARENT),
+                parent=claim.traceparent,
                 run_id=claim.run_id,
                 task_key=claim.task_key,
                 attempt=claim.attempt,

@@ -9,7 +9,6 @@ from servo.events import Proposal, decode
 from servo.events.model import RunRequested
 from servo.ledger.protocol import Receipt
 from servo.runtime.requesting import append_answered
-from servo.runtime.tracing import TRACEPARENT
 from servo.runtime.wiring import Project
 
 __all__ = ["append_request"]
@@ -37,16 +36,16 @@ def _as_first(project: Project, proposal: Proposal, position: int) -> Proposal:
     first = next((decode(event) for event in project.history.read(position - 1, 1)), None)
     if not isinstance(first, RunRequested):
         return proposal
-    fact = _request(proposal)
-    tags = {name: value for name, value in fact.tags.items() if name != TRACEPARENT}
-    if TRACEPARENT in first.tags:
-        tags[TRACEPARENT] = first.tags[TRACEPARENT]
+    fact = msgspec.structs.replace(_request(proposal), traceparent=first.traceparent)
+    if fact.retry_of is not None and fact.body_fingerprint is None:
+        # In an earlier version a retry had the fingerprint of the body by which the first run was asked for.
+        fact = msgspec.structs.replace(fact, body_fingerprint=first.body_fingerprint)
     if first.request_fingerprint == fact.request_fingerprint:
         # What is asked for is in the fingerprint; an earlier version of Servo recorded less beside it. A run that
         # computes all of it is right for who wants what is stale, and not the other way round.
         only_stale = fact.only_stale and first.only_stale
         fact = msgspec.structs.replace(fact, added=first.added, asset_ids=first.asset_ids, only_stale=only_stale)
-    return msgspec.structs.replace(proposal, fact=msgspec.structs.replace(fact, tags=tags))
+    return msgspec.structs.replace(proposal, fact=fact)
 
 
 def _append(project: Project, proposal: Proposal) -> Receipt:

@@ -18,6 +18,7 @@ from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidI
 from servo.events import Proposal, RecordedEvent, decode
 from servo.events.columns import Outcome, spread
 from servo.events.definitions import Source
+from servo.events.lifecycles import CheckpointStatus, RunStatus
 from servo.events.model import (
     CheckpointRequested,
     RunCancelRequested,
@@ -36,19 +37,17 @@ from servo.runtime.documents import held_back_of
 from servo.runtime.frozen import frozen_among, require_none_named, thaw
 from servo.runtime.labels import Labels
 from servo.runtime.marked import let_readers_wait
-from servo.runtime.ordering import ACCEPT_SCHEMA
 from servo.runtime.planned import plan_for
 from servo.runtime.progress import progress_of
 from servo.runtime.requesting import append_answered
 from servo.runtime.run_tracing import append_request
 from servo.runtime.statuses import partitions_by_status
-from servo.runtime.tracing import span, traced
+from servo.runtime.tracing import span, traceparent
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
     from servo.answers.runs import Record
 
-RETRY_OF = "servo.retry_of"
 _STEP = 1_000
 _FIND = (
     "SELECT run_id, requested_version FROM runs WHERE starts_with(run_id, $run_id) ORDER BY requested_at DESC LIMIT 2"
@@ -70,8 +69,8 @@ _FAILED_CHECKS = """
     SELECT asset_key, partition_key, check_name, blocking, observed, task_key, attempt FROM check_results
     WHERE run_id = $run_id AND NOT passed ORDER BY asset_key, partition_key, check_name LIMIT 1000
 """
-_CHECKPOINTS = """
-    SELECT checkpoint_id, coalesce(decision, 'REQUESTED') AS status, asset_key, task_key,
+_CHECKPOINTS = f"""
+    SELECT checkpoint_id, coalesce(decision, '{CheckpointStatus.REQUESTED}') AS status, asset_key, task_key,
            len(partition_keys) AS partitions, approvers, escalated_to, deadline, requested_at,
            decided_by, decided_at, decision_reason
     FROM checkpoints WHERE run_id = $run_id ORDER BY requested_version
@@ -115,6 +114,7 @@ class Runs:
         request_id: str | None = None,
         accept_schema: bool = False,
         unfreeze: str | None = None,
+        body_fingerprint: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
     ) -> Requested:
@@ -137,6 +137,7 @@ class Runs:
             request_id=request_id,
             accept_schema=accept_schema,
             unfreeze=unfreeze,
+            body_fingerprint=body_fingerprint,
             actor=actor,
             before=before,
         )
@@ -150,6 +151,7 @@ class Runs:
         request_id: str | None = None,
         accept_schema: bool = False,
         unfreeze: str | None = None,
+        body_fingerprint: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
     ) -> Requested:
@@ -169,9 +171,15 @@ class Runs:
         known = deployed_catalog(self._project, actor=actor, sound=sound)
         if frozen and unfreeze is not None:
             thaw(self._project, known, frozen, reason=unfreeze, actor=actor)
-        more = {ACCEPT_SCHEMA: "true"} if accept_schema else {}
         return self._ask(
-            known, selection, priority=priority, tags={**(tags or {}), **more}, request_id=request_id, actor=actor
+            known,
+            selection,
+            request_id=request_id,
+            actor=actor,
+            priority=priority,
+            tags=tags,
+            accept_schema=accept_schema,
+            body_fingerprint=body_fingerprint,
         )
 
     def retry(
@@ -180,7 +188,7 @@ class Runs:
         *,
         partitions: str | None = None,
         everything: bool = False,
-        tags: Mapping[str, str] | None = None,
+        body_fingerprint: str | None = None,
         request_id: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
@@ -194,8 +202,18 @@ class Runs:
         selection = retry_selection(run, known, everything=everything, subset=subset)
         require_inputs(plan_for(self._project, known, selection))
         before()
-        told = {**run.tags, **(tags or {}), RETRY_OF: run.run_id}
-        return self._ask(known, selection, priority=run.priority, tags=told, request_id=request_id, actor=actor)
+        return self._ask(
+            known,
+            selection,
+            request_id=request_id,
+            actor=actor,
+            priority=run.priority,
+            tags=run.tags,
+            queue=run.queue,
+            retry_of=run.run_id,
+            accept_schema=run.accept_schema,
+            body_fingerprint=body_fingerprint,
+        )
 
     def _subset(self, run: RunState, known: Catalog, partitions: str) -> dict[str, PartitionSet]:
         """These partitions, of every asset of the run that can have them: days say nothing about its months."""
@@ -209,42 +227,51 @@ class Runs:
             raise refused[0]
         return found
 
-    def _ask(self, known: Catalog, selection: Selection, **how: Any) -> Requested:
-        with span("run", assets=len(selection.wanted)) as current:  # what its tasks are children of
-            asked = self._asked(known, selection, **how)
-            current.set("servo.run_id", asked.run_id)
-            return asked
-
-    def _asked(
+    def _ask(
         self,
         known: Catalog,
         selection: Selection,
         *,
-        priority: int,
-        tags: dict[str, str],
         request_id: str | None,
         actor: str,
+        priority: int,
+        tags: Mapping[str, str] | None,
+        accept_schema: bool,
+        body_fingerprint: str | None,
+        queue: str | None = None,
+        retry_of: str | None = None,
     ) -> Requested:
         project = self._project
-        given = request_id
-        request_id = request_id or project.mint()
-        run_key = f"manual:{request_id}"
-        run_id = id_of_run(project.workspace.tenant, project.workspace.name, run_key, project.secret.value)
-        fact = request(
-            known,
-            selection.wanted,
-            added=selection.added,
-            only_stale=selection.only_stale,
-            run_key=run_key,
-            run_id=run_id,
-            source=Source(kind="manual", id=actor, detail=request_id),
-            priority=priority,
-            tags=traced(tags),
-        )
+        with span("run", assets=len(selection.wanted)) as current:  # what its tasks are children of
+            detail = request_id or project.mint()
+            run_key = f"manual:{detail}"
+            run_id = id_of_run(project.workspace.tenant, project.workspace.name, run_key, project.secret.value)
+            current.set("servo.run_id", run_id)
+            fact = request(
+                known,
+                selection.wanted,
+                added=selection.added,
+                only_stale=selection.only_stale,
+                run_key=run_key,
+                run_id=run_id,
+                source=Source(kind="manual", id=actor, detail=detail),
+                priority=priority,
+                tags=tags,
+                queue=queue,
+                retry_of=retry_of,
+                accept_schema=accept_schema,
+                traceparent=traceparent(),
+                body_fingerprint=body_fingerprint,
+            )
+            return self._record(fact, selection, given=request_id, actor=actor)
+
+    def _record(self, fact: RunRequested, selection: Selection, *, given: str | None, actor: str) -> Requested:
+        """Record a request, or find the first one of its run key; `given` is the id that somebody chose for it."""
+        project, run_id = self._project, fact.run_id
         now = project.clock()
         proposal = Proposal(fact=fact, occurred_at=now, actor=actor)
         new = None if given is None else self._append_new(proposal, run_id)
-        before = None if given is None or new is not None else self._first_use(run_key)
+        before = None if given is None or new is not None else self._first_use(fact.run_key)
         if before is not None and before.fingerprint != fact.request_fingerprint:
             raise IdempotencyMismatch(
                 f"the request id {given!r} was used for another request, {run_id}",
@@ -262,7 +289,7 @@ class Runs:
             accepted_at = now
         return Requested(
             run_id=run_id,
-            run_key=run_key,
+            run_key=fact.run_key,
             event_id=receipt.event_id,
             position=receipt.position,
             accepted_at=accepted_at,
@@ -294,7 +321,7 @@ class Runs:
         # A run that ends at this very moment has ended, and the request changes nothing. Asked again, it is the same.
         fact = RunCancelRequested(run_id=run.run_id, reason=run.cancel_reason if run.cancel_requested else reason)
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-        answer = {"run_id": run.run_id, "event_id": None, "status": "CANCELLING"}
+        answer = {"run_id": run.run_id, "event_id": None, "status": RunStatus.CANCELLING}
         (receipt,) = append_answered(self._project, [proposal], answer=answer)
         return receipt.event_id
 

@@ -1,7 +1,7 @@
 """Spans, exported as OTEL_* say and in no other way; without these variables nothing is imported and nothing is done.
 
-A trace goes on across processes: who asks for a run leaves its `traceparent` among the run's tags, and a worker's
-spans are children of it. The extra `otel` brings what exports; a program that has set up OpenTelemetry itself is left
+A trace goes on across processes: the request for a run holds the `traceparent` of who asked, and a worker's spans
+are children of it. The extra `otel` brings what exports; a program that has set up OpenTelemetry itself is left
 to it.
 """
 
@@ -22,11 +22,10 @@ if TYPE_CHECKING:
     from opentelemetry.context import Context
     from opentelemetry.trace import Span, Tracer
 
-__all__ = ["TRACEPARENT", "Current", "past_span", "span", "traced", "traceparent"]
+__all__ = ["Current", "past_span", "span", "traceparent"]
 
 log = logging.getLogger(__name__)
 
-TRACEPARENT = "servo.traceparent"  # the tag of a run
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _HEADER = "traceparent"
 _END_SECONDS = 2.0
@@ -89,13 +88,6 @@ def traceparent() -> str | None:
     carrier: dict[str, str] = {}
     TraceContextTextMapPropagator().inject(carrier)
     return carrier.get(_HEADER)
-
-
-def traced(tags: Mapping[str, str]) -> dict[str, str]:
-    """These tags, with where the present trace goes on, and without where another one did."""
-    kept = {name: value for name, value in tags.items() if name != TRACEPARENT}
-    here = traceparent()
-    return kept if here is None else {**kept, TRACEPARENT: here}
 
 
 def _context(parent: str | None) -> Context | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servo.controllers.dispatch import POOL, QUEUE, Limits, queue_heads, ready, unplanned
+from servo.controllers.dispatch import POOL, Limits, queue_heads, ready, unplanned
 from servo.controllers.states import RunState, TaskState
 from servo.runtime.moments import Moment
 from servo.runtime.watching import Watch
@@ -29,7 +29,7 @@ class Turns:
         run = self._board.runs.get(run_id)
         if run is None:
             return "it waits for its turn", []
-        ahead = queue_heads(self._board).get(run.tags.get(QUEUE, ""), run)
+        ahead = run if run.queue is None else queue_heads(self._board).get(run.queue, run)
         if ahead is not run:
             return f"it waits for {ahead.run_id}: they go one after another", [ahead.run_id]
         if task_key is None or task_key not in run.tasks:

@@ -11,7 +11,7 @@ import msgspec
 from servo.answers.partitions import PartitionView, Reason
 from servo.answers.why import AssetWhy, Cause, Grounds, InputState, Made, MadeInCall, Obstacle, PartitionWhy, SampleView
 from servo.events import decode
-from servo.events.columns import spread
+from servo.events.columns import Outcome, spread
 from servo.events.model import PartitionsMarked, TaskFinished
 from servo.fold.display import Overlay, Status
 from servo.lineage.calls import call_of, call_sentences
@@ -39,9 +39,9 @@ _ROLLED_BACK = """
     SELECT rolled_back_at, rolled_back_by, rollback_reason FROM rollbacks
     WHERE asset_id = $asset_id AND partition_key = $partition_key AND rollback_version = $event_id
 """
-_FAILURES = """
+_FAILURES = f"""
     SELECT partition_key, attempt_version FROM partition_status
-    WHERE asset_id = $asset_id AND last_attempt_outcome = 'FAILED'
+    WHERE asset_id = $asset_id AND last_attempt_outcome = '{Outcome.FAILED}'
       AND (materialization_version IS NULL OR attempt_version > materialization_version)
     ORDER BY attempt_version DESC LIMIT 20
 """

@@ -10,6 +10,7 @@ from servo.answers.sensors import AskedRun, EvalView, SensorView
 from servo.controllers.sensor_board import SensorState
 from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
+from servo.events.lifecycles import EvaluationStatus
 from servo.ledger.polls import Poll
 from servo.planning.deployed_state import DeployedAutomation
 
@@ -34,10 +35,10 @@ _RUNS = """
     SELECT run_key, run_key_index.run_id, run_key_index.request_fingerprint, event_id, runs.status, created_at
     FROM run_key_index LEFT JOIN runs USING (run_key) WHERE run_key IN (SELECT unnest($keys))
 """
-_FIRST = """
+_FIRST = f"""
     SELECT run_key, arg_min(eval_id, eval_version) AS eval_id FROM (
         SELECT eval_id, eval_version, unnest(run_keys) AS run_key FROM sensor_evals
-        WHERE sensor_id = $sensor_id AND status = 'TRIGGERED'
+        WHERE sensor_id = $sensor_id AND status = '{EvaluationStatus.TRIGGERED}'
     ) WHERE run_key IN (SELECT unnest($keys)) GROUP BY run_key
 """
 _FACTS = """
@@ -124,7 +125,7 @@ def evals_of(snapshot: Answers | None, event: EventById, parameters: dict[str, A
 
 def _is_its_own(run: dict[str, Any], row: dict[str, Any]) -> bool:
     """Whether the run was first asked for by this evaluation: what it asks for is recorded with it, right after it."""
-    return bool(row["status"] == "TRIGGERED" and run["event_id"] > row["eval_version"])
+    return bool(row["status"] == EvaluationStatus.TRIGGERED and run["event_id"] > row["eval_version"])
 
 
 def _eval(event: EventById, row: dict[str, Any], known: dict[str, dict[str, Any]]) -> EvalView:
@@ -138,7 +139,7 @@ def _asked(event: EventById, row: dict[str, Any], known: dict[str, dict[str, Any
     found = []
     for key in row["run_keys"] or ():
         run = known.get(key)
-        if run is None or row["status"] != "TRIGGERED":
+        if run is None or row["status"] != EvaluationStatus.TRIGGERED:
             found.append(AskedRun(run_key=key, outcome=DROPPED))
             continue
         mine = _is_its_own(run, row)
