@@ -50,6 +50,7 @@
     │   └── WorkerLost
     └── EnvironmentProblem
         ├── EvaluationUnavailable
+        │   └── TickingUnavailable
         ├── JavaMissing
         ├── SparkUnavailable
         │   └── SessionLost

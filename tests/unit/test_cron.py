@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from itertools import islice
 
 import pytest
-from servo.runtime.automation.schedule_editing import require_clock
+from servo.operations.schedules.definition import require_clock
 
 import servo
 from servo.assets.spec import Source
