@@ -32,7 +32,7 @@ __all__ = ["following"]
 
 log = logging.getLogger(__name__)
 
-_STEP = 200  # events that are read at once
+_STEP = 200  # events that are told before it is noted how far that is
 _LOOK_SECONDS = 1.0
 _POST_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -147,14 +147,14 @@ class Follower(Thread):
 
     def _tell(self, position: int) -> int:
         """Tell of what is new, and wait a while if there is nothing; how far it was told."""
-        events = self._project.history.read(position, _STEP)
+        events = next(self._project.follower.new_events(position), [])
         if not events:
             if not self._ending.is_set():
-                self._project.history.head(beyond=position, timeout=_LOOK_SECONDS)
+                self._project.follower.wait(position, _LOOK_SECONDS)
             return position
         told = position
         try:
-            for event in events:
+            for event in events[:_STEP]:
                 document = self._teller.told(event, decode(event))
                 if document is not None:
                     self._post(document)

@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from servo.answers.runs import Record
 
 RETRY_OF = "servo.retry_of"
-_STEP = 1_000
 _FIND = (
     "SELECT run_id, requested_version FROM runs WHERE starts_with(run_id, $run_id) ORDER BY requested_at DESC LIMIT 2"
 )
@@ -361,12 +360,12 @@ class Runs:
             if now.ended or now.parked or late:
                 return now
             tick()
-            self._project.ledger.head(beyond=board.position, timeout=1.0 if timeout is None else min(1.0, timeout))
+            self._project.follower.wait(board.position, 1.0 if timeout is None else min(1.0, timeout))
 
     def _news(self, board: Board, run_id: str) -> bool:
         """Take in what is new; whether any of it is about the run."""
         changed = False
-        while events := self._project.history.read(board.position, _STEP):
+        for events in self._project.follower.new_events(board.position):
             board.take(events)
             changed |= any(event.correlation_id == run_id for event in events)
         return changed

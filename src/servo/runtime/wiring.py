@@ -23,6 +23,7 @@ from servo.ledger.metering import AppendMeter, MeteredLedger
 from servo.ledger.opening import is_unmade, open_ledger
 from servo.ledger.polls import Polls, open_polls
 from servo.ledger.protocol import Ledger, Workspace
+from servo.runtime.follower import LedgerFollower
 from servo.runtime.secret_check import require_own_secret, require_secret_may_be_minted
 from servo.runtime.secrets import Secret, tenant_secret
 from servo.runtime.settings import Settings
@@ -99,6 +100,10 @@ class Project:
     @cached_property
     def history(self) -> History:
         return History(self.ledger, self.archive)
+
+    @cached_property
+    def follower(self) -> LedgerFollower:
+        return LedgerFollower(self.history)
 
     @cached_property
     def store(self) -> Store:

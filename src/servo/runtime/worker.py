@@ -121,8 +121,10 @@ class Worker:
                         return True
                     if self._is_used_up():
                         return False
-                    if self._watch.refresh() - {f"worker:{worker}"}:
+                    self._watch.refresh()
+                    if self._watch.publishers - {f"worker:{worker}"}:
                         self._newest.forget()
+                    self._watch.publishers.clear()
                     if self._is_astray(worker):
                         return False
                     self._interrupt(self._cancelled())

@@ -111,7 +111,7 @@ class Driver:
         try:
             self.step()
             stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
-            self._project.ledger.head(beyond=self._watch.position, timeout=self._pause())
+            self._watch.wait(self._pause())
         except PASSING as problem:
             _trouble(problem, stop)
 
