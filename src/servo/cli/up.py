@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
@@ -51,11 +51,15 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     elsewhere: `servo worker`. Several `servo up` may share a PostgreSQL ledger.
     """
     from servo.local_server import announce, withdraw
+    from servo.runtime.automation.driving import Driver
     from servo.runtime.cataloguing import deployed_catalog
+    from servo.runtime.compacting import CompactionAside
+    from servo.runtime.control import Control
     from servo.runtime.embedded import telling
     from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.json_logs import log_as_json, wants_json
     from servo.runtime.redeploying import FolderWatch
+    from servo.runtime.service_loop import ServiceThread
 
     do_without_pandas()
     # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
@@ -87,10 +91,10 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         server = after.enter_context(_served(opened, evaluators, host, port))
         announce(opened.settings.home, server.url)
         after.callback(withdraw, opened.settings.home)
-        failure: list[BaseException] = []
+        # Without one of its loops nothing goes on: what ends one of them ends the program.
         threads = [
-            Thread(target=_loop, args=(name, opened, evaluators, stop, failure), name=name, daemon=True)
-            for name in ("control", "driver")
+            ServiceThread(Control(opened, compact_aside=CompactionAside(opened.settings)), stop),
+            ServiceThread(Driver(opened, evaluators), stop),
         ]
         for thread in threads:
             thread.start()
@@ -113,8 +117,8 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
                 member.end()
             for thread in threads:
                 thread.join(_PATIENCE_SECONDS)
-        if failure:
-            raise failure[0]
+        for thread in threads:
+            thread.require_well()
 
 
 def _tell(line: str) -> None:
@@ -163,22 +167,6 @@ def _served(
         port=port,
         or_any_port=port is None and "server.port" not in opened.settings.origins,
     )
-
-
-def _loop(name: str, opened: Project, evaluators: Evaluators, stop: Event, failure: list[BaseException]) -> None:
-    """Without its loops nothing goes on: what ends one of them ends the program."""
-    from servo.runtime.automation.driving import Driver
-    from servo.runtime.compacting import CompactionAside
-    from servo.runtime.control import Control
-
-    aside = CompactionAside(opened.settings)
-    try:
-        (Control(opened, compact_aside=aside) if name == "control" else Driver(opened, evaluators)).run(stop)
-    except BaseException as problem:  # noqa: BLE001 (it goes on in the thread that waits)
-        failure.append(problem)
-    finally:
-        stop.set()
-        aside.close()
 
 
 class _Member:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -27,12 +26,12 @@ from servo.events.columns import Outcome
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunPlanned
 from servo.ids import run_id
-from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.planning import plan_fact, require_inputs
 from servo.runtime.compacting import CompactionAside
 from servo.runtime.planned import plan_for, plan_of_what_can_be_made
 from servo.runtime.service import Service
+from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.tracing import past_span, span
 from servo.runtime.watching import Watch
 from servo.runtime.wiring import Project
@@ -40,53 +39,43 @@ from servo.runtime.wiring import Project
 log = logging.getLogger(__name__)
 
 _SWEEP_SECONDS = 1.0
-_REST = 4.0  # of the time that a pass took, until the next one
-_LONGEST_REST_SECONDS = 0.2
 
 
-class Control:
+class Control(ServiceLoop):
     """Plans runs and chunks of backfills, ends what is over, and gives the tasks of lost workers to others."""
 
+    kind = "control"
+    trouble = "Runs cannot be planned or ended"
+    rest = 4.0
+
     def __init__(self, project: Project, *, compact_aside: CompactionAside | None = None) -> None:
-        self._project = project
-        self._compact_aside = compact_aside
         self._watch = Watch(project, backfills=True)
+        super().__init__(project, self._watch)
+        self._compact_aside = compact_aside
         self._limits = Limits.of(project.settings.limits)
         self._service = Service(project)
         self._checked = -1  # the position as of which it was looked whether backfills still have to wait
 
     def run(self, stop: Event) -> None:
         """Go on until told to stop."""
-        while not stop.is_set():
-            holder = Holder.here("control", self._project.mint())
-            try:
-                with Heartbeat(self._project.leases, holder, self._project.settings.worker) as heartbeat:
-                    while not stop.is_set() and not heartbeat.lost.is_set():
-                        self._pass(stop)
-            except PASSING as problem:
-                _trouble(problem, stop)
-        with suppress(ServoError):
-            self._service.bound_the_tail(at_rest=True, rest=0.0)
-
-    def _pass(self, stop: Event) -> None:
-        began = time.monotonic()
         try:
-            self.step()
-            # Whoever appends wakes it, thousands of times where there is much to do: others need the processor too.
-            stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
-            self._watch.wait(self._pause())
-        except PASSING as problem:
-            if isinstance(problem, ProjectionError) and self._rebuilds_damaged():
-                stop.wait(_SWEEP_SECONDS)
-            else:
-                _trouble(problem, stop)
+            super().run(stop)
+            with suppress(ServoError):
+                self._service.bound_the_tail(at_rest=True, rest=0.0)
+        finally:
+            if self._compact_aside is not None:
+                self._compact_aside.close()
 
-    def _rebuilds_damaged(self) -> bool:
+    def _pass(self) -> bool:
+        self.step()
+        return True
+
+    def _is_mending(self, problem: ServoError) -> bool:
         """Have projections that cannot be opened rebuilt from the ledger; False where that is not what is wrong.
 
         Not those that belong to another ledger: they may be the last to know what this one has lost.
         """
-        if self._compact_aside is None:
+        if not isinstance(problem, ProjectionError) or self._compact_aside is None:
             return False
         try:
             self._project.store.current()
@@ -195,7 +184,6 @@ class Control:
         return True
 
     def _pause(self) -> float:
-        """Seconds until something is due by itself."""
         now = self._project.clock()
         wake = next_wake(self._watch.board, now)
         due = _SWEEP_SECONDS if wake is None else (wake - now).total_seconds()
@@ -210,12 +198,3 @@ def _tell_waited(waiting: dict[str, Backfill], decision: Decision) -> None:
             past_span(
                 "backfill.wait_for_upstream", since, decision.at, backfill_id=job.id, root=job.root, state=fact.state
             )
-
-
-def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning(
-        "Runs cannot be planned or ended at the moment; it is tried again: %s",
-        problem,
-        extra={"action": "control.trouble"},
-    )
-    stop.wait(_SWEEP_SECONDS)

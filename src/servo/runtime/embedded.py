@@ -6,7 +6,6 @@ the worker a child process: Spark and its JVM never live in the process that dec
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -16,7 +15,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 from servo.errors import EnvironmentProblem, StorageFailed
 from servo.execution.reaching import require_spark
@@ -25,10 +24,9 @@ from servo.runtime.child_processes import exit_text, tasks_of_worker, write_last
 from servo.runtime.control import Control
 from servo.runtime.environment import variables_of
 from servo.runtime.machine import require_remote_storage
+from servo.runtime.service_loop import ServiceThread
 from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
-
-log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 20.0
 _MOST_LIVES = 4  # of a worker that is killed again and again
@@ -42,7 +40,7 @@ class Workplace:
         self._computing = computing
         self._options = ("--for", run_id) if run_id else ()
         self._stack = stack
-        self._control: _Thread | None = None
+        self._control: ServiceThread | None = None
         self._child: ChildWorker | None = None
         self._lives = 0
 
@@ -57,7 +55,7 @@ class Workplace:
         Whoever was at work before may leave, or be found to have died long ago.
         """
         if self._control is not None:
-            self._control.require_alive()
+            self._control.require_well()
         elif not _somebody(self._project, "control"):
             self._control = self._stack.enter_context(controlling(self._project))
         if not self._computing:
@@ -139,33 +137,12 @@ def deciding(project: Project) -> Iterator[Workplace]:
         yield place
 
 
-class _Thread(Thread):
-    """A control plane in a thread of this process."""
-
-    def __init__(self, control: Control, stop: Event) -> None:
-        super().__init__(name="control", daemon=True)
-        self._control = control
-        self._stop_asked = stop
-        self._problem: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._control.run(self._stop_asked)
-        except Exception as problem:
-            log.exception("the control plane ended", extra={"action": "control.ended"})
-            self._problem = problem
-
-    def require_alive(self) -> None:
-        if self._problem is not None:
-            raise self._problem
-
-
 @contextmanager
-def controlling(project: Project) -> Iterator[_Thread]:
+def controlling(project: Project) -> Iterator[ServiceThread]:
     """A control plane in a thread of this process, and beside it who tells OpenLineage, where that is set."""
     stop = Event()
     with telling(project):
-        thread = _Thread(Control(project), stop)
+        thread = ServiceThread(Control(project), stop)
         thread.start()
         try:
             yield thread

@@ -22,10 +22,10 @@ from servo.controllers.decisions import Decision
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Filling, NotYet, decide
 from servo.controllers.sensor_board import SensorState
-from servo.errors import PASSING, Conflict, ServoError
+from servo.errors import Conflict
 from servo.events.automation import ScheduleTicked
 from servo.events.model import RunRequested
-from servo.ledger.leases import Heartbeat, Holder
+from servo.ledger.leases import Heartbeat
 from servo.ledger.protocol import Condition
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
@@ -35,6 +35,7 @@ from servo.runtime.automation.sharing import may_ask
 from servo.runtime.automation.ticking import question_of, wanted_by
 from servo.runtime.automation.watch import AutomationWatch, run_id_of
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators
+from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.wiring import Project
 
 __all__ = ["Driver", "PassReport", "one_pass"]
@@ -42,8 +43,6 @@ __all__ = ["Driver", "PassReport", "one_pass"]
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 1.0  # seconds: clocks jump, and somebody may want it to stop
-_REST = 2.0  # of the time that a pass took, until the next one: every append wakes it
-_LONGEST_REST_SECONDS = 0.2
 _ANSWER_SECONDS = 0.02  # between two looks at whether the function of a schedule has answered
 _POLLS_AT_ONCE = 24
 _FUNCTIONS_AT_ONCE = 8  # of schedules: sensors that hang must not keep them waiting
@@ -71,16 +70,19 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     by_other: bool = False
 
 
-class Driver:
+class Driver(ServiceLoop):
     """Ticks schedules and polls sensors. Belongs to one thread; evaluations have their own."""
 
+    kind = "driver"
+    trouble = "Schedules and sensors cannot be looked at"
+    rest = 2.0
+
     def __init__(self, project: Project, evaluators: Evaluators) -> None:
-        self._project = project
+        self._watch = AutomationWatch(project)
+        super().__init__(project, self._watch)
         self._evaluators = evaluators
         self._sensing = Sensing(project, evaluators)
-        self._watch = AutomationWatch(project)
         self._deployed_at = self._watch.deployed_at
-        self.holder = Holder.here("driver", project.mint())
         self._polls = ThreadPoolExecutor(_POLLS_AT_ONCE, thread_name_prefix="poll")
         self._functions = ThreadPoolExecutor(_FUNCTIONS_AT_ONCE, thread_name_prefix="function")
         self._asked: dict[str, Future[_Asked]] = {}  # of sensors
@@ -95,25 +97,13 @@ class Driver:
         if self._watch.sensors.sensors:
             self._evaluators.warm_up()
         try:
-            while not stop.is_set():
-                self.holder = Holder.here("driver", self._project.mint())
-                try:
-                    with Heartbeat(self._project.leases, self.holder, self._project.settings.worker) as heartbeat:
-                        while not stop.is_set() and not heartbeat.lost.is_set():
-                            self._pass(stop)
-                except PASSING as problem:
-                    _trouble(problem, stop)
+            super().run(stop)
         finally:
             self.close()
 
-    def _pass(self, stop: Event) -> None:
-        began = time.monotonic()
-        try:
-            self.step()
-            stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
-            self._watch.wait(self._pause())
-        except PASSING as problem:
-            _trouble(problem, stop)
+    def _pass(self) -> bool:
+        self.step()
+        return True
 
     def close(self) -> None:
         for threads in (self._polls, self._functions):
@@ -351,12 +341,3 @@ def _over(asked: Future[_Asked]) -> bool:
             extra={"action": "driver.evaluation"},
         )
     return True
-
-
-def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning(
-        "Schedules and sensors cannot be looked at at the moment; it is tried again: %s",
-        problem,
-        extra={"action": "driver.trouble"},
-    )
-    stop.wait(_LONGEST_PAUSE)
