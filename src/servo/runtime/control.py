@@ -33,7 +33,7 @@ from servo.runtime.planned import plan_for, plan_of_what_can_be_made
 from servo.runtime.service import Service
 from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.tracing import past_span, span
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
@@ -47,10 +47,10 @@ class Control(ServiceLoop):
     kind = "control"
     trouble = "Runs cannot be planned or ended"
     rest = 4.0
+    _tracker: RunTracker
 
     def __init__(self, project: Project, *, compact_aside: CompactionAside | None = None) -> None:
-        self._watch = Watch(project, backfills=True)
-        super().__init__(project, self._watch)
+        super().__init__(project, RunTracker(project, backfills=True))
         self._compact_aside = compact_aside
         self._limits = Limits.of(project.settings.limits)
         self._service = Service(project)
@@ -88,33 +88,33 @@ class Control(ServiceLoop):
 
     def step(self) -> None:
         """One pass: everything that can be decided now."""
-        watch = self._watch
-        watch.refresh()
+        tracker = self._tracker
+        tracker.refresh()
         self._backfill()
-        for run in unplanned(watch.board, self._limits):
+        for run in unplanned(tracker.board, self._limits):
             self._append(self._planned(run))
-        watch.refresh()
+        tracker.refresh()
         now = self._project.clock()
-        for decision in decide(watch.board, watch.catalog, now):
+        for decision in decide(tracker.board, tracker.catalog, now):
             self._append(decision)
-        if any(run.running for run in watch.board.runs.values()):
+        if any(run.running for run in tracker.board.runs.values()):
             live = {holder.id for holder in self._project.leases.live() if holder.kind == "worker"}
-            for decision in sweep(watch.board, live, now, watch.catalog):
+            for decision in sweep(tracker.board, live, now, tracker.catalog):
                 self._append(decision)
-        self._service.bound_the_tail(at_rest=not watch.board.runs, aside=self._compact_aside)
+        self._service.bound_the_tail(at_rest=not tracker.board.runs, aside=self._compact_aside)
 
     def _backfill(self) -> None:
         """Ask for the runs of chunks whose turn has come, and end backfills that are over."""
-        backfills = self._watch.backfills
+        backfills = self._tracker.backfills
         assert backfills is not None
         if not backfills.jobs:
             return
-        now, catalog = self._project.clock(), self._watch.catalog
+        now, catalog = self._project.clock(), self._tracker.catalog
         with self._checking(backfills) as waiting:
             for decision in backfilling.decide(backfills, catalog, now, self._run_id):
                 if self._append(decision):
                     _tell_waited(waiting, decision)
-        self._watch.refresh()
+        self._tracker.refresh()
 
     @contextmanager
     def _checking(self, backfills: Backfills) -> Iterator[dict[str, Backfill]]:
@@ -149,7 +149,7 @@ class Control(ServiceLoop):
 
     def _plan(self, run: RunState, now: datetime) -> tuple[Fact, ...]:
         """The plan of what can be made, and the end of what was asked for and cannot."""
-        known = self._watch.catalog
+        known = self._tracker.catalog
         wanted, left_out = require_some(run, known), gone(run, known)
         if run.source.kind == "backfill":
             # A person who names partitions is told at once; of thousands, one must not keep the others from being made.
@@ -167,7 +167,7 @@ class Control(ServiceLoop):
     def _decision(self, run: RunState, *facts: Fact) -> Decision:
         return Decision(
             facts=facts,
-            position=self._watch.board.position,
+            position=self._tracker.board.position,
             subjects=frozenset({run.run_id}),
             actor=DISPATCH,
             at=self._project.clock(),
@@ -185,7 +185,7 @@ class Control(ServiceLoop):
 
     def _pause(self) -> float:
         now = self._project.clock()
-        wake = next_wake(self._watch.board, now)
+        wake = next_wake(self._tracker.board, now)
         due = _SWEEP_SECONDS if wake is None else (wake - now).total_seconds()
         return min(max(due, 0.0), _SWEEP_SECONDS)
 

@@ -34,7 +34,7 @@ class ServiceLoop(ABC):
 
     def __init__(self, project: Project, tracker: Tracker) -> None:
         self._project = project
-        self._news = tracker
+        self._tracker = tracker
         self.holder = self._new_holder()
 
     def run(self, stop: Event) -> None:
@@ -59,7 +59,7 @@ class ServiceLoop(ABC):
                     # Appends come by the thousand where there is much to do: others need the processor too.
                     stop.wait(min((time.monotonic() - began) * self.rest, _LONGEST_REST_SECONDS))
                     if (seconds := self._pause()) > 0:
-                        self._news.wait(seconds)
+                        self._tracker.wait(seconds)
                 except PASSING as problem:
                     self._wait_out(problem, stop)
         finally:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from servo.controllers.dispatch import POOL, QUEUE, Limits, queue_heads, ready, unplanned
 from servo.controllers.states import RunState, TaskState
 from servo.runtime.moments import Moment
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
 __all__ = ["Turns"]
@@ -20,9 +20,9 @@ class Turns:
         self._moment = moment
         self._limits = Limits.of(project.settings.limits)
         self._at_work = {holder.kind for holder in project.leases.live()}
-        watch = Watch(project)
-        watch.refresh()
-        self._board = watch.board
+        tracker = RunTracker(project)
+        tracker.refresh()
+        self._board = tracker.board
 
     def of(self, run_id: str, task_key: str | None) -> tuple[str, list[str]]:
         """Why a task does not run, or a run is not planned, in words; and the tasks or runs that it waits behind."""

@@ -34,7 +34,7 @@ from servo.runtime.inputs import NewestVersions
 from servo.runtime.performing import Performer
 from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.spark_health import SparkHealth
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
@@ -56,6 +56,7 @@ class Worker(ServiceLoop):
 
     kind = "worker"
     trouble = "This worker cannot go on"
+    _tracker: RunTracker
 
     def __init__(
         self,
@@ -67,8 +68,7 @@ class Worker(ServiceLoop):
         used_up: Callable[[], bool] = lambda: False,  # whether the process can compute nothing more
         sessions_lost: int = 0,  # in a row, by the processes before this one
     ) -> None:
-        self._watch = Watch(project)
-        super().__init__(project, self._watch)
+        super().__init__(project, RunTracker(project))
         self._code = Code(definitions)
         self._executor = executor
         self._limits = Limits.of(project.settings.limits)
@@ -116,10 +116,10 @@ class Worker(ServiceLoop):
         self._is_done = self._is_enough and not self._jobs
         if self._is_done or self._is_used_up():
             return False
-        self._watch.refresh()
-        if self._watch.publishers - {f"worker:{worker}"}:
+        self._tracker.refresh()
+        if self._tracker.publishers - {f"worker:{worker}"}:
             self._newest.forget()
-        self._watch.publishers.clear()
+        self._tracker.publishers.clear()
         if self._is_astray(worker):
             return False
         self._interrupt(self._cancelled())
@@ -169,13 +169,13 @@ class Worker(ServiceLoop):
         """
         return any(
             run.tasks[key].worker == worker and (run.run_id, key, run.tasks[key].attempt) not in self._jobs
-            for run in self._watch.board.runs.values()
+            for run in self._tracker.board.runs.values()
             for key in run.running
         )
 
     def _cancelled(self) -> set[str]:
         """Runs at work here that were cancelled, that are over whatever comes of this, or that were given up."""
-        runs = self._watch.board.runs
+        runs = self._tracker.board.runs
         cancelled = {name for name, _, _ in self._jobs if name not in runs or runs[name].cancel_requested}
         return cancelled | {name for name, _, _ in self._strays}
 
@@ -193,13 +193,13 @@ class Worker(ServiceLoop):
     def _record_cancelled(self, name: _Name, worker: str) -> bool:
         """Record the end of a task in its place; False to look again."""
         run_id, task_key, attempt = name
-        board = self._watch.board
+        board = self._tracker.board
         run, task = board.runs.get(run_id), board.task(run_id, task_key)
         if run is None or task is None or (task.attempt, task.worker) != (attempt, worker):
             return True  # it has been said
         if not run.cancel_requested:
             return False
-        left = remaining(run, task, self._watch.catalog)
+        left = remaining(run, task, self._tracker.catalog)
         why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
         fact = ended(run, task, Outcome.CANCELLED, keys=[] if left is None else map(str, left.run), error=why)
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=f"worker:{worker}")
@@ -241,8 +241,8 @@ class Worker(ServiceLoop):
             return False
         if self._suspect in self._jobs or not self._health.may_work() or (self._health.on_trial and self._jobs):
             return False
-        board, now = self._watch.board, self._project.clock()
-        claim = next(ready(board, self._watch.catalog, now, self._limits, fit=self._fits), None)
+        board, now = self._tracker.board, self._project.clock()
+        claim = next(ready(board, self._tracker.catalog, now, self._limits, fit=self._fits), None)
         if claim is None:
             return False
         alone = claim.sessions_lost >= _SUSPECT_LOSSES
@@ -274,7 +274,7 @@ class Worker(ServiceLoop):
             worker=worker,
             position=receipts[-1].position,
         )
-        job = self._threads.submit(self._performer.perform, claim, self._watch.catalog, fence)
+        job = self._threads.submit(self._performer.perform, claim, self._tracker.catalog, fence)
         name = claim.run_id, claim.task_key, claim.attempt
         self._jobs[name] = job
         self._suspect = name if alone else None
@@ -283,7 +283,7 @@ class Worker(ServiceLoop):
     def _fits(self, claim: Claim) -> bool:
         """Whether it is for this worker. Interrupts go by run, so nothing is taken of one still to be interrupted."""
         stray = any(claim.run_id == run_id for run_id, _, _ in self._strays)
-        return not stray and self._code.has(claim, self._watch.catalog)
+        return not stray and self._code.has(claim, self._tracker.catalog)
 
 
 @contextmanager

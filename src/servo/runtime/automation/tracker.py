@@ -18,10 +18,10 @@ from servo.runtime.statuses import partitions_by_status
 from servo.runtime.tracker import Tracker
 from servo.runtime.wiring import Project
 
-__all__ = ["AutomationWatch", "run_id_of", "wanted"]
+__all__ = ["AutomationTracker", "run_id_of", "wanted"]
 
 
-class AutomationWatch(Tracker):
+class AutomationTracker(Tracker):
     """The boards of schedules and sensors."""
 
     def __init__(self, project: Project) -> None:
