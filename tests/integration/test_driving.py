@@ -22,7 +22,7 @@ from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskStarted
 from servo.ledger.protocol import Condition
 from servo.runtime import open_workspace
-from servo.runtime.automation.driving import Driver, one_pass
+from servo.runtime.automation.driver import Driver, one_pass
 from servo.runtime.automation.schedule_editing import ScheduleRequest
 from servo.runtime.automation.schedules import Schedules
 from servo.runtime.automation.ticking import Ticking

@@ -14,7 +14,7 @@ from servo.controllers.sensor_board import SensorState
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.automation.driving import Driver
+from servo.runtime.automation.driver import Driver
 from servo.runtime.automation.sensing import Sensing
 from servo.runtime.automation.tracker import AutomationTracker
 from servo.runtime.deploying import deploy

@@ -51,14 +51,14 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     elsewhere: `servo worker`. Several `servo up` may share a PostgreSQL ledger.
     """
     from servo.local_server import announce, withdraw
-    from servo.runtime.automation.driving import Driver
+    from servo.runtime.automation.driver import Driver
     from servo.runtime.cataloguing import deployed_catalog
-    from servo.runtime.compacting import CompactionAside
+    from servo.runtime.compaction import CompactionProcess
     from servo.runtime.control import Control
     from servo.runtime.embedded import telling
     from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.json_logs import log_as_json, wants_json
-    from servo.runtime.redeploying import FolderWatch
+    from servo.runtime.redeployment import Redeployment
     from servo.runtime.service_loop import ServiceThread
 
     do_without_pandas()
@@ -84,7 +84,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         _rebuild_damaged(opened)
         deployed_catalog(opened, actor=actor())
         after.enter_context(telling(opened))
-        folder = FolderWatch(opened.settings)
+        folder = Redeployment(opened.settings)
         after.callback(folder.close)
         evaluators = after.enter_context(Evaluators(opened.settings))
         _begin_compacted(opened)
@@ -93,7 +93,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         after.callback(withdraw, opened.settings.home)
         # Without one of its loops nothing goes on: what ends one of them ends the program.
         threads = [
-            ServiceThread(Control(opened, compact_aside=CompactionAside(opened.settings)), stop),
+            ServiceThread(Control(opened, compact_aside=CompactionProcess(opened.settings)), stop),
             ServiceThread(Driver(opened, evaluators), stop),
         ]
         for thread in threads:
@@ -128,23 +128,23 @@ def _tell(line: str) -> None:
 
 def _rebuild_damaged(opened: Project) -> None:
     """Have projections that cannot be opened rebuilt from the ledger, before anything reads them."""
-    from servo.runtime.compacting import CompactionAside
+    from servo.runtime.compaction import CompactionProcess
 
     try:
         opened.store.current()
     except (ProjectionDamaged, ProjectionMissing) as damage:
         _tell(f"{damage.message}; the projections are rebuilt from the ledger now, which is not affected")
-        compaction = CompactionAside(opened.settings)
+        compaction = CompactionProcess(opened.settings)
         compaction.replay()
         compaction.wait(inf)
 
 
 def _begin_compacted(opened: Project) -> None:
     """Begin with projections that know all of the ledger: then nothing of what folds events need be loaded here."""
-    from servo.runtime.compacting import CompactionAside
+    from servo.runtime.compaction import CompactionProcess
 
     if opened.store.current().watermark.position < opened.ledger.head().position:
-        compaction = CompactionAside(opened.settings)
+        compaction = CompactionProcess(opened.settings)
         compaction()
         compaction.wait(_COMPACTION_SECONDS)  # it goes on if it takes longer
 
@@ -154,7 +154,7 @@ def _served(
 ) -> AbstractContextManager[Served]:
     """The server. Where nobody chose its port, and another project's server has it, it takes any other."""
     from servo.api.serving import serving
-    from servo.runtime.automation.driving import one_pass
+    from servo.runtime.automation.driver import one_pass
     from servo.runtime.automation.sensing import Sensing
     from servo.runtime.automation.ticking import Ticking
 

@@ -28,7 +28,7 @@ from servo.events.model import RunFinished, RunPlanned
 from servo.ids import run_id
 from servo.ledger.protocol import Condition
 from servo.planning import plan_fact, require_inputs
-from servo.runtime.compacting import CompactionAside
+from servo.runtime.compaction import CompactionProcess
 from servo.runtime.planned import plan_for, plan_of_what_can_be_made
 from servo.runtime.service import Service
 from servo.runtime.service_loop import ServiceLoop
@@ -49,7 +49,7 @@ class Control(ServiceLoop):
     rest = 4.0
     _tracker: RunTracker
 
-    def __init__(self, project: Project, *, compact_aside: CompactionAside | None = None) -> None:
+    def __init__(self, project: Project, *, compact_aside: CompactionProcess | None = None) -> None:
         super().__init__(project, RunTracker(project, backfills=True))
         self._compact_aside = compact_aside
         self._limits = Limits.of(project.settings.limits)

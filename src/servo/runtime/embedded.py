@@ -10,7 +10,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
@@ -20,9 +19,8 @@ from threading import Event
 from servo.errors import EnvironmentProblem, StorageFailed
 from servo.execution.reaching import require_spark
 from servo.ledger.leases import Holder, Kind
-from servo.runtime.child_processes import exit_text, tasks_of_worker, write_last_words
+from servo.runtime.child_processes import exit_text, start_servo, tasks_of_worker, write_last_words
 from servo.runtime.control import Control
-from servo.runtime.environment import variables_of
 from servo.runtime.machine import require_remote_storage
 from servo.runtime.service_loop import ServiceThread
 from servo.runtime.settings import Settings
@@ -201,18 +199,9 @@ def child_worker(project: Project, *options: str) -> Iterator[ChildWorker]:
     folder = project.settings.home / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"worker-{project.mint().lower()}.log"
-    command = [sys.executable, "-m", "servo", "worker", "--child", *options]
     with output.open("wb") as sink:
         # Its standard input ends when this process does, however that ends: then the worker ends too.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            cwd=project.settings.root,
-            env={**os.environ, **variables_of(project.settings)},
-            start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
-        )
+        process = start_servo(project.settings, "worker", "--child", *options, stdin=subprocess.PIPE, stdout=sink)
     worker = ChildWorker(process, output)
     try:
         yield worker

@@ -1,4 +1,4 @@
-"""Whose turn it is: why nobody is at a task that waits for nothing but its turn. As of now: limits and workers are."""
+"""Positions of runs and tasks in the queue: why one that could begin does not run yet, as of now."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from servo.runtime.moments import Moment
 from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
-__all__ = ["Turns"]
+__all__ = ["QueuePosition"]
 
 _IDLE = "nothing is at work: it begins when `servo up` does"
 
 
-class Turns:
-    """Runs and tasks in their order, by the same rules that give them to workers."""
+class QueuePosition:
+    """Why runs and tasks wait, by the same rules that give them to workers."""
 
     def __init__(self, project: Project, moment: Moment) -> None:
         self._moment = moment
