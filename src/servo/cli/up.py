@@ -55,7 +55,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     from servo.runtime.cataloguing import deployed_catalog
     from servo.runtime.compaction import CompactionProcess
     from servo.runtime.control import Control
-    from servo.runtime.embedded import telling
+    from servo.runtime.embedded import lineage_sender
     from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.json_logs import log_as_json, wants_json
     from servo.runtime.redeployment import Redeployment
@@ -83,7 +83,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         opened.require_own_secret()
         _rebuild_damaged(opened)
         deployed_catalog(opened, actor=actor())
-        after.enter_context(telling(opened))
+        after.enter_context(lineage_sender(opened))
         folder = Redeployment(opened.settings)
         after.callback(folder.close)
         evaluators = after.enter_context(Evaluators(opened.settings))

@@ -12,7 +12,7 @@ import msgspec
 
 from servo.assets.selection import Selection
 from servo.controllers import backfilling
-from servo.controllers.anti_entropy import sweep
+from servo.controllers.anti_entropy import retry_lost_tasks
 from servo.controllers.backfill_board import Backfills
 from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.controllers.decisions import Decision
@@ -38,7 +38,7 @@ from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
 
-_SWEEP_SECONDS = 1.0
+_LONGEST_PAUSE_SECONDS = 1.0
 
 
 class Control(ServiceLoop):
@@ -99,7 +99,7 @@ class Control(ServiceLoop):
             self._append(decision)
         if any(run.running for run in tracker.board.runs.values()):
             live = {holder.id for holder in self._project.leases.live() if holder.kind == "worker"}
-            for decision in sweep(tracker.board, live, now, tracker.catalog):
+            for decision in retry_lost_tasks(tracker.board, live, now, tracker.catalog):
                 self._append(decision)
         self._service.bound_the_tail(at_rest=not tracker.board.runs, aside=self._compact_aside)
 
@@ -186,8 +186,8 @@ class Control(ServiceLoop):
     def _pause(self) -> float:
         now = self._project.clock()
         wake = next_wake(self._tracker.board, now)
-        due = _SWEEP_SECONDS if wake is None else (wake - now).total_seconds()
-        return min(max(due, 0.0), _SWEEP_SECONDS)
+        due = _LONGEST_PAUSE_SECONDS if wake is None else (wake - now).total_seconds()
+        return min(max(due, 0.0), _LONGEST_PAUSE_SECONDS)
 
 
 def _tell_waited(waiting: dict[str, Backfill], decision: Decision) -> None:

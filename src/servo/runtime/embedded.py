@@ -139,7 +139,7 @@ def deciding(project: Project) -> Iterator[Workplace]:
 def controlling(project: Project) -> Iterator[ServiceThread]:
     """A control plane in a thread of this process, and beside it who tells OpenLineage, where that is set."""
     stop = Event()
-    with telling(project):
+    with lineage_sender(project):
         thread = ServiceThread(Control(project), stop)
         thread.start()
         try:
@@ -149,13 +149,13 @@ def controlling(project: Project) -> Iterator[ServiceThread]:
             thread.join(_GRACE_SECONDS)
 
 
-def telling(project: Project) -> AbstractContextManager[object]:
+def lineage_sender(project: Project) -> AbstractContextManager[object]:
     """Inside of it an OpenLineage server is told what happens, where one is set."""
     if not os.environ.get("OPENLINEAGE_URL"):
         return nullcontext()
-    from servo.runtime.openlineage import following  # noqa: PLC0415 (HTTP comes with it, and few need it)
+    from servo.runtime.openlineage import openlineage_sender  # noqa: PLC0415 (HTTP comes with it, and few need it)
 
-    return following(project)
+    return openlineage_sender(project)
 
 
 class ChildWorker:
