@@ -1,4 +1,4 @@
-"""The control plane: looks at the board, decides, appends. It knows no Spark, and runs in no JVM's process."""
+"""The control loop: plans runs, ends them and retries lost tasks. It knows no Spark, and runs in no JVM's process."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Work without a server: makes sure that somebody plans and somebody computes, for as long as it is asked to.
+"""Work without a server: a control loop and a worker for as long as a command needs them, unless some are running.
 
-Whoever is already at work (`servo up`, `servo worker`) is left to it. Otherwise the control plane is a thread here, and
-the worker a child process: Spark and its JVM never live in the process that decides.
+Those of `servo up` and `servo worker` are left to it. Otherwise the control loop is a thread here, and the worker a
+child process: Spark and its JVM never live in the process that decides.
 """
 
 from __future__ import annotations

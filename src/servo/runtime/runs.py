@@ -421,7 +421,7 @@ class Runs:
 
     def logs(self, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
         """What its tasks wrote, in the order of time; with `follow`, also what they still write."""
-        from servo.runtime.logs import read_logs  # noqa: PLC0415 (who asks for no logs need not load them)
+        from servo.runtime.task_log import read_logs  # noqa: PLC0415 (who asks for no logs need not load them)
 
         name, _ = self._find(run_id)
         return read_logs(self._project.settings, name, task, follow=follow, ended=lambda: self.progress(name).ended)

@@ -1,4 +1,4 @@
-"""How it is put together: from settings to a ledger, its archive, its projections and their reader.
+"""The composition root: from settings to a ledger, its archive, its projections and their reader.
 
 Nothing is opened before it is asked for, and what is slow to import is imported with it: DuckDB with the first read,
 Arrow with the first write, PostgreSQL's driver with a PostgreSQL ledger.

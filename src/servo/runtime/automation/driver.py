@@ -1,8 +1,8 @@
-"""What drives schedules and sensors: a loop that wakes when something is due, or one pass of it.
+"""The driver: ticks schedules and polls sensors when they are due, in a loop or in one pass.
 
-Several may be at it at the same time. Ticks are recorded on condition, so that one driver is first and the others look
-again. A sensor is asked by the driver that its id falls to among those alive (`sharing`), and its cursor is compared
-and swapped: should two ask it after all, one comes too late.
+Several drivers may be running at the same time. Ticks are recorded on condition, so that one driver is first and the
+others look again. A sensor is asked by the driver that its id falls to among those alive (`sharing`), and its cursor is
+compared and swapped: should two ask it after all, one comes too late.
 """
 
 from __future__ import annotations

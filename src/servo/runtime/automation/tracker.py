@@ -1,4 +1,4 @@
-"""Schedules, sensors and definitions, kept up to date by following the ledger."""
+"""The tracker of schedules and sensors, and what they mean by a selection."""
 
 from __future__ import annotations
 
