@@ -37,7 +37,7 @@ from servo.runtime.fence import Fence
 from servo.runtime.frozen import FROZEN
 from servo.runtime.inputs import NewestVersions
 from servo.runtime.marking import mark
-from servo.runtime.performer import Performer
+from servo.runtime.task_attempts import Performer
 from servo.runtime.planned import refusals
 from servo.runtime.runs import Runs
 from servo.runtime.spark_health import SparkHealth

@@ -11,7 +11,7 @@ import pytest
 from servo.errors import ServoError, SessionLost, SparkUnavailable, TaskError, WorkCancelled
 from servo.execution.protocol import Outcome, PartitionResult
 from servo.runtime import spark_health
-from servo.runtime.performer import Performer
+from servo.runtime.task_attempts import Performer
 from servo.runtime.spark_health import SparkHealth
 
 

@@ -31,7 +31,7 @@ from servo.runtime.code import Code, settle
 from servo.runtime.deploying import catalog, deploy
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
-from servo.runtime.performer import Performer
+from servo.runtime.task_attempts import Performer
 from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.spark_health import SparkHealth
 from servo.runtime.tracker import RunTracker
