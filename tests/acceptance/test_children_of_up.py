@@ -19,7 +19,7 @@ import pytest
 
 from servo.runtime import load_settings
 from servo.runtime.child_processes import exit_text
-from servo.runtime.compacting import CompactionAside
+from servo.runtime.compaction import CompactionProcess
 from tests.acceptance.support import Folder
 from tests.chaos.workplace import children
 
@@ -169,11 +169,10 @@ def test_a_compactor_that_is_killed_is_told_of(tmp_path: Path, caplog: pytest.Lo
     shop = Folder(tmp_path)
     with shop.project() as project:
         project.ledger.head()
-    aside = CompactionAside(load_settings(tmp_path, shop.variables))
+    aside = CompactionProcess(load_settings(tmp_path, shop.variables))
     aside()
-    process = aside._process
-    assert process is not None
-    process.send_signal(signal.SIGSEGV)
+    assert aside._command is not None
+    aside._command._process.send_signal(signal.SIGSEGV)
     with caplog.at_level(logging.WARNING):
         if closing:
             aside.close()

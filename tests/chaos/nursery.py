@@ -54,7 +54,7 @@ class Work:
 
 
 def work(work: Work) -> None:
-    """Append, compact, archive and sweep; write down each receipt once `append` has returned."""
+    """Append, compact, archive and remove files; write down each receipt once `append` has returned."""
     if work.kill_at is not None:
         _arm(work)
     place = Place(Path(work.folder), url=work.url)
@@ -77,7 +77,7 @@ def work(work: Work) -> None:
                     segment_events=8,
                 )
             if compactor is not None and number % 10 == 9:
-                compactor.sweep()
+                compactor.remove_unneeded_files()
 
 
 def _append(place: Place, work: Work, number: int, receipts: IO[str]) -> None:

@@ -32,7 +32,7 @@ from servo.events.columns import Outcome
 from servo.events.definitions import ScheduleDefinition, SensorDefinition, Source
 from servo.events.fact import Fact
 from servo.events.model import DefinitionsDeployed, RunFinished, RunRequested
-from servo.runtime.automation.watch import AutomationWatch
+from servo.runtime.automation.tracker import AutomationTracker
 from tests.support.automatic import Automatic, automatic
 
 SCHEDULE, SENSOR = "01JHMN00000000000000000S09", "01JHMN00000000000000000X09"
@@ -165,11 +165,11 @@ def known_of(schedules: ScheduleBoard, sensors: SensorBoard) -> dict[str, Any]:
 def test_following_and_beginning_come_to_the_same(tmp_path: Path, seed: int) -> None:
     with automatic(tmp_path, "from servo import asset\n\n@asset\ndef lookup(context): ...\n") as shop:
         story = Story(Random(seed), shop)
-        followed = AutomationWatch(shop.project)
+        followed = AutomationTracker(shop.project)
         for _ in range(40):
             facts = story.next()
             now = shop.project.clock()
             shop.project.ledger.append([Proposal(fact=fact, occurred_at=now, actor="a") for fact in facts])
             followed.refresh()
-            begun = AutomationWatch(shop.project)
+            begun = AutomationTracker(shop.project)
             assert known_of(followed.schedules, followed.sensors) == known_of(begun.schedules, begun.sensors), facts

@@ -404,7 +404,7 @@ def test_a_server_that_is_started_again_is_waited_for(tmp_path: Path) -> None:
 
 
 def _again(found: House, port: int) -> Any:
-    from servo.runtime.automation.driving import one_pass
+    from servo.runtime.automation.driver import one_pass
     from servo.runtime.automation.sensing import Sensing
     from servo.runtime.automation.ticking import Ticking
     from servo.runtime.evaluation.evaluating import Evaluators

@@ -23,7 +23,7 @@ from servo.events.model import RunFinished, TaskStarted
 from servo.ledger.protocol import Condition
 from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime import open_workspace
-from servo.runtime.automation.driving import Driver, one_pass
+from servo.runtime.automation.driver import Driver, one_pass
 from servo.runtime.automation.ticking import Ticking
 from servo.runtime.deploying import deploy
 from servo.runtime.runs import Runs

@@ -24,7 +24,7 @@ from servo.events.model import (
     TaskStarted,
 )
 from servo.runtime.automation.ticking import wanted_by
-from servo.runtime.automation.watch import AutomationWatch, run_id_of
+from servo.runtime.automation.tracker import AutomationTracker, run_id_of
 from servo.runtime.backfill_planning import BackfillRequest, plan_backfill
 from servo.runtime.checkpoints import Checkpoints
 from servo.runtime.code import Code
@@ -37,11 +37,11 @@ from servo.runtime.fence import Fence
 from servo.runtime.frozen import FROZEN
 from servo.runtime.inputs import NewestVersions
 from servo.runtime.marking import mark
-from servo.runtime.performing import Performer
 from servo.runtime.planned import refusals
 from servo.runtime.runs import Runs
 from servo.runtime.spark_health import SparkHealth
-from servo.runtime.watching import Watch
+from servo.runtime.task_attempts import Performer
+from servo.runtime.tracker import RunTracker
 from servo.runtime.why import Why
 from tests.support.telling import Telling
 
@@ -225,7 +225,7 @@ def test_a_tick_of_which_everything_is_frozen_is_skipped(told: Telling) -> None:
     said = {}
     for days in ("2025-01-02", RANGE, "2025-01-09"):
         known = told.deploy(DEFINITIONS + NIGHTLY.format(days))
-        state = AutomationWatch(told.project).schedule("nightly")
+        state = AutomationTracker(told.project).schedule("nightly")
         fill = partial(wanted_by, told.project, known)
         tick = tick_of(state, told.now, known, fill, run_id_of(told.project))[0]
         said[days] = (tick.status, "is frozen" in (tick.reason or ""))
@@ -233,9 +233,9 @@ def test_a_tick_of_which_everything_is_frozen_is_skipped(told: Telling) -> None:
 
 
 def _claim(told: Telling, run_id: str) -> Claim:
-    watch = Watch(told.project)
-    watch.refresh()
-    return next(one for one in ready(watch.board, watch.catalog, told.now, Limits()) if one.run_id == run_id)
+    tracker = RunTracker(told.project)
+    tracker.refresh()
+    return next(one for one in ready(tracker.board, tracker.catalog, told.now, Limits()) if one.run_id == run_id)
 
 
 def _said_by(told: Telling, day: str, run_id: str) -> list[str]:

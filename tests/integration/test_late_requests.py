@@ -24,7 +24,7 @@ from servo.runtime.control import Control
 from servo.runtime.deploying import catalog, deploy
 from servo.runtime.runs import Runs
 from servo.runtime.service import Service
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from tests.support.earlier import request_before
 
 SHOP = """
@@ -101,7 +101,7 @@ def test_a_run_that_is_over_is_not_planned_again(shop: Shop) -> None:
     before = shop.row("run_old")
     shop.days_pass(8)
     control = Control(shop.project)  # begins anew, and knows nothing of what is over
-    worker = Watch(shop.project)
+    worker = RunTracker(shop.project)
     assert shop.append(asked), "the ledger has forgotten it"
     assert shop.append(shop.request("run_new"))
     control.step()
@@ -123,10 +123,10 @@ def test_another_request_under_the_key_of_a_run_that_is_over_starts_nothing(shop
     assert shop.append(other), "a conflict is recorded"
     running.step()
     Control(shop.project).step()  # begins when it is there
-    watch = Watch(shop.project)
-    watch.refresh()
+    tracker = RunTracker(shop.project)
+    tracker.refresh()
     assert shop.plans("run_old") == 1
-    assert set(watch.board.runs) == {"run_open"}
+    assert set(tracker.board.runs) == {"run_open"}
     assert shop.row("run_old") == before
     conflicts = shop.project.reader.query("SELECT run_id FROM run_key_conflicts", fresh=True).rows
     assert conflicts == [("run_old",)]
@@ -135,13 +135,13 @@ def test_another_request_under_the_key_of_a_run_that_is_over_starts_nothing(shop
 def test_whoever_begins_to_look_before_the_end_of_a_run_takes_it_as_it_is(shop: Shop) -> None:
     shop.append(shop.request("run_old"))
     shop.days_pass(8)
-    watch = Watch(shop.project)
+    tracker = RunTracker(shop.project)
     assert shop.append(shop.request("run_old"))
-    watch.refresh()
-    assert set(watch.board.runs) == {"run_old"}, "it has not ended yet, however late somebody asks again"
+    tracker.refresh()
+    assert set(tracker.board.runs) == {"run_old"}, "it has not ended yet, however late somebody asks again"
     shop.ends("run_old")
-    watch.refresh()
-    assert not watch.board.runs
+    tracker.refresh()
+    assert not tracker.board.runs
 
 
 def test_who_asks_again_gets_the_run_that_there_was(shop: Shop) -> None:

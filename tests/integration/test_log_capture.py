@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from servo.answers.runs import Record
-from servo.runtime.logs import TaskLog, capture, in_log, read_logs
+from servo.runtime.log_capture import capture, in_log
 from servo.runtime.settings import Settings, load_settings
+from servo.runtime.task_log import TaskLog, read_logs
 
 FAR = 10.0
 
@@ -216,7 +217,8 @@ def test_an_exception_leaves_nothing_behind(settings: Settings, log: TaskLog) ->
 SCRIPT = """
 import logging, sys, threading, warnings
 from pathlib import Path
-from servo.runtime.logs import TaskLog, capture
+from servo.runtime.log_capture import capture
+from servo.runtime.task_log import TaskLog
 from servo.runtime.settings import load_settings
 
 settings = load_settings(Path(sys.argv[1]), {})

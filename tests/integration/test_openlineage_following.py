@@ -17,9 +17,9 @@ import pytest
 from servo.events import Proposal
 from servo.events.model import TaskStarted
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime import openlineage as following_module
+from servo.runtime import openlineage as sender_module
 from servo.runtime.embedded import controlling
-from servo.runtime.openlineage import following
+from servo.runtime.openlineage import openlineage_sender
 
 
 class Server:
@@ -72,8 +72,8 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following_module, "_FIRST_PAUSE", 0.05)
-    monkeypatch.setattr(following_module, "_LONGEST_PAUSE", 0.2)
+    monkeypatch.setattr(sender_module, "_FIRST_PAUSE", 0.05)
+    monkeypatch.setattr(sender_module, "_LONGEST_PAUSE", 0.2)
 
 
 def starts(project: Project, *attempts: int) -> None:
@@ -98,29 +98,29 @@ def test_what_happens_is_told_from_the_first_day_on_and_never_forgotten(
     starts(project, 1)  # before it was ever switched on
     with server.up() as url:
         variables = {"OPENLINEAGE_URL": f"{url}/", "OPENLINEAGE_API_KEY": "s3cret", "OPENLINEAGE_NAMESPACE": "mine"}
-        with following(project, variables):
+        with openlineage_sender(project, variables):
             starts(project, 2, 3)
         # What had just happened was told before it ended; a second time, it goes on where it left off.
         assert server.attempts() == [2, 3]
         path, authorization, body = server.got[0]
         assert (path, authorization, body["job"]["namespace"]) == ("/api/v1/lineage", "Bearer s3cret", "mine")
         starts(project, 4)
-        with following(project, variables):
+        with openlineage_sender(project, variables):
             until(lambda: server.attempts() == [2, 3, 4])
             # One process at a time tells of a workspace.
-            with following(project, variables):
+            with openlineage_sender(project, variables):
                 starts(project, 5)
                 until(lambda: server.attempts() == [2, 3, 4, 5])
     # Away: nothing waits for it, and it is said once.
     caplog.clear()
     with caplog.at_level(logging.INFO, logger="servo.runtime.openlineage"):
-        with following(project, variables):
+        with openlineage_sender(project, variables):
             starts(project, 6, 7)
             time.sleep(0.5)
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         assert "is away" in caplog.text
         assert "s3cret" not in caplog.text
-        with server.up(), following(project, variables):
+        with server.up(), openlineage_sender(project, variables):
             until(lambda: server.attempts() == [2, 3, 4, 5, 6, 7])
 
 
@@ -132,7 +132,7 @@ def test_a_server_in_trouble_is_tried_again_and_what_it_refuses_is_left_out(
     with (
         server.up() as url,
         caplog.at_level(logging.INFO, logger="servo.runtime.openlineage"),
-        following(project, {"OPENLINEAGE_URL": url}),
+        openlineage_sender(project, {"OPENLINEAGE_URL": url}),
     ):
         starts(project, 1, 2, 3, 4)
         until(lambda: server.attempts() == [1, 4])
@@ -145,7 +145,7 @@ def test_a_server_in_trouble_is_tried_again_and_what_it_refuses_is_left_out(
 
 @pytest.mark.parametrize("variables", [{}, {"OPENLINEAGE_URL": ""}, {"OPENLINEAGE_URL": "file:///etc/passwd"}])
 def test_nothing_is_told_where_no_server_is_set(project: Project, variables: dict[str, str]) -> None:
-    with following(project, variables) as follower:
+    with openlineage_sender(project, variables) as follower:
         starts(project, 1)
     assert follower is None
     assert not (project.settings.home / "openlineage").exists()

@@ -141,7 +141,7 @@ def compact_in_turn(folder: Path, start: Barrier, out: Path, delay: float, patie
     try:
         with place.store.working(patience), place.compactor() as compactor, arm("compact.begin", slowly):
             out.write_text(f"at {compactor.compact().watermark.position}")
-            compactor.sweep()
+            compactor.remove_unneeded_files()
     except FencedOut as problem:
         out.write_text(f"aside: {problem}")
 
@@ -232,7 +232,7 @@ def keep_compacting(folder: Path, start: Barrier, out: Path) -> None:
             except FencedOut:
                 fenced += 1
                 time.sleep(random.uniform(0.0, 0.5))  # or both would go on fencing each other out
-            compactor.sweep()
+            compactor.remove_unneeded_files()
     out.write_text(json.dumps({"published": published, "fenced": fenced}))
 
 

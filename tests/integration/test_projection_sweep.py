@@ -76,7 +76,7 @@ def versions(place: Place, count: int) -> None:
 
 def sweep(place: Place) -> int:
     with place.compactor() as compactor:
-        return compactor.sweep()
+        return compactor.remove_unneeded_files()
 
 
 def test_nothing_young_is_swept(place: Place) -> None:
@@ -118,7 +118,10 @@ def test_a_file_that_young_versions_need_stays_however_old_it_is(place: Place, c
 def test_a_file_of_a_compactor_at_work_stays(place: Place, clock: Movable) -> None:
     place.ledger.append(mixed(40))
     swept: list[int] = []
-    with place.compactor() as compactor, arm("compact.after_files", lambda: swept.append(compactor.sweep())):
+    with (
+        place.compactor() as compactor,
+        arm("compact.after_files", lambda: swept.append(compactor.remove_unneeded_files())),
+    ):
         manifest = compactor.compact()
     assert swept == [0]
     whole(place.store, manifest)
@@ -207,9 +210,9 @@ def test_only_the_newest_compactor_sweeps(place: Place, clock: Movable) -> None:
     clock.ahead = LATER
     before = files(place)
     with place.compactor() as older, place.compactor() as newer:
-        assert older.sweep() == 0
+        assert older.remove_unneeded_files() == 0
         assert files(place) == before
-        assert newer.sweep() > 0
+        assert newer.remove_unneeded_files() > 0
 
 
 def test_a_snapshot_whose_files_are_gone_says_so(place: Place, clock: Movable, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from servo.cli.main import run as servo
-from servo.runtime.automation.driving import Driver, one_pass
+from servo.runtime.automation.driver import Driver, one_pass
 from servo.runtime.automation.sensing import FoundNothing
 from servo.runtime.metrics import Metrics
 from servo.runtime.service import Service

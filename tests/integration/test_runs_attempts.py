@@ -33,7 +33,7 @@ from servo.runtime.data import Data
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
 from servo.runtime.ordering import order_for
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from tests.chaos.workplace import ME, Site, site
 
 DEFINITIONS = """
@@ -126,10 +126,10 @@ def begin(shop: Site, asset: str, worker: str = "w1", *, ordered: bool = True) -
 
 def claimed(shop: Site, run_id: str, control: Control, worker: str, *, ordered: bool = True) -> Begun:
     project = shop.project
-    watch = Watch(project)
-    watch.refresh()
+    tracker = RunTracker(project)
+    tracker.refresh()
     now = project.clock()
-    claim = next(one for one in ready(watch.board, watch.catalog, now, Limits()) if one.run_id == run_id)
+    claim = next(one for one in ready(tracker.board, tracker.catalog, now, Limits()) if one.run_id == run_id)
     started = TaskStarted(
         run_id=run_id,
         task_key=claim.task_key,
@@ -148,10 +148,10 @@ def claimed(shop: Site, run_id: str, control: Control, worker: str, *, ordered: 
         worker=worker,
         position=receipt.position,
     )
-    attempt = Attempt(project, project.storage, fence, claim, watch.catalog.spec(claim.asset_key))
+    attempt = Attempt(project, project.storage, fence, claim, tracker.catalog.spec(claim.asset_key))
     if ordered:
         asset = load(project.settings).assets[claim.asset_key]
-        attempt.of(order_for(project, claim, asset, watch.catalog, NewestVersions(project)))
+        attempt.of(order_for(project, claim, asset, tracker.catalog, NewestVersions(project)))
     return Begun(shop, run_id, claim, attempt, control)
 
 

@@ -33,7 +33,7 @@ from servo.runtime.control import Control
 from servo.runtime.planned import plan_for
 from servo.runtime.readiness import checks_of
 from servo.runtime.task_log import logs_folder
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.worker import Worker
 from tests.chaos.workplace import Site, site
 
@@ -113,9 +113,9 @@ def test_a_task_that_its_worker_knows_nothing_of_is_not_held_for_ever(shop: Site
     run_id = shop.request("numbers")
     with at_work(shop, never, Event()) as worker:
         project = shop.project
-        watch = Watch(project)
-        watch.refresh()
-        run, known = watch.board.runs[run_id], recorded_catalog(project)
+        tracker = RunTracker(project)
+        tracker.refresh()
+        run, known = tracker.board.runs[run_id], recorded_catalog(project)
         plan = plan_fact(plan_for(project, known, Selection(wanted=requested(run, known))), run_id)
         [task] = plan.tasks
         claim = TaskStarted(

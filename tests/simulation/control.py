@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from servo.controllers import Decision, backfilling, decide, sweep, unplanned
+from servo.controllers import Decision, backfilling, decide, retry_lost_tasks, unplanned
 from servo.controllers.backfill_board import Backfills
 from servo.controllers.dispatch import DISPATCH
 from servo.controllers.requests import requested
@@ -39,7 +39,7 @@ class Controller(Actor):
             self._record(self._planned(run))
         decisions = decide(self.board, world.catalog, world.now)
         if self.random.random() < 0.5:
-            decisions += sweep(self.board, world.live(), world.now, world.catalog)
+            decisions += retry_lost_tasks(self.board, world.live(), world.now, world.catalog)
         for decision in decisions:
             self._record(decision)
 

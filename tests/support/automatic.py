@@ -14,9 +14,9 @@ from servo.controllers.sensor_board import SensorState
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.automation.driving import Driver
+from servo.runtime.automation.driver import Driver
 from servo.runtime.automation.sensing import Sensing
-from servo.runtime.automation.watch import AutomationWatch
+from servo.runtime.automation.tracker import AutomationTracker
 from servo.runtime.deploying import deploy
 from servo.runtime.evaluation.evaluating import Evaluators
 from tests.support.idle import ME, Plant
@@ -40,13 +40,13 @@ class Automatic(Plant):
         message = Message(id=message_id, data=data, attributes=attributes)
         return self.sensing.accept(sensor, message, actor=f"sensor:{sensor}")
 
-    def looked_at(self) -> AutomationWatch:
-        return AutomationWatch(self.project)
+    def looked_at(self) -> AutomationTracker:
+        return AutomationTracker(self.project)
 
-    def poll(self, sensor: str, watch: AutomationWatch | None = None) -> Any:
+    def poll(self, sensor: str, tracker: AutomationTracker | None = None) -> Any:
         """What one who has looked just now, or earlier, comes to when it asks a sensor."""
-        watch = watch or self.looked_at()
-        return self.sensing.poll(watch.sensor(sensor), watch.catalog, watch.position)
+        tracker = tracker or self.looked_at()
+        return self.sensing.poll(tracker.sensor(sensor), tracker.catalog, tracker.position)
 
     def sensor(self, name: str) -> SensorState:
         return self.looked_at().sensor(name)

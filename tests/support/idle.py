@@ -27,7 +27,7 @@ from servo.runtime.backfill_planning import BackfillRequest
 from servo.runtime.backfills import Backfills
 from servo.runtime.control import Control
 from servo.runtime.deploying import deploy
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.worker import Worker
 
 ME = "person:tester"
@@ -103,13 +103,13 @@ class Plant:
 
     def at_rest(self) -> None:
         """Wait until nothing happens by itself: no run can go on, and no backfill can plan another chunk."""
-        watch = Watch(self.project, backfills=True)
+        tracker = RunTracker(self.project, backfills=True)
 
         def resting() -> bool:
-            watch.refresh()
-            assert watch.backfills is not None
-            decided = backfilling.decide(watch.backfills, watch.catalog, self.project.clock(), str)
-            return all(run.parked for run in watch.board.runs.values()) and not list(decided)
+            tracker.refresh()
+            assert tracker.backfills is not None
+            decided = backfilling.decide(tracker.backfills, tracker.catalog, self.project.clock(), str)
+            return all(run.parked for run in tracker.board.runs.values()) and not list(decided)
 
         self.until(resting, "nothing is under way")
 

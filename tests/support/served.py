@@ -14,7 +14,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from servo.api.serving import Served, serving
-from servo.runtime.automation.driving import one_pass
+from servo.runtime.automation.driver import one_pass
 from servo.runtime.automation.sensing import Sensing
 from servo.runtime.automation.ticking import Ticking
 from servo.runtime.evaluation.evaluating import Evaluators

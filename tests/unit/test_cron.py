@@ -7,11 +7,11 @@ from datetime import UTC, datetime
 from itertools import islice
 
 import pytest
-from servo.operations.schedules.definition import require_clock
 
 import servo
 from servo.assets.spec import Source
 from servo.errors import InvalidInput, InvalidPartition
+from servo.operations.schedules.definition import require_clock
 from servo.partitions import Cron, Partitions
 from servo.partitions.cron import day_rule, require_cron
 from servo.partitions.firing import firing

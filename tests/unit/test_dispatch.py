@@ -7,7 +7,7 @@ from datetime import timedelta
 import msgspec
 import pytest
 
-from servo.controllers import Limits, decide, next_wake, ready, sweep, unplanned
+from servo.controllers import Limits, decide, next_wake, ready, retry_lost_tasks, unplanned
 from servo.controllers.board import LOST
 from servo.controllers.retries import MOST_LOSSES
 from servo.controllers.unchanged import without_unchanged
@@ -236,7 +236,7 @@ def test_a_task_that_lost_too_many_workers_says_which_partitions_had_nothing_to_
         story.started("a", "shop/revenue", attempt)
         story.retried("a", "shop/revenue", attempt, actor=LOST)
     story.started("a", "shop/revenue", MOST_LOSSES + 1)
-    (failed,) = story.decided(sweep(story.board, set(), story.now, SHOP))
+    (failed,) = story.decided(retry_lost_tasks(story.board, set(), story.now, SHOP))
     said = dict(zip(failed.partitions.keys, failed.partitions.outcomes(), strict=True))
     assert (failed.outcome, said) == (BAD, {EU: BAD, ASIA: BAD, US: SKIPPED})
 

@@ -15,8 +15,8 @@ import pytest
 from servo.answers.runs import Record
 from servo.errors import InvalidInput
 from servo.runtime import task_log
-from servo.runtime.logs import TaskLog, logs_folder, read_logs
 from servo.runtime.settings import Settings, load_settings
+from servo.runtime.task_log import TaskLog, logs_folder, read_logs
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)
 

@@ -11,8 +11,8 @@ import pytest
 from servo.errors import ServoError, SessionLost, SparkUnavailable, TaskError, WorkCancelled
 from servo.execution.protocol import Outcome, PartitionResult
 from servo.runtime import spark_health
-from servo.runtime.performing import Performer
 from servo.runtime.spark_health import SparkHealth
+from servo.runtime.task_attempts import Performer
 
 
 class Session:

@@ -266,7 +266,7 @@ def test_a_book_that_fell_behind_comes_to_the_same(
 ) -> None:
     """Whether it reads the events or the projections."""
     monkeypatch.setattr("servo.runtime.token_book._MOST_EVENTS", most)
-    monkeypatch.setattr("servo.runtime.token_book._STEP", 3)
+    monkeypatch.setattr("servo.runtime.follower._STEP", 3)
     gone, kept = made(project, "gone"), made(project, "kept")
     assert book.live == 2
     for n in range(10):

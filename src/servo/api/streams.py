@@ -86,9 +86,9 @@ class Streams:
         position: int | None = None
         while not rest.is_set():
             try:
-                ledger = self._project.ledger
                 before = -1 if position is None else position
-                position = ledger.head(beyond=before, timeout=_WAIT_SECONDS).position
+                self._project.follower.wait(before, _WAIT_SECONDS)
+                position = self._project.ledger.head().position
             except ServoError as problem:
                 if rest.is_set():
                     return  # it was closed meanwhile

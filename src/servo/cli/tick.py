@@ -15,7 +15,7 @@ from servo.cli.progress import aside, shown
 from servo.cli.states import counted, marked
 
 if TYPE_CHECKING:
-    from servo.runtime.automation.driving import PassReport
+    from servo.runtime.automation.driver import PassReport
     from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
 
@@ -34,7 +34,7 @@ def tick(ctx: click.Context, *, work: bool, as_json: bool) -> None:
     tick happens once. Without --work somebody else must do the runs (`servo up`). Ticks and evaluations that failed are
     exit code 1, and so are runs with --work.
     """
-    from servo.runtime.automation.driving import one_pass
+    from servo.runtime.automation.driver import one_pass
     from servo.runtime.cataloguing import deployed_catalog
     from servo.runtime.embedded import require_workable
     from servo.runtime.evaluation.evaluating import Evaluators

@@ -6,7 +6,7 @@ import sys
 import time
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
-from threading import Event, Thread
+from threading import Event
 from typing import TYPE_CHECKING
 
 import click
@@ -51,11 +51,15 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
     elsewhere: `servo worker`. Several `servo up` may share a PostgreSQL ledger.
     """
     from servo.local_server import announce, withdraw
+    from servo.runtime.automation.driver import Driver
     from servo.runtime.cataloguing import deployed_catalog
-    from servo.runtime.embedded import telling
+    from servo.runtime.compaction import CompactionProcess
+    from servo.runtime.control import Control
+    from servo.runtime.embedded import lineage_sender
     from servo.runtime.evaluation.evaluating import Evaluators
     from servo.runtime.json_logs import log_as_json, wants_json
-    from servo.runtime.redeploying import FolderWatch
+    from servo.runtime.redeployment import Redeployment
+    from servo.runtime.service_loop import ServiceThread
 
     do_without_pandas()
     # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
@@ -79,18 +83,18 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         opened.require_own_secret()
         _rebuild_damaged(opened)
         deployed_catalog(opened, actor=actor())
-        after.enter_context(telling(opened))
-        folder = FolderWatch(opened.settings)
+        after.enter_context(lineage_sender(opened))
+        folder = Redeployment(opened.settings)
         after.callback(folder.close)
         evaluators = after.enter_context(Evaluators(opened.settings))
         _begin_compacted(opened)
         server = after.enter_context(_served(opened, evaluators, host, port))
         announce(opened.settings.home, server.url)
         after.callback(withdraw, opened.settings.home)
-        failure: list[BaseException] = []
+        # Without one of its loops nothing goes on: what ends one of them ends the program.
         threads = [
-            Thread(target=_loop, args=(name, opened, evaluators, stop, failure), name=name, daemon=True)
-            for name in ("control", "driver")
+            ServiceThread(Control(opened, compact_aside=CompactionProcess(opened.settings)), stop),
+            ServiceThread(Driver(opened, evaluators), stop),
         ]
         for thread in threads:
             thread.start()
@@ -113,8 +117,8 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
                 member.end()
             for thread in threads:
                 thread.join(_PATIENCE_SECONDS)
-        if failure:
-            raise failure[0]
+        for thread in threads:
+            thread.require_well()
 
 
 def _tell(line: str) -> None:
@@ -124,23 +128,23 @@ def _tell(line: str) -> None:
 
 def _rebuild_damaged(opened: Project) -> None:
     """Have projections that cannot be opened rebuilt from the ledger, before anything reads them."""
-    from servo.runtime.compacting import CompactionAside
+    from servo.runtime.compaction import CompactionProcess
 
     try:
         opened.store.current()
     except (ProjectionDamaged, ProjectionMissing) as damage:
         _tell(f"{damage.message}; the projections are rebuilt from the ledger now, which is not affected")
-        compaction = CompactionAside(opened.settings)
+        compaction = CompactionProcess(opened.settings)
         compaction.replay()
         compaction.wait(inf)
 
 
 def _begin_compacted(opened: Project) -> None:
     """Begin with projections that know all of the ledger: then nothing of what folds events need be loaded here."""
-    from servo.runtime.compacting import CompactionAside
+    from servo.runtime.compaction import CompactionProcess
 
     if opened.store.current().watermark.position < opened.ledger.head().position:
-        compaction = CompactionAside(opened.settings)
+        compaction = CompactionProcess(opened.settings)
         compaction()
         compaction.wait(_COMPACTION_SECONDS)  # it goes on if it takes longer
 
@@ -150,7 +154,7 @@ def _served(
 ) -> AbstractContextManager[Served]:
     """The server. Where nobody chose its port, and another project's server has it, it takes any other."""
     from servo.api.serving import serving
-    from servo.runtime.automation.driving import one_pass
+    from servo.runtime.automation.driver import one_pass
     from servo.runtime.automation.sensing import Sensing
     from servo.runtime.automation.ticking import Ticking
 
@@ -163,22 +167,6 @@ def _served(
         port=port,
         or_any_port=port is None and "server.port" not in opened.settings.origins,
     )
-
-
-def _loop(name: str, opened: Project, evaluators: Evaluators, stop: Event, failure: list[BaseException]) -> None:
-    """Without its loops nothing goes on: what ends one of them ends the program."""
-    from servo.runtime.automation.driving import Driver
-    from servo.runtime.compacting import CompactionAside
-    from servo.runtime.control import Control
-
-    aside = CompactionAside(opened.settings)
-    try:
-        (Control(opened, compact_aside=aside) if name == "control" else Driver(opened, evaluators)).run(stop)
-    except BaseException as problem:  # noqa: BLE001 (it goes on in the thread that waits)
-        failure.append(problem)
-    finally:
-        stop.set()
-        aside.close()
 
 
 class _Member:

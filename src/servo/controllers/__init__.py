@@ -1,6 +1,6 @@
 """Deciding: pure functions of what is going on and the moment, to facts that somebody else appends."""
 
-from servo.controllers.anti_entropy import sweep
+from servo.controllers.anti_entropy import retry_lost_tasks
 from servo.controllers.board import Board, RunState, TaskState
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import Claim, Limits, decide, next_wake, ready, unplanned
@@ -17,7 +17,7 @@ __all__ = [
     "next_wake",
     "ready",
     "request",
+    "retry_lost_tasks",
     "retry_selection",
-    "sweep",
     "unplanned",
 ]

@@ -16,7 +16,9 @@ from servo.events.model import TaskRetryScheduled
 from servo.planning.catalog import Catalog
 
 
-def sweep(board: Board, live_workers: Set[str], now: datetime, catalog: Catalog | None = None) -> list[Decision]:
+def retry_lost_tasks(
+    board: Board, live_workers: Set[str], now: datetime, catalog: Catalog | None = None
+) -> list[Decision]:
     """Give the tasks of workers that are no longer live to others, or end them.
 
     With a catalog, what ends here says of which partitions. The tasks of one run are one decision.

@@ -240,6 +240,6 @@ class Storage(Protocol):
         """
         ...
 
-    def sweep(self, condemned: Callable[[Found], bool], *, dry_run: bool) -> list[tuple[Found, int]]:
+    def remove_condemned(self, condemned: Callable[[Found], bool], *, dry_run: bool) -> list[tuple[Found, int]]:
         """Remove everything that lies there and is condemned, unless `dry_run`; what it was, with its bytes."""
         ...

@@ -118,7 +118,7 @@ class ParquetStorage:
         names = [entry.name for entry in self._files.entries(folder) if is_data_file(entry.name)]
         return _unglobbed(self._files.address(folder)), self._footer(f"{folder}/{names[0]}")
 
-    def sweep(self, condemned: Callable[[Found], bool], *, dry_run: bool) -> list[tuple[Found, int]]:
+    def remove_condemned(self, condemned: Callable[[Found], bool], *, dry_run: bool) -> list[tuple[Found, int]]:
         swept = []
         for asset in self._folders(self._base):
             for folder in self._folders(f"{self._base}/{asset}"):

@@ -45,5 +45,5 @@ def vacuum(
             return None if found.run_id in working else f"left behind by {found.run_id}"
         return None if found.name in referenced else "no event points to it"
 
-    swept = storage.sweep(lambda found: reason(found) is not None, dry_run=dry_run)
+    swept = storage.remove_condemned(lambda found: reason(found) is not None, dry_run=dry_run)
     return [Removed(found=found, bytes=size, reason=reason(found) or "") for found, size in swept]

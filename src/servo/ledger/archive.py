@@ -214,7 +214,7 @@ class Archive:
         finally:
             os.close(descriptor)
 
-    def sweep(self, live_until: int) -> None:
+    def remove_leftovers(self, live_until: int) -> None:
         """Remove what an interrupted run left behind: files that the index does not name, of events still live."""
         named = {segment.file for segment in self.segments}
         with _storage(self._folder):
@@ -359,7 +359,7 @@ def archive_events(
         reach("archive.begin")
         head = ledger.head()
         _require_same_story(ledger, archive, head)
-        archive.sweep(live_until=head.position)
+        archive.remove_leftovers(live_until=head.position)
         start = archive.last_position
         _trim(ledger, head.trimmed_position, start, forget_keys)  # where an earlier run was interrupted
         end = ledger.position_at(last_id_of(_millisecond(before) - 1))

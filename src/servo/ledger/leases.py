@@ -5,7 +5,7 @@ up again with their next beat, and what somebody wrongly given up for lost still
 ledger, where its attempt is over.
 
 **Given up is given up.** A lease that ran out is never renewed. Whoever was once missing from `live()` stays missing,
-whatever clocks do, so that a sweep may act on what it saw; and a holder that was paused for too long is told so by its
+whatever clocks do, so that others may act on what they saw; and a holder that was paused for too long is told so by its
 next beat, which raises `FencedOut`. It stops what it is doing, and comes back, if at all, under a new id.
 
 Whose clock: on one machine (memory, SQLite) the one that is handed in, and in PostgreSQL the server's alone, so that

@@ -66,9 +66,9 @@ class Compactor:
         version = self._store.next_version()
         return self._publish(draft, last, version, replayed=version)
 
-    def sweep(self) -> int:
+    def remove_unneeded_files(self) -> int:
         """Remove files that no version needs any more; how many."""
-        return self._store.sweep(self._clock(), self._epoch)
+        return self._store.remove_unneeded_files(self._clock(), self._epoch)
 
     def close(self) -> None:
         self._connection.close()

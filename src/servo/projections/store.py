@@ -221,7 +221,7 @@ class Store:
             replace_file(self._pointer, msgspec.json.encode(pointer))
             reach("pointer.after_swap")
 
-    def sweep(self, now: datetime, epoch: int) -> int:
+    def remove_unneeded_files(self, now: datetime, epoch: int) -> int:
         """Remove versions that nobody may be reading any more and files that no kept version names; how many files.
 
         Only the holder of the epoch does: what it does not know of then belongs to nobody who could still publish it.

@@ -25,7 +25,7 @@ from servo.runtime.overlays import partitions_of
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
-    from servo.runtime.turns import Turns
+    from servo.runtime.queue_position import QueuePosition
 
 __all__ = ["Activity", "error_of", "lacking_inputs"]
 
@@ -76,7 +76,7 @@ class Activity:
         self._asset_key, self._key = asset_key, key
         self._asset_id = moment.known.asset_id(asset_key)
         self._definition = moment.known.spec(asset_key).partitions
-        self._turns: Turns | None = None
+        self._queue: QueuePosition | None = None
 
     def found(self, row: dict[str, Any]) -> list[Obstacle]:
         """What unfinished runs do, and how the newest attempt since the data was made came to nothing."""
@@ -207,12 +207,12 @@ class Activity:
         """Why nobody is at it, in words, and behind what; what limits and workers there were once, nobody knows."""
         if self._moment.as_of is not None:
             return "it waits for its turn", []
-        if self._turns is None:
+        if self._queue is None:
             # The controllers come with this import, and most partitions wait for nothing.
-            from servo.runtime.turns import Turns  # noqa: PLC0415
+            from servo.runtime.queue_position import QueuePosition  # noqa: PLC0415
 
-            self._turns = Turns(self._project, self._moment)
-        return self._turns.of(run_id, task_key)
+            self._queue = QueuePosition(self._project, self._moment)
+        return self._queue.of(run_id, task_key)
 
     # ── ended ────────────────────────────────────────────────────────────────────────────────────────────────────
 

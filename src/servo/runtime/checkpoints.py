@@ -40,7 +40,7 @@ from servo.ledger.protocol import Condition, Receipt
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.requesting import append_answered
 from servo.runtime.staged import require_files, require_none_frozen, staging_of
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
@@ -195,13 +195,13 @@ class Checkpoints:
         facts_of: Callable[[Checkpoint], Sequence[Fact]],
     ) -> Decided:
         row = self._find(checkpoint_id)
-        watch = Watch(self._project)
+        tracker = RunTracker(self._project)
         for _ in range(_TRIES):
-            watch.refresh()
-            checkpoint = watch.board.checkpoints.get(row["checkpoint_id"])
+            tracker.refresh()
+            checkpoint = tracker.board.checkpoints.get(row["checkpoint_id"])
             if checkpoint is None:
                 raise self._over(row["checkpoint_id"])
-            now, board = self._project.clock(), watch.board
+            now, board = self._project.clock(), tracker.board
             # No control loop may be at work: the deadline holds all the same.
             if (late := overdue(checkpoint, now)) is not None:
                 self._append([late], DISPATCH, now, board.position)
@@ -232,7 +232,7 @@ class Checkpoints:
                 continue
             if receipts[0].duplicate:
                 break  # somebody else decided the same, with the same words
-            self._settle(watch, checkpoint.run_id)
+            self._settle(tracker, checkpoint.run_id)
             return msgspec.structs.replace(done, event_id=receipts[0].event_id, published=published_by(facts))
         raise self._over(row["checkpoint_id"])
 
@@ -246,11 +246,11 @@ class Checkpoints:
         except (AppendConflict, IdempotencyMismatch):
             return None
 
-    def _settle(self, watch: Watch, run_id: str) -> None:
+    def _settle(self, tracker: RunTracker, run_id: str) -> None:
         """Record what follows for the run at once: where no control loop is at work, it would look unfinished."""
         for _ in range(_TRIES):
-            watch.refresh()
-            decisions = decide(watch.board, watch.catalog, self._project.clock())
+            tracker.refresh()
+            decisions = decide(tracker.board, tracker.catalog, self._project.clock())
             mine = [decision for decision in decisions if run_id in decision.subjects]
             if not mine:
                 return

@@ -1,21 +1,27 @@
-"""What became of a child process, in words: its exit code or the signal that ended it, and what it was working on."""
+"""Child processes that run a `servo` command: how they are started, and what became of them, in words."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
-from typing import TYPE_CHECKING
+import subprocess
+import sys
+from contextlib import suppress
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
 from servo.errors import ServoError
 from servo.events.lifecycles import TaskStatus
+from servo.runtime.settings import VARIABLES, Settings
 from servo.runtime.task_log import TaskLog
 
 if TYPE_CHECKING:
     from servo.runtime.wiring import Project
 
-__all__ = ["TaskAtWork", "exit_text", "tasks_of_worker", "write_last_words"]
+__all__ = ["BackgroundCommand", "TaskAtWork", "exit_text", "start_servo", "tasks_of_worker", "write_last_words"]
 
 # What usually sends the signals that people do not send themselves.
 _CAUSES = {
@@ -31,6 +37,67 @@ _TASKS = f"""
     WHERE worker = $worker AND state = '{TaskStatus.RUNNING}' ORDER BY started_version
 """
 _PATIENCE = 5.0
+
+
+def start_servo(
+    settings: Settings,
+    *command: str,
+    stdin: int = subprocess.DEVNULL,
+    stdout: int | IO[bytes] = subprocess.DEVNULL,
+    stderr: int | IO[bytes] = subprocess.STDOUT,
+) -> subprocess.Popen[bytes]:
+    """Start a `servo` command in the same project, with the settings that are in force here."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "servo", *command],
+        stdin=stdin,
+        stdout=stdout,
+        stderr=stderr,
+        cwd=settings.root,
+        env={**os.environ, **_variables(settings)},
+        start_new_session=True,  # a Ctrl-C in the terminal is for its parent
+    )
+
+
+def _variables(settings: Settings) -> dict[str, str]:
+    """The settings as environment variables, wherever they came from: relative paths mean another folder there."""
+    values = {name: _setting(settings, key) for name, key in VARIABLES.items()}
+    return {name: str(value) for name, value in values.items() if value is not None}
+
+
+def _setting(settings: Settings, key: str) -> Any:
+    table, _, field = key.rpartition(".")
+    return getattr(getattr(settings, table) if table else settings, field)
+
+
+class BackgroundCommand:
+    """A `servo` command that runs beside this process, and what it prints. Belongs to one thread."""
+
+    def __init__(self, settings: Settings, *command: str, errors_only: bool = False) -> None:
+        self._output = TemporaryFile()  # noqa: SIM115 (closed when the process has ended)
+        stdout, stderr = (subprocess.DEVNULL, self._output) if errors_only else (self._output, subprocess.STDOUT)
+        self._process = start_servo(settings, *command, stdout=stdout, stderr=stderr)
+
+    @property
+    def is_running(self) -> bool:
+        return self._process.poll() is None
+
+    def wait(self, seconds: float) -> None:
+        """Wait until it has ended, but not longer than so many seconds; it goes on."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(seconds)
+
+    def end(self, seconds: float) -> None:
+        """Wait until it has ended, and kill it if that takes longer."""
+        self.wait(seconds)
+        if self.is_running:
+            self._process.kill()
+            self._process.wait()
+
+    def result(self) -> tuple[int, list[str]]:
+        """The return code and the lines that it printed. To be asked once, after its end."""
+        with self._output:
+            self._output.seek(0)
+            return self._process.returncode, self._output.read().decode(errors="replace").strip().splitlines()
 
 
 def exit_text(code: int) -> str:

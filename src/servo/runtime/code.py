@@ -1,4 +1,4 @@
-"""The user's code where a worker runs it: as it is now, and with the project's folder as its own."""
+"""The user's code in a worker: loaded as it is now, with the project's folder as the working folder."""
 
 from __future__ import annotations
 

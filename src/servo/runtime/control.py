@@ -1,9 +1,8 @@
-"""The control plane: looks at the board, decides, appends. It knows no Spark, and runs in no JVM's process."""
+"""The control loop: plans runs, ends them and retries lost tasks. It knows no Spark, and runs in no JVM's process."""
 
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
@@ -13,7 +12,7 @@ import msgspec
 
 from servo.assets.selection import Selection
 from servo.controllers import backfilling
-from servo.controllers.anti_entropy import sweep
+from servo.controllers.anti_entropy import retry_lost_tasks
 from servo.controllers.backfill_board import Backfills
 from servo.controllers.backfill_states import Backfill, BackfillState
 from servo.controllers.decisions import Decision
@@ -27,66 +26,56 @@ from servo.events.columns import Outcome
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunPlanned
 from servo.ids import run_id
-from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.planning import plan_fact, require_inputs
-from servo.runtime.compacting import CompactionAside
+from servo.runtime.compaction import CompactionProcess
 from servo.runtime.planned import plan_for, plan_of_what_can_be_made
 from servo.runtime.service import Service
+from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.tracing import past_span, span
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
 
-_SWEEP_SECONDS = 1.0
-_REST = 4.0  # of the time that a pass took, until the next one
-_LONGEST_REST_SECONDS = 0.2
+_LONGEST_PAUSE_SECONDS = 1.0
 
 
-class Control:
+class Control(ServiceLoop):
     """Plans runs and chunks of backfills, ends what is over, and gives the tasks of lost workers to others."""
 
-    def __init__(self, project: Project, *, compact_aside: CompactionAside | None = None) -> None:
-        self._project = project
+    kind = "control"
+    trouble = "Runs cannot be planned or ended"
+    rest = 4.0
+    _tracker: RunTracker
+
+    def __init__(self, project: Project, *, compact_aside: CompactionProcess | None = None) -> None:
+        super().__init__(project, RunTracker(project, backfills=True))
         self._compact_aside = compact_aside
-        self._watch = Watch(project, backfills=True)
         self._limits = Limits.of(project.settings.limits)
         self._service = Service(project)
         self._checked = -1  # the position as of which it was looked whether backfills still have to wait
 
     def run(self, stop: Event) -> None:
         """Go on until told to stop."""
-        while not stop.is_set():
-            holder = Holder.here("control", self._project.mint())
-            try:
-                with Heartbeat(self._project.leases, holder, self._project.settings.worker) as heartbeat:
-                    while not stop.is_set() and not heartbeat.lost.is_set():
-                        self._pass(stop)
-            except PASSING as problem:
-                _trouble(problem, stop)
-        with suppress(ServoError):
-            self._service.bound_the_tail(at_rest=True, rest=0.0)
-
-    def _pass(self, stop: Event) -> None:
-        began = time.monotonic()
         try:
-            self.step()
-            # Whoever appends wakes it, thousands of times where there is much to do: others need the processor too.
-            stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
-            self._watch.wait(self._pause())
-        except PASSING as problem:
-            if isinstance(problem, ProjectionError) and self._rebuilds_damaged():
-                stop.wait(_SWEEP_SECONDS)
-            else:
-                _trouble(problem, stop)
+            super().run(stop)
+            with suppress(ServoError):
+                self._service.bound_the_tail(at_rest=True, rest=0.0)
+        finally:
+            if self._compact_aside is not None:
+                self._compact_aside.close()
 
-    def _rebuilds_damaged(self) -> bool:
+    def _pass(self) -> bool:
+        self.step()
+        return True
+
+    def _is_mending(self, problem: ServoError) -> bool:
         """Have projections that cannot be opened rebuilt from the ledger; False where that is not what is wrong.
 
         Not those that belong to another ledger: they may be the last to know what this one has lost.
         """
-        if self._compact_aside is None:
+        if not isinstance(problem, ProjectionError) or self._compact_aside is None:
             return False
         try:
             self._project.store.current()
@@ -99,33 +88,33 @@ class Control:
 
     def step(self) -> None:
         """One pass: everything that can be decided now."""
-        watch = self._watch
-        watch.refresh()
+        tracker = self._tracker
+        tracker.refresh()
         self._backfill()
-        for run in unplanned(watch.board, self._limits):
+        for run in unplanned(tracker.board, self._limits):
             self._append(self._planned(run))
-        watch.refresh()
+        tracker.refresh()
         now = self._project.clock()
-        for decision in decide(watch.board, watch.catalog, now):
+        for decision in decide(tracker.board, tracker.catalog, now):
             self._append(decision)
-        if any(run.running for run in watch.board.runs.values()):
+        if any(run.running for run in tracker.board.runs.values()):
             live = {holder.id for holder in self._project.leases.live() if holder.kind == "worker"}
-            for decision in sweep(watch.board, live, now, watch.catalog):
+            for decision in retry_lost_tasks(tracker.board, live, now, tracker.catalog):
                 self._append(decision)
-        self._service.bound_the_tail(at_rest=not watch.board.runs, aside=self._compact_aside)
+        self._service.bound_the_tail(at_rest=not tracker.board.runs, aside=self._compact_aside)
 
     def _backfill(self) -> None:
         """Ask for the runs of chunks whose turn has come, and end backfills that are over."""
-        backfills = self._watch.backfills
+        backfills = self._tracker.backfills
         assert backfills is not None
         if not backfills.jobs:
             return
-        now, catalog = self._project.clock(), self._watch.catalog
+        now, catalog = self._project.clock(), self._tracker.catalog
         with self._checking(backfills) as waiting:
             for decision in backfilling.decide(backfills, catalog, now, self._run_id):
                 if self._append(decision):
                     _tell_waited(waiting, decision)
-        self._watch.refresh()
+        self._tracker.refresh()
 
     @contextmanager
     def _checking(self, backfills: Backfills) -> Iterator[dict[str, Backfill]]:
@@ -160,7 +149,7 @@ class Control:
 
     def _plan(self, run: RunState, now: datetime) -> tuple[Fact, ...]:
         """The plan of what can be made, and the end of what was asked for and cannot."""
-        known = self._watch.catalog
+        known = self._tracker.catalog
         wanted, left_out = require_some(run, known), gone(run, known)
         if run.source.kind == "backfill":
             # A person who names partitions is told at once; of thousands, one must not keep the others from being made.
@@ -178,7 +167,7 @@ class Control:
     def _decision(self, run: RunState, *facts: Fact) -> Decision:
         return Decision(
             facts=facts,
-            position=self._watch.board.position,
+            position=self._tracker.board.position,
             subjects=frozenset({run.run_id}),
             actor=DISPATCH,
             at=self._project.clock(),
@@ -195,11 +184,10 @@ class Control:
         return True
 
     def _pause(self) -> float:
-        """Seconds until something is due by itself."""
         now = self._project.clock()
-        wake = next_wake(self._watch.board, now)
-        due = _SWEEP_SECONDS if wake is None else (wake - now).total_seconds()
-        return min(max(due, 0.0), _SWEEP_SECONDS)
+        wake = next_wake(self._tracker.board, now)
+        due = _LONGEST_PAUSE_SECONDS if wake is None else (wake - now).total_seconds()
+        return min(max(due, 0.0), _LONGEST_PAUSE_SECONDS)
 
 
 def _tell_waited(waiting: dict[str, Backfill], decision: Decision) -> None:
@@ -210,12 +198,3 @@ def _tell_waited(waiting: dict[str, Backfill], decision: Decision) -> None:
             past_span(
                 "backfill.wait_for_upstream", since, decision.at, backfill_id=job.id, root=job.root, state=fact.state
             )
-
-
-def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning(
-        "Runs cannot be planned or ended at the moment; it is tried again: %s",
-        problem,
-        extra={"action": "control.trouble"},
-    )
-    stop.wait(_SWEEP_SECONDS)

@@ -1,4 +1,4 @@
-"""Is everything as it must be? Looks at each part in turn, says what to do, and writes nothing."""
+"""Checks of a project, part by part, each with what to do about it. Nothing is written."""
 
 from __future__ import annotations
 

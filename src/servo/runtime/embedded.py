@@ -1,34 +1,30 @@
-"""Work without a server: makes sure that somebody plans and somebody computes, for as long as it is asked to.
+"""Work without a server: a control loop and a worker for as long as a command needs them, unless some are running.
 
-Whoever is already at work (`servo up`, `servo worker`) is left to it. Otherwise the control plane is a thread here, and
-the worker a child process: Spark and its JVM never live in the process that decides.
+Those of `servo up` and `servo worker` are left to it. Otherwise the control loop is a thread here, and the worker a
+child process: Spark and its JVM never live in the process that decides.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
-from threading import Event, Thread
+from threading import Event
 
 from servo.errors import EnvironmentProblem, StorageFailed
 from servo.execution.reaching import require_spark
 from servo.ledger.leases import Holder, Kind
-from servo.runtime.child_processes import exit_text, tasks_of_worker, write_last_words
+from servo.runtime.child_processes import exit_text, start_servo, tasks_of_worker, write_last_words
 from servo.runtime.control import Control
-from servo.runtime.environment import variables_of
 from servo.runtime.machine import require_remote_storage
+from servo.runtime.service_loop import ServiceThread
 from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
-
-log = logging.getLogger(__name__)
 
 _GRACE_SECONDS = 20.0
 _MOST_LIVES = 4  # of a worker that is killed again and again
@@ -42,7 +38,7 @@ class Workplace:
         self._computing = computing
         self._options = ("--for", run_id) if run_id else ()
         self._stack = stack
-        self._control: _Thread | None = None
+        self._control: ServiceThread | None = None
         self._child: ChildWorker | None = None
         self._lives = 0
 
@@ -57,7 +53,7 @@ class Workplace:
         Whoever was at work before may leave, or be found to have died long ago.
         """
         if self._control is not None:
-            self._control.require_alive()
+            self._control.require_well()
         elif not _somebody(self._project, "control"):
             self._control = self._stack.enter_context(controlling(self._project))
         if not self._computing:
@@ -139,33 +135,12 @@ def deciding(project: Project) -> Iterator[Workplace]:
         yield place
 
 
-class _Thread(Thread):
-    """A control plane in a thread of this process."""
-
-    def __init__(self, control: Control, stop: Event) -> None:
-        super().__init__(name="control", daemon=True)
-        self._control = control
-        self._stop_asked = stop
-        self._problem: Exception | None = None
-
-    def run(self) -> None:
-        try:
-            self._control.run(self._stop_asked)
-        except Exception as problem:
-            log.exception("the control plane ended", extra={"action": "control.ended"})
-            self._problem = problem
-
-    def require_alive(self) -> None:
-        if self._problem is not None:
-            raise self._problem
-
-
 @contextmanager
-def controlling(project: Project) -> Iterator[_Thread]:
+def controlling(project: Project) -> Iterator[ServiceThread]:
     """A control plane in a thread of this process, and beside it who tells OpenLineage, where that is set."""
     stop = Event()
-    with telling(project):
-        thread = _Thread(Control(project), stop)
+    with lineage_sender(project):
+        thread = ServiceThread(Control(project), stop)
         thread.start()
         try:
             yield thread
@@ -174,13 +149,13 @@ def controlling(project: Project) -> Iterator[_Thread]:
             thread.join(_GRACE_SECONDS)
 
 
-def telling(project: Project) -> AbstractContextManager[object]:
+def lineage_sender(project: Project) -> AbstractContextManager[object]:
     """Inside of it an OpenLineage server is told what happens, where one is set."""
     if not os.environ.get("OPENLINEAGE_URL"):
         return nullcontext()
-    from servo.runtime.openlineage import following  # noqa: PLC0415 (HTTP comes with it, and few need it)
+    from servo.runtime.openlineage import openlineage_sender  # noqa: PLC0415 (HTTP comes with it, and few need it)
 
-    return following(project)
+    return openlineage_sender(project)
 
 
 class ChildWorker:
@@ -224,18 +199,9 @@ def child_worker(project: Project, *options: str) -> Iterator[ChildWorker]:
     folder = project.settings.home / "logs"
     folder.mkdir(parents=True, exist_ok=True)
     output = folder / f"worker-{project.mint().lower()}.log"
-    command = [sys.executable, "-m", "servo", "worker", "--child", *options]
     with output.open("wb") as sink:
         # Its standard input ends when this process does, however that ends: then the worker ends too.
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=sink,
-            stderr=subprocess.STDOUT,
-            cwd=project.settings.root,
-            env={**os.environ, **variables_of(project.settings)},
-            start_new_session=True,  # a Ctrl-C in the terminal is the parent's to handle
-        )
+        process = start_servo(project.settings, "worker", "--child", *options, stdin=subprocess.PIPE, stdout=sink)
     worker = ChildWorker(process, output)
     try:
         yield worker

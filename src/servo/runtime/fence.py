@@ -111,7 +111,7 @@ class Fence:
 
     def _news(self) -> list[RecordedEvent]:
         try:
-            return list(self._project.history.events(self._position))
+            return [event for events in self._project.follower.new_events(self._position) for event in events]
         except LedgerUnavailable as trouble:
             log.warning("%s", trouble, extra={"action": "fence.unavailable"})
             time.sleep(_PAUSE_SECONDS)

@@ -19,8 +19,8 @@ from servo.planning.catalog import Catalog
 from servo.runtime.appending import Patience, append_unless
 from servo.runtime.backfill_planning import STALE_CAUSE, BackfillRequest
 from servo.runtime.backfills import Backfills
-from servo.runtime.bearing import Bearing
 from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.lineage_conflict import LineageConflict
 from servo.runtime.lineages import Lineage, Lineages, wanted_partitions
 from servo.runtime.requesting import recorded_under
 from servo.runtime.staleness import Staleness
@@ -82,7 +82,7 @@ class Invalidation:
             if not fact.sets:
                 return _answer(fact, None)
             try:
-                receipt = self._append(fact, actor, found.watermark.position, Bearing(found, wanted))
+                receipt = self._append(fact, actor, found.watermark.position, LineageConflict(found, wanted))
             except IdempotencyMismatch:
                 receipt = None  # somebody else was first with this request id
             if receipt is not None and not receipt.duplicate:
@@ -141,13 +141,17 @@ class Invalidation:
             raise InvalidPartition(f"{asset} has partitions by {names}: name some", hint="or say `all`")
         return asset_key, wanted
 
-    def _append(self, fact: PartitionsInvalidated, actor: str, position: int, bearing: Bearing) -> Receipt | None:
+    def _append(
+        self, fact: PartitionsInvalidated, actor: str, position: int, conflict: LineageConflict
+    ) -> Receipt | None:
         """Record what was decided at a position, unless anything happened since that bears on it: then look again.
 
         Publications have other subjects than this, so the condition is on the whole ledger.
         """
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-        receipts = append_unless(self._project, [proposal], position, bearing.of, Patience("the lineage"), answer={})
+        receipts = append_unless(
+            self._project, [proposal], position, conflict.with_event, Patience("the lineage"), answer={}
+        )
         return None if receipts is None else receipts[0]
 
     def _fact(

@@ -1,4 +1,4 @@
-"""Logs for machines: one JSON object a line, with what it is about.
+"""JSON logs: one object a line, with the run, asset and task that it is about.
 
 A record says what it is about by `extra={"run": …}`, or by being made inside `about(run=…)`: so everything that is
 logged while a task is computed names its run and its asset.

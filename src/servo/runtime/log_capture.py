@@ -1,4 +1,4 @@
-"""What a thread prints and logs, into the log of the task that it works on.
+"""Capture of what a thread prints and logs, into the log of the task that it works on.
 
 While a thread is in `capture(log)`, all of this goes to the task's file: `print`, `sys.stdout`, `sys.stderr`, warnings
 and every logger. Other threads print and log as before. A thread that is started for a part of the task enters it with

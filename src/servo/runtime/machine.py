@@ -1,4 +1,4 @@
-"""Is this machine as it must be? Python, Java, Spark and the disks; looked at without starting anything."""
+"""Checks of this machine: Python, Java, Spark and the disks, without starting anything."""
 
 from __future__ import annotations
 

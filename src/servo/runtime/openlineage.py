@@ -1,4 +1,4 @@
-"""Telling an OpenLineage server what happens: follows the ledger, at least once, and never in anybody's way.
+"""The sender of OpenLineage events: tells a server what happens, at least once, and never in anybody's way.
 
 Set by the variables that OpenLineage's own clients know: `OPENLINEAGE_URL`, `OPENLINEAGE_API_KEY`,
 `OPENLINEAGE_NAMESPACE`. How far it has told is kept in a small file in the project's home, so that what could not be
@@ -28,11 +28,11 @@ from servo.events import decode
 from servo.lineage.openlineage import Teller
 from servo.runtime.wiring import Project
 
-__all__ = ["following"]
+__all__ = ["openlineage_sender"]
 
 log = logging.getLogger(__name__)
 
-_STEP = 200  # events that are read at once
+_STEP = 200  # events that are told before it is noted how far that is
 _LOOK_SECONDS = 1.0
 _POST_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -83,7 +83,7 @@ class _Position:
         part.replace(self._path)
 
 
-class Follower(Thread):
+class OpenLineageSender(Thread):
     """Reads the ledger from where it left off, and posts what there is to tell."""
 
     def __init__(self, project: Project, url: str, *, key: str | None, namespace: str | None) -> None:
@@ -147,14 +147,14 @@ class Follower(Thread):
 
     def _tell(self, position: int) -> int:
         """Tell of what is new, and wait a while if there is nothing; how far it was told."""
-        events = self._project.history.read(position, _STEP)
+        events = next(self._project.follower.new_events(position), [])
         if not events:
             if not self._ending.is_set():
-                self._project.history.head(beyond=position, timeout=_LOOK_SECONDS)
+                self._project.follower.wait(position, _LOOK_SECONDS)
             return position
         told = position
         try:
-            for event in events:
+            for event in events[:_STEP]:
                 document = self._teller.told(event, decode(event))
                 if document is not None:
                     self._post(document)
@@ -216,33 +216,35 @@ class _StayHere(HTTPRedirectHandler):
 
 
 @contextmanager
-def following(project: Project, environment: Mapping[str, str] = os.environ) -> Iterator[Follower | None]:
+def openlineage_sender(
+    project: Project, environment: Mapping[str, str] = os.environ
+) -> Iterator[OpenLineageSender | None]:
     """Tell an OpenLineage server what happens inside the block, where one is set."""
     url = environment.get("OPENLINEAGE_URL", "").strip()
     if not url or environment.get("OPENLINEAGE_DISABLED", "").lower() in ("true", "1"):
         yield None
         return
-    follower = _started(project, url, environment)
+    sender = _started(project, url, environment)
     try:
-        yield follower
+        yield sender
     finally:
-        if follower is not None:
-            follower.end()
+        if sender is not None:
+            sender.end()
 
 
-def _started(project: Project, url: str, environment: Mapping[str, str]) -> Follower | None:
+def _started(project: Project, url: str, environment: Mapping[str, str]) -> OpenLineageSender | None:
     if urlsplit(url).scheme not in ("http", "https"):
         log.warning("OPENLINEAGE_URL is no http address; nothing is told", extra={"action": "openlineage.url"})
         return None
     try:
-        follower = Follower(
+        sender = OpenLineageSender(
             project,
             url,
             key=environment.get("OPENLINEAGE_API_KEY") or None,
             namespace=environment.get("OPENLINEAGE_NAMESPACE") or None,
         )
-        follower.start()
+        sender.start()
     except Exception as problem:  # noqa: BLE001 (whatever it is, the runs go on)
         log.warning("OpenLineage is told nothing: %s", problem, extra={"action": "openlineage.unstarted"})
         return None
-    return follower
+    return sender

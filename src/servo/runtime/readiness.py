@@ -1,4 +1,4 @@
-"""Whether this installation can do its work now: what is well, what is not, and what somebody should know."""
+"""Readiness: checks whether the ledger, the projections, a control loop and workers are fit for work now."""
 
 from __future__ import annotations
 

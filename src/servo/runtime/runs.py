@@ -48,7 +48,6 @@ from servo.runtime.wiring import Project
 if TYPE_CHECKING:
     from servo.answers.runs import Record
 
-_STEP = 1_000
 _FIND = (
     "SELECT run_id, requested_version FROM runs WHERE starts_with(run_id, $run_id) ORDER BY requested_at DESC LIMIT 2"
 )
@@ -388,12 +387,12 @@ class Runs:
             if now.ended or now.parked or late:
                 return now
             tick()
-            self._project.ledger.head(beyond=board.position, timeout=1.0 if timeout is None else min(1.0, timeout))
+            self._project.follower.wait(board.position, 1.0 if timeout is None else min(1.0, timeout))
 
     def _news(self, board: Board, run_id: str) -> bool:
         """Take in what is new; whether any of it is about the run."""
         changed = False
-        while events := self._project.history.read(board.position, _STEP):
+        for events in self._project.follower.new_events(board.position):
             board.take(events)
             changed |= any(event.correlation_id == run_id for event in events)
         return changed
@@ -449,7 +448,7 @@ class Runs:
 
     def logs(self, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
         """What its tasks wrote, in the order of time; with `follow`, also what they still write."""
-        from servo.runtime.logs import read_logs  # noqa: PLC0415 (who asks for no logs need not load them)
+        from servo.runtime.task_log import read_logs  # noqa: PLC0415 (who asks for no logs need not load them)
 
         name, _ = self._find(run_id)
         return read_logs(self._project.settings, name, task, follow=follow, ended=lambda: self.progress(name).ended)

@@ -205,7 +205,7 @@ class Service:
         with project.store.working(timeout), project.compactor() as compactor:
             before = project.store.current().watermark.position
             manifest = compactor.compact(progress)
-            removed = compactor.sweep()
+            removed = compactor.remove_unneeded_files()
         return Compaction(
             events=manifest.watermark.position - before,
             version=manifest.version,
@@ -245,7 +245,7 @@ class Service:
                 return replay_on_spark(spark, project.store, project.history, clock=project.clock, mint=project.mint)
         with project.compactor() as compactor:
             manifest = compactor.replay(progress, until)
-            compactor.sweep()
+            compactor.remove_unneeded_files()
             return manifest
 
     def _brought_up(self) -> tuple[Manifest | None, str | None]:

@@ -22,7 +22,6 @@ from servo.runtime.wiring import Project
 __all__ = ["Bearer", "TokenBook"]
 
 _FRESH_SECONDS = 1.0
-_STEP = 1_000
 _MOST_EVENTS = 20_000  # that are read through; of more, the projections know it sooner
 _PATIENCE = 60.0
 _LOAD = """
@@ -123,13 +122,11 @@ class TokenBook:
 
     def _follow(self, position: int) -> None:
         by_hash = dict(self._by_hash)
-        while events := self._project.history.read(position, _STEP):
+        for events in self._project.follower.new_events(position):
             for event in events:
                 if event.event_type in _KINDS:
                     _take(by_hash, event)
             position = events[-1].position
-            if len(events) < _STEP:
-                break
         self._by_hash, self._position = by_hash, position
 
 

@@ -1,4 +1,4 @@
-"""How it is put together: from settings to a ledger, its archive, its projections and their reader.
+"""The composition root: from settings to a ledger, its archive, its projections and their reader.
 
 Nothing is opened before it is asked for, and what is slow to import is imported with it: DuckDB with the first read,
 Arrow with the first write, PostgreSQL's driver with a PostgreSQL ledger.
@@ -23,6 +23,7 @@ from servo.ledger.metering import AppendMeter, MeteredLedger
 from servo.ledger.opening import is_unmade, open_ledger
 from servo.ledger.polls import Polls, open_polls
 from servo.ledger.protocol import Ledger, Workspace
+from servo.runtime.follower import LedgerFollower
 from servo.runtime.secret_check import require_own_secret, require_secret_may_be_minted
 from servo.runtime.secrets import Secret, tenant_secret
 from servo.runtime.settings import Settings
@@ -99,6 +100,10 @@ class Project:
     @cached_property
     def history(self) -> History:
         return History(self.ledger, self.archive)
+
+    @cached_property
+    def follower(self) -> LedgerFollower:
+        return LedgerFollower(self.history)
 
     @cached_property
     def store(self) -> Store:

@@ -19,26 +19,22 @@ from servo.assets.loading import Definitions, load
 from servo.controllers.decisions import ended
 from servo.controllers.dispatch import Claim, Limits, ready
 from servo.controllers.remaining import remaining
-from servo.errors import (
-    PASSING,
-    Conflict,
-    ServoError,
-)
+from servo.errors import Conflict
 from servo.events import Proposal
 from servo.events.columns import Outcome
 from servo.events.model import RunStarted, TaskStarted
 from servo.execution.executor import Executor
 from servo.execution.keeping import KeptSession
 from servo.execution.reaching import require_spark
-from servo.ledger.leases import Heartbeat, Holder
 from servo.ledger.protocol import Condition
 from servo.runtime.code import Code, settle
 from servo.runtime.deploying import catalog, deploy
 from servo.runtime.fence import Fence
 from servo.runtime.inputs import NewestVersions
-from servo.runtime.performing import Performer
+from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.spark_health import SparkHealth
-from servo.runtime.watching import Watch
+from servo.runtime.task_attempts import Performer
+from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
 log = logging.getLogger(__name__)
@@ -55,8 +51,12 @@ _ABANDON = "worker.abandon"
 _Name = tuple[str, str, int]  # run, task, attempt
 
 
-class Worker:
+class Worker(ServiceLoop):
     """Claims and computes tasks until it is told to stop, or until it is enough."""
+
+    kind = "worker"
+    trouble = "This worker cannot go on"
+    _tracker: RunTracker
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class Worker:
         used_up: Callable[[], bool] = lambda: False,  # whether the process can compute nothing more
         sessions_lost: int = 0,  # in a row, by the processes before this one
     ) -> None:
-        self._project = project
+        super().__init__(project, RunTracker(project))
         self._code = Code(definitions)
         self._executor = executor
         self._limits = Limits.of(project.settings.limits)
-        self._watch = Watch(project)
+        self._threads = ThreadPoolExecutor(_STRAYS * self._limits.tasks, thread_name_prefix="task")
         self._newest = NewestVersions(project)
         self._health = SparkHealth(spark_answers, losses=sessions_lost)
         self._used_up = used_up
@@ -83,57 +83,52 @@ class Worker:
         self._jobs: dict[_Name, Future[None]] = {}
         self._strays: dict[_Name, Future[None]] = {}  # given up, and still not at an end
         self._interrupted_at: dict[_Name, float] = {}  # those of the jobs that were cancelled
+        self._until: Callable[[], bool] = lambda: False
+        self._is_enough = False  # nothing more is claimed
+        self._is_done = False  # and what was begun has ended
+        self._has_claimed = False  # in the last pass
 
     def run(self, stop: Event, *, until: Callable[[], bool] = lambda: False) -> None:
         """Work until told to stop, and hand back what is not done; or until it is enough, and finish what is begun."""
-        threads = ThreadPoolExecutor(_STRAYS * self._limits.tasks, thread_name_prefix="task")
+        self._until = until
         try:
-            enough = False
-            while not stop.is_set() and not enough and self.must_be_replaced is None:
-                # A worker that was given up for lost begins anew under another name: its old tasks are others' now.
-                holder = Holder.here("worker", self._project.mint())
-                try:
-                    with Heartbeat(self._project.leases, holder, self._project.settings.worker) as heartbeat:
-                        enough = self._live(threads, heartbeat, stop, until)
-                except PASSING as problem:
-                    _trouble(problem, stop)
+            super().run(stop)
             if self.must_be_replaced is None:
                 self._interrupt_until_over(self._strays)
         finally:
-            threads.shutdown(wait=self.must_be_replaced is None)  # what has no end ends with the process
+            self._threads.shutdown(wait=self.must_be_replaced is None)  # what has no end ends with the process
 
     @property
     def sessions_lost(self) -> int:
         """How many sessions were lost in a row, with nothing computed in between."""
         return self._health.losses
 
-    def _live(self, threads: ThreadPoolExecutor, heartbeat: Heartbeat, stop: Event, until: Callable[[], bool]) -> bool:
-        """Work under one name; True if it was enough, False if the name is used up or it was told to stop."""
-        worker = heartbeat.holder.id
-        enough = False
-        try:
-            while not stop.is_set() and not heartbeat.lost.is_set():
-                try:
-                    enough = enough or until()
-                    self._reap()
-                    heartbeat.tell(self._health.problem or "")
-                    if enough and not self._jobs:
-                        return True
-                    if self._is_used_up():
-                        return False
-                    if self._watch.refresh() - {f"worker:{worker}"}:
-                        self._newest.forget()
-                    if self._is_astray(worker):
-                        return False
-                    self._interrupt(self._cancelled())
-                    self._abandon(worker)
-                    if enough or not self._claim(threads, worker):
-                        self._watch.wait(_IDLE_SECONDS)
-                except PASSING as problem:
-                    _trouble(problem, stop)
+    def _is_over(self) -> bool:
+        return self._is_done or self.must_be_replaced is not None
+
+    def _detail(self) -> str:
+        return self._health.problem or ""
+
+    def _pass(self) -> bool:
+        worker = self.holder.id
+        self._is_enough = self._is_enough or self._until()
+        self._reap()
+        self._is_done = self._is_enough and not self._jobs
+        if self._is_done or self._is_used_up():
             return False
-        finally:
-            self._give_up()
+        self._tracker.refresh()
+        if self._tracker.publishers - {f"worker:{worker}"}:
+            self._newest.forget()
+        self._tracker.publishers.clear()
+        if self._is_astray(worker):
+            return False
+        self._interrupt(self._cancelled())
+        self._abandon(worker)
+        self._has_claimed = not self._is_enough and self._claim(worker)
+        return True
+
+    def _pause(self) -> float:
+        return 0.0 if self._has_claimed else _IDLE_SECONDS
 
     def _is_used_up(self) -> bool:
         """Whether another process should take the place of this one: see `KeptSession`, and threads without an end."""
@@ -147,7 +142,7 @@ class Worker:
         log.warning("this worker is replaced: %s", self.must_be_replaced, extra={"action": "worker.replaced"})
         return True
 
-    def _give_up(self) -> None:
+    def _hand_back(self) -> None:
         """Interrupt what is at work, and wait until it is handed back.
 
         Not for ever: Python that is not in Spark cannot be interrupted. It loses its worker's lease, others take over,
@@ -157,6 +152,7 @@ class Worker:
         self._reap()
         self._strays |= self._jobs
         self._jobs = {}
+        self._is_enough = False
 
     def _reap(self) -> None:
         self._strays = {name: job for name, job in self._strays.items() if not job.done()}
@@ -173,13 +169,13 @@ class Worker:
         """
         return any(
             run.tasks[key].worker == worker and (run.run_id, key, run.tasks[key].attempt) not in self._jobs
-            for run in self._watch.board.runs.values()
+            for run in self._tracker.board.runs.values()
             for key in run.running
         )
 
     def _cancelled(self) -> set[str]:
         """Runs at work here that were cancelled, that are over whatever comes of this, or that were given up."""
-        runs = self._watch.board.runs
+        runs = self._tracker.board.runs
         cancelled = {name for name, _, _ in self._jobs if name not in runs or runs[name].cancel_requested}
         return cancelled | {name for name, _, _ in self._strays}
 
@@ -197,13 +193,13 @@ class Worker:
     def _record_cancelled(self, name: _Name, worker: str) -> bool:
         """Record the end of a task in its place; False to look again."""
         run_id, task_key, attempt = name
-        board = self._watch.board
+        board = self._tracker.board
         run, task = board.runs.get(run_id), board.task(run_id, task_key)
         if run is None or task is None or (task.attempt, task.worker) != (attempt, worker):
             return True  # it has been said
         if not run.cancel_requested:
             return False
-        left = remaining(run, task, self._watch.catalog)
+        left = remaining(run, task, self._tracker.catalog)
         why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
         fact = ended(run, task, Outcome.CANCELLED, keys=[] if left is None else map(str, left.run), error=why)
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=f"worker:{worker}")
@@ -238,15 +234,15 @@ class Worker:
 
     # ── claiming ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _claim(self, threads: ThreadPoolExecutor, worker: str) -> bool:
+    def _claim(self, worker: str) -> bool:
         """Take the next task that is ready, if there is one and a thread is free; True to look again at once."""
         most = self._limits.tasks
         if len(self._jobs) >= most or len(self._jobs) + len(self._strays) >= _STRAYS * most:
             return False
         if self._suspect in self._jobs or not self._health.may_work() or (self._health.on_trial and self._jobs):
             return False
-        board, now = self._watch.board, self._project.clock()
-        claim = next(ready(board, self._watch.catalog, now, self._limits, fit=self._fits), None)
+        board, now = self._tracker.board, self._project.clock()
+        claim = next(ready(board, self._tracker.catalog, now, self._limits, fit=self._fits), None)
         if claim is None:
             return False
         alone = claim.sessions_lost >= _SUSPECT_LOSSES
@@ -278,7 +274,7 @@ class Worker:
             worker=worker,
             position=receipts[-1].position,
         )
-        job = threads.submit(self._performer.perform, claim, self._watch.catalog, fence)
+        job = self._threads.submit(self._performer.perform, claim, self._tracker.catalog, fence)
         name = claim.run_id, claim.task_key, claim.attempt
         self._jobs[name] = job
         self._suspect = name if alone else None
@@ -287,14 +283,7 @@ class Worker:
     def _fits(self, claim: Claim) -> bool:
         """Whether it is for this worker. Interrupts go by run, so nothing is taken of one still to be interrupted."""
         stray = any(claim.run_id == run_id for run_id, _, _ in self._strays)
-        return not stray and self._code.has(claim, self._watch.catalog)
-
-
-def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning(
-        "This worker cannot go on at the moment and tries again: %s", problem, extra={"action": "worker.trouble"}
-    )
-    stop.wait(_IDLE_SECONDS)
+        return not stray and self._code.has(claim, self._tracker.catalog)
 
 
 @contextmanager

@@ -77,9 +77,10 @@ class Evaluations:
     def since(self, sensor: SensorState, position: int) -> tuple[int, SensorState | None]:
         """A sensor as it is by now, and up to where that is known; None if it is gone."""
         board = SensorBoard(position=position, sensors=[msgspec.structs.replace(sensor)])
-        board.take(self._project.history.events(position))
+        for events in self._project.follower.new_events(position):
+            board.take(events)
         if board.position == position:  # it was written, and cannot be read yet
-            self._project.ledger.head(beyond=position, timeout=_UNREADABLE_SECONDS)
+            self._project.follower.wait(position, _UNREADABLE_SECONDS)
         return board.position, board.sensors.get(sensor.id)
 
     def forgotten(self, sensor: SensorState, message: Message) -> Accepted | None:

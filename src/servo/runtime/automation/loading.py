@@ -1,4 +1,4 @@
-"""Schedules and sensors as the projections know them, for who goes on from there by following the ledger."""
+"""Loads the boards of schedules and sensors from the projections; a tracker goes on from there."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ from servo.planning.catalog import Catalog
 from servo.planning.deployed import DECLARED
 from servo.runtime.automation.envelopes import require_acceptable
 from servo.runtime.automation.evaluations import Evaluations, kept
-from servo.runtime.automation.watch import AutomationWatch, run_id_of, wanted
+from servo.runtime.automation.tracker import AutomationTracker, run_id_of, wanted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.planned import refusals
 from servo.runtime.wiring import Project
@@ -53,7 +53,7 @@ class Sensing:
         self._evaluators = evaluators
         self._evaluations = Evaluations(project)
         self._lock = Lock()
-        self._watch: AutomationWatch | None = None
+        self._tracker: AutomationTracker | None = None
 
     def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted:
         """Take a message for a push sensor. When this returns, it and the runs it asks for are in the ledger.
@@ -149,14 +149,14 @@ class Sensing:
 
     def _look(self, name: str) -> tuple[SensorState, Catalog]:
         with self._lock:
-            if self._watch is None:
-                self._watch = AutomationWatch(self._project)
+            if self._tracker is None:
+                self._tracker = AutomationTracker(self._project)
             else:
-                before = self._watch.deployed_at
-                self._watch.refresh()
-                if self._watch.deployed_at != before:
-                    self._evaluators.renew(self._watch.deployed_at)
-            return msgspec.structs.replace(self._watch.sensor(name)), self._watch.catalog
+                before = self._tracker.deployed_at
+                self._tracker.refresh()
+                if self._tracker.deployed_at != before:
+                    self._evaluators.renew(self._tracker.deployed_at)
+            return msgspec.structs.replace(self._tracker.sensor(name)), self._tracker.catalog
 
     def _asked(self, sensor: SensorState, message: Message | None = None) -> Evaluation:
         timeout = sensor.definition.settings.get("timeout_seconds") or self._project.settings.sensors.timeout_seconds

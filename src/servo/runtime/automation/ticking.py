@@ -17,7 +17,7 @@ from servo.events.automation import ScheduleTicked
 from servo.events.definitions import ScheduleDefinition
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.automation.watch import AutomationWatch, run_id_of
+from servo.runtime.automation.tracker import AutomationTracker, run_id_of
 from servo.runtime.cataloguing import counted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
 from servo.runtime.frozen import frozen_among
@@ -106,8 +106,8 @@ class Ticking:
 
         The same request id again gives the same tick. Where what it asks for cannot be done, nothing is recorded.
         """
-        project, watch = self._project, AutomationWatch(self._project)
-        state, known = watch.schedule(schedule), watch.catalog
+        project, tracker = self._project, AutomationTracker(self._project)
+        state, known = tracker.schedule(schedule), tracker.catalog
         given, now = request_id, project.clock()
         request_id = request_id or project.mint()
         before = None if given is None else self._before(state, given)

@@ -1,5 +1,4 @@
-"""From a question to its evaluation, in the process that evaluates: the user's function is called, and what it returns
-is looked at hard before anybody acts on it."""
+"""Answers questions in the process that evaluates: calls the user's function and checks what it returns."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""Sensors, and the functions of schedules, are evaluated in other processes: what hangs, exits, or eats memory there
-stops nothing here, and nobody else's evaluation."""
+"""Evaluators of sensors and of the functions of schedules, in processes of their own.
+
+What hangs, exits, or eats memory there stops nothing here, and nobody else's evaluation.
+"""
 
 from __future__ import annotations
 

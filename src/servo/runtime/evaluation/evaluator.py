@@ -1,4 +1,4 @@
-"""Where sensors and the functions of schedules are evaluated: `python -m servo.runtime.evaluation.evaluator FD PARENT`.
+"""The process that forks evaluators: `python -m servo.runtime.evaluation.evaluator FD PARENT`.
 
 It loads the project's definitions once, has no threads, and does nothing more itself: for each evaluator that is wanted
 it forks a child, which answers one question after the other over a socket of its own. A child has its own session, so

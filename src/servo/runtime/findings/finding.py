@@ -1,4 +1,4 @@
-"""Looking for what a watch watches: what is new since a cursor, at most so much at a time, nothing twice."""
+"""Looks for what is new to a watch since a cursor, at most so much at a time, nothing twice."""
 
 from __future__ import annotations
 

@@ -11,8 +11,7 @@ from servo.events.model import Event, MaterializationPublished, PartitionsMarked
 from servo.partitions import PartitionKey, Partitions
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import catalog
-from servo.runtime.findings.following import MOST_EVENTS, following
-from servo.runtime.findings.found import LIMIT, Found
+from servo.runtime.findings.found import LIMIT, MOST_EVENTS, Found, events_after
 from servo.runtime.wiring import Project
 
 __all__ = ["new_partitions"]
@@ -32,7 +31,7 @@ def new_partitions(watch: NewPartitions, cursor: str | None, project: Project, *
     items: list[FoundPartitions] = []
     keys = 0
     after = position_of(cursor)
-    for event in following(project, after):
+    for event in events_after(project, after):
         if len(items) == limit or keys >= _MOST_KEYS:
             return Found(items=items, cursor=str(after), more=True)
         if event.event_type in _PUBLISHING and (fact := _current(decode(event))) is not None:

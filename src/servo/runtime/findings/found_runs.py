@@ -11,8 +11,7 @@ from servo.assets.watches import RunEnded
 from servo.events import RecordedEvent, decode
 from servo.events.model import RunFinished, RunRequested
 from servo.runtime.deploying import catalog
-from servo.runtime.findings.following import MOST_EVENTS, following
-from servo.runtime.findings.found import LIMIT, Found
+from servo.runtime.findings.found import LIMIT, MOST_EVENTS, Found, events_after
 from servo.runtime.wiring import Project
 
 __all__ = ["ended_runs"]
@@ -31,7 +30,7 @@ def ended_runs(
     ended: list[tuple[RecordedEvent, RunFinished]] = []
     assets: dict[str, list[str]] = {}  # of runs that were asked for in what is read anyway
     more = False
-    for event in following(project, after):
+    for event in events_after(project, after):
         if len(ended) == limit:
             more = True
             break

@@ -1,4 +1,4 @@
-"""Schedules, sensors and definitions, kept up to date by following the ledger."""
+"""The tracker of schedules and sensors, and what they mean by a selection."""
 
 from __future__ import annotations
 
@@ -9,52 +9,30 @@ from servo.assets.selection import Selection, selection_of
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.sensor_board import SensorState
 from servo.errors import ScheduleNotFound, SensorNotFound
-from servo.events.model import DefinitionsDeployed, DynamicPartitionsChanged
+from servo.events import RecordedEvent
 from servo.ids import run_id
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of
-from servo.runtime.deploying import catalog
 from servo.runtime.marked import let_readers_wait
 from servo.runtime.statuses import partitions_by_status
+from servo.runtime.tracker import Tracker
 from servo.runtime.wiring import Project
 
-__all__ = ["AutomationWatch", "run_id_of", "wanted"]
-
-_STEP = 1_000
-_CHANGES = frozenset({DefinitionsDeployed.event_type, DynamicPartitionsChanged.event_type})
+__all__ = ["AutomationTracker", "run_id_of", "wanted"]
 
 
-class AutomationWatch:
-    """Follows the ledger. Belongs to one thread."""
+class AutomationTracker(Tracker):
+    """The boards of schedules and sensors."""
 
     def __init__(self, project: Project) -> None:
-        self._project = project
         snapshot = snapshot_of(project)
+        super().__init__(project, snapshot.watermark.position)
         self.schedules = schedules_of(snapshot)
         self.sensors = sensors_of(snapshot)
-        self.position = snapshot.watermark.position
-        self.deployed_at = 0  # the position of the newest deployment that was seen
-        self._catalog: Catalog | None = None
 
-    def refresh(self) -> None:
-        """Take in what is new."""
-        while events := self._project.history.read(self.position, _STEP):
-            self.schedules.take(events)
-            self.sensors.take(events)
-            self.position = events[-1].position
-            if any(event.event_type in _CHANGES for event in events):
-                self._catalog = None
-            deployed = (event.position for event in events if event.event_type == DefinitionsDeployed.event_type)
-            self.deployed_at = max(deployed, default=self.deployed_at)
-            if len(events) < _STEP:
-                break
-
-    @property
-    def catalog(self) -> Catalog:
-        """The definitions in force, as of the position or newer."""
-        if self._catalog is None:
-            self._catalog = catalog(self._project)
-        return self._catalog
+    def _take(self, events: list[RecordedEvent]) -> None:
+        self.schedules.take(events)
+        self.sensors.take(events)
 
     def schedule(self, name: str) -> ScheduleState:
         """The schedule of this id or name."""

@@ -1,28 +1,28 @@
-"""Whose turn it is: why nobody is at a task that waits for nothing but its turn. As of now: limits and workers are."""
+"""Positions of runs and tasks in the queue: why one that could begin does not run yet, as of now."""
 
 from __future__ import annotations
 
 from servo.controllers.dispatch import POOL, Limits, queue_heads, ready, unplanned
 from servo.controllers.states import RunState, TaskState
 from servo.runtime.moments import Moment
-from servo.runtime.watching import Watch
+from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
 
-__all__ = ["Turns"]
+__all__ = ["QueuePosition"]
 
 _IDLE = "nothing is at work: it begins when `servo up` does"
 
 
-class Turns:
-    """Runs and tasks in their order, by the same rules that give them to workers."""
+class QueuePosition:
+    """Why runs and tasks wait, by the same rules that give them to workers."""
 
     def __init__(self, project: Project, moment: Moment) -> None:
         self._moment = moment
         self._limits = Limits.of(project.settings.limits)
         self._at_work = {holder.kind for holder in project.leases.live()}
-        watch = Watch(project)
-        watch.refresh()
-        self._board = watch.board
+        tracker = RunTracker(project)
+        tracker.refresh()
+        self._board = tracker.board
 
     def of(self, run_id: str, task_key: str | None) -> tuple[str, list[str]]:
         """Why a task does not run, or a run is not planned, in words; and the tasks or runs that it waits behind."""

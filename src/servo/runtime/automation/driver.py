@@ -1,8 +1,8 @@
-"""What drives schedules and sensors: a loop that wakes when something is due, or one pass of it.
+"""The driver: ticks schedules and polls sensors when they are due, in a loop or in one pass.
 
-Several may be at it at the same time. Ticks are recorded on condition, so that one driver is first and the others look
-again. A sensor is asked by the driver that its id falls to among those alive (`sharing`), and its cursor is compared
-and swapped: should two ask it after all, one comes too late.
+Several drivers may be running at the same time. Ticks are recorded on condition, so that one driver is first and the
+others look again. A sensor is asked by the driver that its id falls to among those alive (`sharing`), and its cursor is
+compared and swapped: should two ask it after all, one comes too late.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from servo.controllers.decisions import Decision
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Filling, NotYet, decide
 from servo.controllers.sensor_board import SensorState
-from servo.errors import PASSING, Conflict, ServoError
+from servo.errors import Conflict
 from servo.events.automation import ScheduleTicked
 from servo.events.model import RunRequested
-from servo.ledger.leases import Heartbeat, Holder
+from servo.ledger.leases import Heartbeat
 from servo.ledger.protocol import Condition
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
@@ -33,8 +33,9 @@ from servo.runtime.automation.loading import take_polls
 from servo.runtime.automation.sensing import FoundNothing, Sensing
 from servo.runtime.automation.sharing import may_ask
 from servo.runtime.automation.ticking import question_of, wanted_by
-from servo.runtime.automation.watch import AutomationWatch, run_id_of
+from servo.runtime.automation.tracker import AutomationTracker, run_id_of
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators
+from servo.runtime.service_loop import ServiceLoop
 from servo.runtime.wiring import Project
 
 __all__ = ["Driver", "PassReport", "one_pass"]
@@ -42,8 +43,6 @@ __all__ = ["Driver", "PassReport", "one_pass"]
 log = logging.getLogger(__name__)
 
 _LONGEST_PAUSE = 1.0  # seconds: clocks jump, and somebody may want it to stop
-_REST = 2.0  # of the time that a pass took, until the next one: every append wakes it
-_LONGEST_REST_SECONDS = 0.2
 _ANSWER_SECONDS = 0.02  # between two looks at whether the function of a schedule has answered
 _POLLS_AT_ONCE = 24
 _FUNCTIONS_AT_ONCE = 8  # of schedules: sensors that hang must not keep them waiting
@@ -71,49 +70,40 @@ class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     by_other: bool = False
 
 
-class Driver:
+class Driver(ServiceLoop):
     """Ticks schedules and polls sensors. Belongs to one thread; evaluations have their own."""
 
+    kind = "driver"
+    trouble = "Schedules and sensors cannot be looked at"
+    rest = 2.0
+    _tracker: AutomationTracker
+
     def __init__(self, project: Project, evaluators: Evaluators) -> None:
-        self._project = project
+        super().__init__(project, AutomationTracker(project))
         self._evaluators = evaluators
         self._sensing = Sensing(project, evaluators)
-        self._watch = AutomationWatch(project)
-        self._deployed_at = self._watch.deployed_at
-        self.holder = Holder.here("driver", project.mint())
+        self._deployed_at = self._tracker.deployed_at
         self._polls = ThreadPoolExecutor(_POLLS_AT_ONCE, thread_name_prefix="poll")
         self._functions = ThreadPoolExecutor(_FUNCTIONS_AT_ONCE, thread_name_prefix="function")
         self._asked: dict[str, Future[_Asked]] = {}  # of sensors
         polls = project.polls.all()
         self._seen = {sensor_id: poll.asked_at for sensor_id, poll in polls.items()}  # when each was last asked
-        take_polls(self._watch.sensors, polls)
+        take_polls(self._tracker.sensors, polls)
         self._answers: dict[tuple[str, datetime], Future[Evaluation]] = {}  # of functions of schedules
         self._ask_again: dict[tuple[str, datetime], float] = {}
 
     def run(self, stop: Event) -> None:
         """Go on until told to stop."""
-        if self._watch.sensors.sensors:
+        if self._tracker.sensors.sensors:
             self._evaluators.warm_up()
         try:
-            while not stop.is_set():
-                self.holder = Holder.here("driver", self._project.mint())
-                try:
-                    with Heartbeat(self._project.leases, self.holder, self._project.settings.worker) as heartbeat:
-                        while not stop.is_set() and not heartbeat.lost.is_set():
-                            self._pass(stop)
-                except PASSING as problem:
-                    _trouble(problem, stop)
+            super().run(stop)
         finally:
             self.close()
 
-    def _pass(self, stop: Event) -> None:
-        began = time.monotonic()
-        try:
-            self.step()
-            stop.wait(min((time.monotonic() - began) * _REST, _LONGEST_REST_SECONDS))
-            self._project.ledger.head(beyond=self._watch.position, timeout=self._pause())
-        except PASSING as problem:
-            _trouble(problem, stop)
+    def _pass(self) -> bool:
+        self.step()
+        return True
 
     def close(self) -> None:
         for threads in (self._polls, self._functions):
@@ -121,17 +111,17 @@ class Driver:
 
     def step(self) -> PassReport:
         """Everything that is due now: ticks are recorded when this returns, evaluations have begun."""
-        watch = self._watch
+        tracker = self._tracker
         # Before the look: what has been answered is in the ledger, and then on the board as well.
         over = [name for name, asked in self._asked.items() if _over(asked)]
         answered = {name: self._asked.pop(name) for name in over}
-        watch.refresh()
+        tracker.refresh()
         for name, asked in answered.items():
             if asked.exception() is None:
                 self._take(name, asked.result())
-        if watch.deployed_at != self._deployed_at:
-            self._deployed_at = watch.deployed_at
-            self._evaluators.renew(watch.deployed_at)
+        if tracker.deployed_at != self._deployed_at:
+            self._deployed_at = tracker.deployed_at
+            self._evaluators.renew(tracker.deployed_at)
         self._answers = {place: asked for place, asked in self._answers.items() if self._is_open(*place)}
         self._ask_again = {place: at for place, at in self._ask_again.items() if self._is_open(*place)}
         report = self._tick()
@@ -141,12 +131,12 @@ class Driver:
     # ── schedules ────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _tick(self) -> PassReport:
-        watch, project = self._watch, self._project
+        tracker, project = self._tracker, self._project
         now = project.clock()
-        due = watch.schedules.next_due()
+        due = tracker.schedules.next_due()
         if due is None or due > now:
             return PassReport()
-        known = watch.catalog
+        known = tracker.catalog
         known_fills: dict[tuple[tuple[str, ...], str | None, datetime], Filling] = {}
         coming: dict[str, PartitionSet] = {}  # what the ticks of this pass ask for
 
@@ -161,9 +151,9 @@ class Driver:
                 known_fills[key] = wanted_by(project, known, schedule, moment, coming=coming)
             return known_fills[key]
 
-        decisions = list(decide(watch.schedules, known, now, fill, run_id_of(project)))
+        decisions = list(decide(tracker.schedules, known, now, fill, run_id_of(project)))
         recorded = [decision for some in _in_turns(decisions) for decision in self._record(some)]
-        watch.refresh()
+        tracker.refresh()
         facts = [fact for decision in recorded for fact in decision.facts]
         ticks = [fact.status for fact in facts if isinstance(fact, ScheduleTicked)]
         return PassReport(
@@ -201,7 +191,7 @@ class Driver:
 
     def _is_open(self, schedule_id: str, moment: datetime) -> bool:
         """Whether a schedule has still to tick for a moment."""
-        schedule = self._watch.schedules.schedules.get(schedule_id)
+        schedule = self._tracker.schedules.schedules.get(schedule_id)
         return schedule is not None and moment > schedule.since
 
     def _record(self, decisions: Sequence[Decision]) -> list[Decision]:
@@ -227,12 +217,12 @@ class Driver:
 
     def _poll(self) -> int:
         """Ask the sensors that are due and ours; how many."""
-        due = [one for one in self._watch.sensors.due(self._project.clock()) if one.id not in self._asked]
+        due = [one for one in self._tracker.sensors.due(self._project.clock()) if one.id not in self._asked]
         mine = self._mine(due) if due else []
         for sensor in mine:
             state = msgspec.structs.replace(sensor)
             self._asked[sensor.id] = self._polls.submit(
-                self._ask, state, self._watch.catalog, self._watch.position, self._seen.get(sensor.id)
+                self._ask, state, self._tracker.catalog, self._tracker.position, self._seen.get(sensor.id)
             )
         return len(mine)
 
@@ -251,7 +241,7 @@ class Driver:
         """Let the board know of what no event says."""
         self._seen[sensor_id] = asked.at
         if asked.by_other or asked.found_nothing:
-            self._watch.sensors.asked(sensor_id, asked.at, found_nothing=asked.found_nothing)
+            self._tracker.sensors.asked(sensor_id, asked.at, found_nothing=asked.found_nothing)
 
     def _mine(self, due: list[SensorState]) -> list[SensorState]:
         drivers = {holder.id for holder in self._project.leases.live() if holder.kind == "driver"} | {self.holder.id}
@@ -273,7 +263,7 @@ class Driver:
                 )
         asked = {sensor_id: one.result() for sensor_id, one in self._asked.items()}
         self._asked.clear()
-        self._watch.refresh()
+        self._tracker.refresh()
         for sensor_id, one in asked.items():
             self._take(sensor_id, one)
         return [one.accepted for one in asked.values() if one.accepted is not None]
@@ -293,14 +283,14 @@ class Driver:
     def next_due(self) -> datetime | None:
         """When there is something to do again."""
         now = self._project.clock()
-        times = (self._watch.schedules.next_due(), self._watch.sensors.next_due())
+        times = (self._tracker.schedules.next_due(), self._tracker.sensors.next_due())
         return min((max(time, now) for time in times if time is not None), default=None)
 
     def _pause(self) -> float:
         if self.answering:
             return _ANSWER_SECONDS
         now = self._project.clock()
-        tick, poll = self._watch.schedules.next_due(), self._watch.sensors.next_due()
+        tick, poll = self._tracker.schedules.next_due(), self._tracker.sensors.next_due()
         # A sensor that is due and was not asked is somebody else's, or is being asked.
         times = [] if poll is None or poll <= now else [poll]
         times += [] if tick is None or (tick <= now and self.waiting) else [tick]
@@ -351,12 +341,3 @@ def _over(asked: Future[_Asked]) -> bool:
             extra={"action": "driver.evaluation"},
         )
     return True
-
-
-def _trouble(problem: ServoError, stop: Event) -> None:
-    log.warning(
-        "Schedules and sensors cannot be looked at at the moment; it is tried again: %s",
-        problem,
-        extra={"action": "driver.trouble"},
-    )
-    stop.wait(_LONGEST_PAUSE)

@@ -1,4 +1,4 @@
-"""What a worker's threads do: one attempt at a task, from its claim to its end in the ledger."""
+"""The performer of a worker: makes attempts at tasks, each from its claim to its end in the ledger."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether what happened since somebody looked at a lineage has changed it: as a rule it is about something else."""
+"""Conflicts of a decision that rests on a lineage with events that were recorded since."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from servo.fold.rows import Row
 from servo.partitions import PartitionKey, PartitionSet
 from servo.runtime.lineages import Lineage
 
-__all__ = ["Bearing"]
+__all__ = ["LineageConflict"]
 
 
-class Bearing:
-    """What a walk downstream rests on: the partitions that it found, and those that it would begin with."""
+class LineageConflict:
+    """Tells which events conflict with a walk downstream: those that write what it has read, or would read now."""
 
     def __init__(self, found: Lineage, wanted: PartitionSet) -> None:
         self._places = {node.place for node in found.nodes}
         self._asset_id = found.start[0].asset_id
         self._wanted = wanted
 
-    def of(self, event: RecordedEvent) -> bool:
-        """Whether an event writes anything that the walk has read, or would read now."""
+    def with_event(self, event: RecordedEvent) -> bool:
+        """Whether an event conflicts with the walk."""
         return any(map(self._is_read, evolve(event, decode(event))))
 
     def _is_read(self, row: Row) -> bool:
