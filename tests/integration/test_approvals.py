@@ -198,9 +198,7 @@ def test_from_a_staged_output_to_a_decision(shop: Site) -> None:
         assert (answer["status"], len(answer["published"]), answer["run"]["status"]) == ("APPROVED", 1, "SUCCEEDED")
         shop.data.rollback("gated", ["2025-01-02"], reason="as before", actor="person:ben")
     assert (ended.status, ended.reason) == ("FAILED", "shop/gated failed: its approval was refused: seven is odd")
-    assert {failure["error"] for failure in shop.runs.show(second)["failures"]} == {
-        "its approval was refused: seven is odd"
-    }
+    assert {failure.error for failure in shop.runs.show(second).failures} == {"its approval was refused: seven is odd"}
     assert list(shop.hashes("gated").values()) == [one["content_hash"] for one in row["partitions"]]
     assert shop.rows("gated", "2025-01-01") == [one for one in sorted(staged.rows) if str(one[-1]) == "2025-01-01"]
     assert files(shop, ids) == before

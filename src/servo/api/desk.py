@@ -108,9 +108,10 @@ class Desk:
         def answer(here: Glimpse) -> dict[str, Any]:
             found = work(here, after)
             shown = found.items[: asked.limit]
-            following = cursors.text(place(shown[-1])) if len(found.items) > asked.limit else None
+            following = place(shown[-1]) if len(found.items) > asked.limit else found.goes_on
             items = [item(one) for one in shown]
-            return {"items": items, "watermark": here.mark, "next_cursor": following, **found.more}
+            cursor = None if following is None else cursors.text(following)
+            return {"items": items, "watermark": here.mark, "next_cursor": cursor, **found.more}
 
         return await self._answered(asked, answer, timeless)
 

@@ -19,6 +19,7 @@ from servo.cli.output import note, plain_struct, table
 from servo.cli.progress import aside, outcome_document, summarize, wait_for
 from servo.cli.states import counted, marked
 from servo.cli.values import moment, plain, text
+from servo.operations.runs.requests import GetProgress, GetRun
 
 if TYPE_CHECKING:
     from servo.answers.checkpoints import Decided
@@ -124,12 +125,11 @@ def approve(
         if not as_json:
             _confirm(decided)
         run = wait_for(here, decided.run_id, as_json=as_json)
-        runs = here.runs
-        details = runs.show(run.run_id)
+        details = here.ask(GetRun(run_id=run.run_id))
         if as_json:
             echo_json(plain_struct(decided) | {"run": outcome_document(run, details)})
             ctx.exit(0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1)
-        ctx.exit(summarize(run, details, runs.label))
+        ctx.exit(summarize(run, details, here.label))
 
 
 @checkpoint.command()
@@ -146,7 +146,7 @@ def reject(checkpoint_id: str, reason: str, as_json: bool) -> None:
 
 
 def _say(here: Services, decided: Decided, *, as_json: bool) -> None:
-    run = here.runs.progress(decided.run_id)
+    run = here.ask(GetProgress(run_id=decided.run_id))
     if as_json:
         echo_json(plain_struct(decided) | {"run_status": run.status})
         return

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -18,7 +18,6 @@ from servo.cli.remote_nouns import (
     RemoteLabels,
     RemoteOutdated,
     RemotePartitions,
-    RemoteRuns,
     RemoteWhy,
     definition_of,
     upstreams_first,
@@ -26,14 +25,16 @@ from servo.cli.remote_nouns import (
 from servo.cli.services import Listed, Services
 from servo.client import Client
 from servo.client.performing import Reading, answer, change, page
+from servo.client.runs import until
 from servo.clock import system_clock
 from servo.errors import NotAllowed
+from servo.operations.runs.requests import GetProgress
 
 if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
     from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
-    from servo.answers.runs import RunConflict
+    from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
-    from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
 
@@ -102,17 +102,31 @@ class Remote(RemoteDoing, Services):
             items += found.items
         return Listed(items=items, more=more)
 
-    def do(self, request: Change[A], *, key: str | None = None) -> A:
+    def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
         return change(self._client.asking, request, key=key)
 
     # ── by noun: what follows has the methods that commands call, and no more ────────────────────────────────────
 
-    @property
-    def runs(self) -> Runs:
-        return cast("Runs", RemoteRuns(self._client))
+    def follow_run(
+        self,
+        run: Requested | str,
+        on_change: Callable[[RunProgress], None],
+        *,
+        timeout: float | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> RunProgress:
+        run_id = run if isinstance(run, str) else run.run_id
+        found: RunProgress = until(
+            lambda: self.ask(GetProgress(run_id=run_id)),
+            lambda one: one.ended or one.parked,
+            run_id,
+            timeout,
+            on_change,
+        )
+        return found
 
-    def conflicts(self, *, run_key: str | None, limit: int) -> list[RunConflict]:
-        return list(self._client.conflicts.list(run_key=run_key, limit=limit))
+    def run_logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Record]:
+        return self._client.runs.logs(run_id, task=task, follow=follow)
 
     @property
     def partitions(self) -> PartitionBook:
@@ -154,11 +168,6 @@ class Remote(RemoteDoing, Services):
 
     def declared(self, asset: str) -> Partitions:
         return self.definition(asset, as_of=None)
-
-    # ── looking ahead ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def plan(self, selection: Sequence[str], partitions: str | None, *, stale: bool) -> dict[str, Any]:
-        return self._client.runs.plan(selection, partitions, stale=stale)
 
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 

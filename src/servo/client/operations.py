@@ -8,9 +8,23 @@ from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
 from servo.answers.automation import Changed
+from servo.answers.plans import RunPlan
+from servo.answers.run_views import RunListed, RunView, TaskView
+from servo.answers.runs import CancelRequested, Requested, RunConflict, RunProgress
 from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
 from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.performing import Noun, Reading
+from servo.operations.runs.requests import (
+    CancelRun,
+    CreateRun,
+    GetProgress,
+    GetRun,
+    ListConflicts,
+    ListRuns,
+    ListTasks,
+    PlanRun,
+    RetryRun,
+)
 from servo.operations.schedules.requests import (
     CreateSchedule,
     DeleteSchedule,
@@ -35,7 +49,83 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 
-__all__ = ["Schedules", "Sensors"]
+__all__ = ["Conflicts", "Runs", "Schedules", "Sensors"]
+
+
+class Conflicts(Noun):
+    """`client.conflicts`."""
+
+    def list(
+        self, *, run_key: str | None = None, limit: int | None = None, **reading: Unpack[Reading]
+    ) -> Iterator[RunConflict]:
+        """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
+        return self._items(ListConflicts, locals())
+
+
+class Runs(Noun):
+    """`client.runs`."""
+
+    def create(
+        self,
+        select: str | Sequence[str],
+        partitions: str | None = None,
+        *,
+        priority: int = 0,
+        tags: Mapping[str, str] = MappingProxyType({}),
+        accept_schema: bool = False,
+        unfreeze: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Requested:
+        """Ask for a run. What cannot run is refused, and nothing is recorded.
+
+        Frozen partitions are left out of ranges, and refused by name; `unfreeze` is the reason to thaw them.
+        """
+        return self._change(CreateRun, locals())
+
+    def retry(
+        self,
+        run_id: str,
+        *,
+        partitions: str | None = None,
+        everything: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Requested:
+        """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
+        return self._change(RetryRun, locals())
+
+    def cancel(self, run_id: str, *, reason: str | None = None, idempotency_key: str | None = None) -> CancelRequested:
+        """Ask for a run to stop: nothing more of it starts, and what it has published stays."""
+        return self._change(CancelRun, locals())
+
+    def plan(self, select: str | Sequence[str], partitions: str | None = None, *, stale: bool = False) -> RunPlan:
+        """Say what a run of the same body would do, stage by stage; nothing is written."""
+        return self._answer(PlanRun, locals())
+
+    def list(
+        self,
+        *,
+        status: Literal["REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED"]
+        | None = None,
+        asset: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[RunListed]:
+        """List runs, newest first."""
+        return self._items(ListRuns, locals())
+
+    def get(self, run_id: str, **reading: Unpack[Reading]) -> RunView:
+        """Show a run: its tasks, what failed, which checks did not pass, and what waits for a person."""
+        return self._answer(GetRun, locals())
+
+    def progress(self, run_id: str, **reading: Unpack[Reading]) -> RunProgress:
+        """Say how far a run is: its tasks in the order of its plan, and how many partitions of each came to what."""
+        return self._answer(GetProgress, locals())
+
+    def tasks(self, run_id: str, *, limit: int | None = None, **reading: Unpack[Reading]) -> Iterator[TaskView]:
+        """List the tasks of a run by their keys."""
+        return self._items(ListTasks, locals())
 
 
 class Schedules(Noun):
@@ -148,8 +238,8 @@ class Schedules(Noun):
 
     def forecast(
         self,
-        *,
         schedule: str | None = None,
+        *,
         days: float = 7,
         since: datetime | str | None = None,
         limit: int = 200,

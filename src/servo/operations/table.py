@@ -5,12 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from servo.operations.operation import Operation
+from servo.operations.runs import requests as runs
 from servo.operations.schedules import requests as schedules
 from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (schedules, sensors)
+_NOUNS = (runs, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from servo.answers.runs import Requested, RunProgress
+from servo import decoders
+from servo.answers.run_views import PartitionFailure, RunListed, RunView
+from servo.answers.runs import CancelRequested, Requested, RunProgress
 from servo.assets.selection import Selection, selection_of
 from servo.controllers.board import Board
 from servo.controllers.requests import request, retry_selection
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
     from servo.answers.runs import Record
 
 RETRY_OF = "servo.retry_of"
+REQUEST = "servo.request"  # the tag by which earlier versions recorded what was asked for over HTTP
 _STEP = 1_000
 _FIND = (
     "SELECT run_id, requested_version FROM runs WHERE starts_with(run_id, $run_id) ORDER BY requested_at DESC LIMIT 2"
@@ -180,7 +183,6 @@ class Runs:
         *,
         partitions: str | None = None,
         everything: bool = False,
-        tags: Mapping[str, str] | None = None,
         request_id: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
@@ -194,7 +196,7 @@ class Runs:
         selection = retry_selection(run, known, everything=everything, subset=subset)
         require_inputs(plan_for(self._project, known, selection))
         before()
-        told = {**run.tags, **(tags or {}), RETRY_OF: run.run_id}
+        told = {name: value for name, value in run.tags.items() if name != REQUEST} | {RETRY_OF: run.run_id}
         return self._ask(known, selection, priority=run.priority, tags=told, request_id=request_id, actor=actor)
 
     def _subset(self, run: RunState, known: Catalog, partitions: str) -> dict[str, PartitionSet]:
@@ -267,7 +269,7 @@ class Runs:
             position=receipt.position,
             accepted_at=accepted_at,
             duplicate=receipt.duplicate,
-            assets={key: some.count for key, some in selection.wanted.items()},
+            assets={key: some.count for key, some in sorted(selection.wanted.items()) if some},
         )
 
     def _append_new(self, proposal: Proposal, run_id: str) -> Receipt | None:
@@ -286,17 +288,17 @@ class Runs:
             return None
         return receipt
 
-    def cancel(self, run_id: str, *, reason: str | None = None, actor: str) -> str:
-        """Ask for a run to stop; the id of the event."""
+    def cancel(self, run_id: str, *, reason: str | None = None, actor: str) -> CancelRequested:
+        """Ask for a run to stop."""
         run = self._state(run_id)
         if run.ended:
             raise Conflict(f"{run.run_id} has already ended: {run.status}", hint="there is nothing left to cancel")
         # A run that ends at this very moment has ended, and the request changes nothing. Asked again, it is the same.
         fact = RunCancelRequested(run_id=run.run_id, reason=run.cancel_reason if run.cancel_requested else reason)
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-        answer = {"run_id": run.run_id, "event_id": None, "status": "CANCELLING"}
+        answer = CancelRequested(run_id=run.run_id, event_id=None, status="CANCELLING")
         (receipt,) = append_answered(self._project, [proposal], answer=answer)
-        return receipt.event_id
+        return msgspec.structs.replace(answer, event_id=receipt.event_id, duplicate=receipt.duplicate)
 
     def _named(
         self, known: Catalog, selection: Sequence[str], partitions: str | None, *, thawing: bool = False
@@ -380,7 +382,7 @@ class Runs:
         until: datetime | None = None,
         after: tuple[datetime, str] | None = None,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    ) -> list[RunListed]:
         """Runs, the newest first. `after`: when the last one that was seen was asked for, and its id."""
         known = None if asset is None else recorded_catalog(self._project)
         key = None if known is None or asset is None else known.graph.resolve(asset)
@@ -395,9 +397,10 @@ class Runs:
             "run_id": run_id,
             "limit": limit,
         }
-        return self._project.reader.query(_LIST, parameters, fresh=True, timeout=30.0).dicts()
+        rows = self._project.reader.query(_LIST, parameters, fresh=True, timeout=30.0).dicts()
+        return decoders.convert(rows, list[RunListed])
 
-    def show(self, run_id: str) -> dict[str, Any]:
+    def show(self, run_id: str) -> RunView:
         """Everything about a run: its row, its tasks, the checks that failed, and its partitions by outcome."""
         name, _ = self._find(run_id)
         ask = self._project.reader.snapshot(fresh=True, timeout=30.0).query
@@ -405,7 +408,7 @@ class Runs:
         (row,) = ask("SELECT * FROM runs WHERE run_id = $run_id", parameters).dicts()
         events = list(self._events(name))
         skipped = {task.task_key: task.skipped for task in progress_of(_run(events)).tasks}
-        return {
+        shown = {
             **row,
             "tasks": [
                 task | {"partitions_skipped": skipped.get(task["task_key"], 0)}
@@ -419,6 +422,7 @@ class Runs:
             "rows_left_out": rows_left_out(events),
             "samples": samples_taken(events),
         }
+        return decoders.convert(shown, RunView)
 
     def logs(self, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
         """What its tasks wrote, in the order of time; with `follow`, also what they still write."""
@@ -465,9 +469,9 @@ def _run(events: Iterable[RecordedEvent]) -> RunState:
     return run
 
 
-def _failures(events: Iterable[RecordedEvent]) -> list[dict[str, Any]]:
+def _failures(events: Iterable[RecordedEvent]) -> list[PartitionFailure]:
     """The partitions whose newest outcome in the run is a failure, with what each failed of."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], PartitionFailure] = {}
     for event in events:
         fact = decode(event)
         if not isinstance(fact, TaskFinished):
@@ -481,6 +485,7 @@ def _failures(events: Iterable[RecordedEvent]) -> list[dict[str, Any]]:
         for key, outcome, error in columns:
             found.pop((fact.asset_key, key), None)
             if outcome is Outcome.FAILED:
-                failure = {"asset_key": fact.asset_key, "partition_key": key, "error": error or fact.error}
-                found[fact.asset_key, key] = failure
+                found[fact.asset_key, key] = PartitionFailure(
+                    asset_key=fact.asset_key, partition_key=key, error=error or fact.error
+                )
     return list(found.values())
