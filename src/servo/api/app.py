@@ -15,7 +15,6 @@ from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
 from servo.api.backfills import BackfillRoutes
 from servo.api.checkpoints import CheckpointRoutes
-from servo.api.data import DataRoutes
 from servo.api.desk import at_desk
 from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
@@ -53,7 +52,6 @@ ROUTES: list[Any] = [
     AuditRoutes,
     BackfillRoutes,
     CheckpointRoutes,
-    DataRoutes,
     DimensionRoutes,
     EventRoutes,
     GridRoutes,

@@ -171,14 +171,11 @@ class Remote(RemoteDoing, Services):
 
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def read(
-        self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None
-    ) -> dict[str, Any]:
-        return rows_shown(self._client.data.read(asset, partitions, as_of=as_of, limit=limit))
+    def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
+        return self._client.data.read(asset, partitions, as_of=as_of, limit=limit)
 
-    def staged(self, checkpoint: str, *, limit: int | None) -> tuple[str, dict[str, Any]]:
-        found = self._client.data.staged(checkpoint, limit=limit)
-        return found.asset_key, rows_shown(found)
+    def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
+        return self._client.data.staged(checkpoint, limit=limit)
 
     def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
         from servo.lineage.report import parse
@@ -234,7 +231,3 @@ class _Verified(msgspec.Struct, frozen=True):
     events: int
     with_ledger: bool
     faults: list[_Fault]
-
-
-def rows_shown(found: Rows) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.to_builtins(found).items() if name != "asset_key"}

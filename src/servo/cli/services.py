@@ -18,6 +18,7 @@ from servo.cli.opening import actor
 
 if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
+    from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.assets.graph import Graph
@@ -225,20 +226,18 @@ class Services(Doing):
 
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def read(
-        self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None
-    ) -> dict[str, Any]:
+    def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
+        """The rows of an asset: all of them, or so many."""
         from servo.runtime.data import Data
         from servo.runtime.documents import table_shown
 
-        return table_shown(Data(self._opened).read(asset, partitions, as_of=as_of, limit=limit))
+        return table_shown(asset, Data(self._opened).read(asset, partitions, as_of=as_of, limit=limit))
 
-    def staged(self, checkpoint: str, *, limit: int | None) -> tuple[str, dict[str, Any]]:
-        """Whose data waits there, and the data."""
+    def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
+        """The rows that wait in a checkpoint."""
         from servo.runtime.documents import table_shown
 
-        asset, got = self.checkpoints.read(checkpoint, limit=limit)
-        return asset, table_shown(got)
+        return table_shown(*self.checkpoints.read(checkpoint, limit=limit))
 
     def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
         from servo.runtime.audits import Audits

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from servo.operations.data import requests as data
 from servo.operations.operation import Operation
 from servo.operations.runs import requests as runs
 from servo.operations.schedules import requests as schedules
@@ -11,7 +12,7 @@ from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (runs, schedules, sensors)
+_NOUNS = (data, runs, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from servo import decoders
+from servo.answers.data import Held, Rows
 from servo.answers.plans import DueGroup, DueHeld, HeldBackView, MissingInput, PlanStage, PlanTask, RunPlan
 from servo.events.definitions import HeldBack
 from servo.planning.explain import explain
@@ -272,21 +273,18 @@ def invalidated(done: Invalidated) -> dict[str, Any]:
     }
 
 
-def table_shown(got: Table) -> dict[str, Any]:
+def table_shown(asset: str, found: Table) -> Rows:
     """Rows, and what they are from. Their values are as they are: whoever shows them says how."""
-    return {
-        "columns": list(got.columns),
-        "rows": got.rows,
-        "total_rows": got.total_rows,
-        "materializations": [
-            {
-                "partition_key": one.key,
-                "materialization_id": one.materialization_id,
-                "content_hash": one.content_hash,
-            }
-            for one in got.materializations
+    return Rows(
+        asset_key=asset,
+        columns=list(found.columns),
+        rows=[list(row) for row in found.rows],
+        total_rows=found.total_rows,
+        materializations=[
+            Held(partition_key=one.key, materialization_id=one.materialization_id, content_hash=one.content_hash)
+            for one in found.materializations
         ],
-    }
+    )
 
 
 def _set(partitions: PartitionSet) -> dict[str, Any]:
