@@ -264,22 +264,22 @@ def test_checkpoints_and_conflicts(client: servo.Client, shop: House, monkeypatc
     run_id = client.runs.create("filing", "2025-01-02").run_id
     shop.plant.until(lambda: list(client.checkpoints.list(run_id=run_id, fresh=True)), "it waits for a person")
     (waiting,) = client.checkpoints.list(run_id=run_id, status="REQUESTED", fresh=True)
-    shown = client.checkpoints.get(waiting["checkpoint_id"])
-    assert isinstance(shown["requested_at"], datetime)
+    shown = client.checkpoints.get(waiting.checkpoint_id)
+    assert isinstance(shown.requested_at, datetime)
     with pytest.raises(errors.Conflict):
-        client.checkpoints.approve(waiting["checkpoint_id"], content_hash="another")
+        client.checkpoints.approve(waiting.checkpoint_id, content_hash="another")
     with pytest.raises(errors.DataNotFound):  # nothing here writes files, so there is nothing to publish
-        client.checkpoints.approve(waiting["checkpoint_id"], content_hash=shown["hash"])
+        client.checkpoints.approve(waiting.checkpoint_id, content_hash=shown.hash)
     monkeypatch.setattr(checkpoints, "require_files", lambda *_: None)
     published = shop.made("filing", partitions="2025-01-03")
     (other,) = client.checkpoints.list(run_id=published, fresh=True)
-    approved = client.checkpoints.approve(other["checkpoint_id"], reason="fine")
+    approved = client.checkpoints.approve(other.checkpoint_id, reason="fine")
     assert (approved.status, approved.run_status, len(approved.published)) == ("APPROVED", "SUCCEEDED", 1)
-    decided = client.checkpoints.reject(waiting["checkpoint_id"], reason="no")
+    decided = client.checkpoints.reject(waiting.checkpoint_id, reason="no")
     assert (decided.status, decided.run_id) == ("REJECTED", run_id)
-    assert client.checkpoints.get(waiting["checkpoint_id"])["status"] == "REJECTED"
+    assert client.checkpoints.get(waiting.checkpoint_id).status == "REJECTED"
     with pytest.raises(errors.Conflict):
-        client.checkpoints.reject(waiting["checkpoint_id"], reason="no")
+        client.checkpoints.reject(waiting.checkpoint_id, reason="no")
     assert list(client.conflicts.list(limit=5)) == []
     assert client.tick()["failed"] == 0
 

@@ -14,7 +14,6 @@ from servo.api.assets import AssetRoutes
 from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
 from servo.api.backfills import BackfillRoutes
-from servo.api.checkpoints import CheckpointRoutes
 from servo.api.desk import at_desk
 from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
@@ -51,7 +50,6 @@ ROUTES: list[Any] = [
     AssetRoutes,
     AuditRoutes,
     BackfillRoutes,
-    CheckpointRoutes,
     DimensionRoutes,
     EventRoutes,
     GridRoutes,

@@ -14,7 +14,6 @@ from servo.cli.opening import needs_folder, token_for
 from servo.cli.remote_doing import RemoteDoing
 from servo.cli.remote_nouns import (
     RemoteBackfills,
-    RemoteCheckpoints,
     RemoteLabels,
     RemoteOutdated,
     RemotePartitions,
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
     from servo.runtime.backfills import Backfills
-    from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
@@ -151,10 +149,6 @@ class Remote(RemoteDoing, Services):
         from servo.cli.remote_lineages import RemoteLineages
 
         return cast("Lineages", RemoteLineages(self._client))
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        return cast("Checkpoints", RemoteCheckpoints(self._client))
 
     def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
         return list(self._client.materializations.list(asset, partition))

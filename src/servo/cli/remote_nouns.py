@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -152,27 +151,3 @@ class RemoteWhy:
 
     def asset(self, asset: str, *, as_of: Any) -> Any:
         return self._client.assets.why(asset, as_of=as_of)
-
-
-class RemoteCheckpoints:
-    """As `servo.runtime.checkpoints.Checkpoints`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client.checkpoints
-
-    def list(self, *, status: str | None = None, asset: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """Those that wait first, then the newest."""
-        if status is not None:
-            return list(self._client.list(status=status.upper(), asset=asset, limit=limit))
-        waiting = list(self._client.list(status="REQUESTED", asset=asset, limit=limit))
-        decided = (row for row in self._client.list(asset=asset) if row["status"] != "REQUESTED")
-        return waiting + list(islice(decided, limit - len(waiting)))
-
-    def show(self, checkpoint_id: str) -> dict[str, Any]:
-        return self._client.get(checkpoint_id)
-
-    def approve(self, checkpoint_id: str, *, reason: str | None, content_hash: str | None, actor: str) -> Any:
-        return self._client.approve(checkpoint_id, reason=reason, content_hash=content_hash)
-
-    def reject(self, checkpoint_id: str, *, reason: str, actor: str) -> Any:
-        return self._client.reject(checkpoint_id, reason=reason)

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
     from servo.runtime.backfills import Backfills
-    from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
@@ -175,12 +174,6 @@ class Services(Doing):
 
         return Lineages(self._opened)
 
-    @property
-    def checkpoints(self) -> Checkpoints:
-        from servo.runtime.checkpoints import Checkpoints
-
-        return Checkpoints(self._opened)
-
     def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
         from servo.runtime.data import Data
 
@@ -235,9 +228,10 @@ class Services(Doing):
 
     def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
         """The rows that wait in a checkpoint."""
+        from servo.runtime.checkpoints import Checkpoints
         from servo.runtime.documents import table_shown
 
-        return table_shown(*self.checkpoints.read(checkpoint, limit=limit))
+        return table_shown(*Checkpoints(self._opened).read(checkpoint, limit=limit))
 
     def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
         from servo.runtime.audits import Audits

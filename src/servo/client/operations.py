@@ -8,12 +8,14 @@ from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
 from servo.answers.automation import Changed
+from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
 from servo.answers.plans import RunPlan
 from servo.answers.run_views import RunListed, RunView, TaskView
 from servo.answers.runs import CancelRequested, Requested, RunConflict, RunProgress
 from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
 from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.performing import Noun, Reading
+from servo.operations.checkpoints.requests import ApproveCheckpoint, GetCheckpoint, ListCheckpoints, RejectCheckpoint
 from servo.operations.runs.requests import (
     CancelRun,
     CreateRun,
@@ -49,7 +51,44 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 
-__all__ = ["Conflicts", "Runs", "Schedules", "Sensors"]
+__all__ = ["Checkpoints", "Conflicts", "Runs", "Schedules", "Sensors"]
+
+
+class Checkpoints(Noun):
+    """`client.checkpoints`."""
+
+    def list(
+        self,
+        *,
+        status: Literal["REQUESTED", "APPROVED", "REJECTED", "EXPIRED", "SUPERSEDED", "CANCELLED"] | None = None,
+        asset: str | None = None,
+        run_id: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[CheckpointListed]:
+        """List checkpoints, newest first."""
+        return self._items(ListCheckpoints, locals())
+
+    def get(self, checkpoint_id: str, **reading: Unpack[Reading]) -> CheckpointView:
+        """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
+        return self._answer(GetCheckpoint, locals())
+
+    def approve(
+        self,
+        checkpoint_id: str,
+        *,
+        reason: str | None = None,
+        content_hash: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Decided:
+        """Publish exactly what was staged. It is decided once; a second decision is a conflict that says whose."""
+        return self._change(ApproveCheckpoint, locals())
+
+    def reject(self, checkpoint_id: str, reason: str, *, idempotency_key: str | None = None) -> Decided:
+        """Publish nothing: the task fails with the reason."""
+        return self._change(RejectCheckpoint, locals())
 
 
 class Conflicts(Noun):

@@ -23,6 +23,7 @@ import msgspec
 
 __all__ = [
     "CONFLICT",
+    "FORBIDDEN",
     "NOT_FOUND",
     "UNFIT",
     "Change",
@@ -43,7 +44,7 @@ Role = Literal["viewer", "operator", "approver", "admin"]
 KeyRule = Literal["none", "optional", "required"]
 Deploys = Literal["never", "unknown", "always"]
 
-NOT_FOUND, CONFLICT, UNFIT = 404, 409, 422
+FORBIDDEN, NOT_FOUND, CONFLICT, UNFIT = 403, 404, 409, 422
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
 

@@ -381,7 +381,8 @@ def _serve(call: Call, request: Change[A], service: Service) -> Performed[A]:
         )
 
     if key is None or service.keeps_key or request.needs_no_key:
-        return made(work())
+        done = work()
+        return made(done if service.afterwards is None else service.afterwards(project, done))
     accepting = Asking(project, _identity(request, key, call.actor))
 
     def again(fact: RequestAccepted) -> Performed[A]:
@@ -398,6 +399,8 @@ def _serve(call: Call, request: Change[A], service: Service) -> Performed[A]:
         said = said_in(fact)
         if event is not None and service.finish is not None:
             said = service.finish(project, said, event)
+        if event is not None and service.afterwards is not None:
+            said = accepting.said_afterwards() or accepting.afterwards(service.afterwards(project, said))
         answer: Any = decoders.convert(said, kind)
         return Performed(
             answer=answer,

@@ -38,7 +38,8 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """The function of an operation, and how its recorded answer is completed.
 
     Of a list: `place` says where an item stands in its order, and `show` what of it is shown. Of a change: `finish`
-    takes from the event what that says better than a copy; `known`: the function itself gives what it made under a
+    takes from the event what that says better than a copy; `afterwards` adds what is known only after it is done, and
+    is recorded as whoever says it first says it; `known`: the function itself gives what it made under a
     key, and only what makes nothing must be remembered for it; `keeps_key`: it remembers its key in every case.
     """
 
@@ -47,6 +48,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     place_type: Any = None
     show: Callable[[Any], Any] = lambda item: item
     finish: Callable[[Project, dict[str, Any], RecordedEvent], dict[str, Any]] | None = None
+    afterwards: Callable[[Project, dict[str, Any]], dict[str, Any]] | None = None
     known: bool = False
     keeps_key: bool = False
 
