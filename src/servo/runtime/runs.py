@@ -245,7 +245,9 @@ class Runs:
         )
         now = project.clock()
         proposal = Proposal(fact=fact, occurred_at=now, actor=actor)
-        new = None if given is None else self._append_new(proposal, run_id)
+        assets = {key: some.count for key, some in sorted(selection.wanted.items()) if some}
+        answer = Requested(run_id=run_id, run_key=run_key, event_id="", assets=assets)
+        new = None if given is None else self._append_new(proposal, answer)
         before = None if given is None or new is not None else self._first_use(run_key)
         if before is not None and before.fingerprint != fact.request_fingerprint:
             raise IdempotencyMismatch(
@@ -260,30 +262,32 @@ class Runs:
             receipt = Receipt(event_id=before.event_id, position=before.position, duplicate=True)
             accepted_at = before.at
         else:
-            receipt = append_request(project, proposal, known=None if before is None else before.position)
+            receipt = append_request(
+                project, proposal, answer=answer, known=None if before is None else before.position
+            )
             accepted_at = now
-        return Requested(
-            run_id=run_id,
-            run_key=run_key,
+        return msgspec.structs.replace(
+            answer,
             event_id=receipt.event_id,
             position=receipt.position,
             accepted_at=accepted_at,
             duplicate=receipt.duplicate,
-            assets={key: some.count for key, some in sorted(selection.wanted.items()) if some},
         )
 
-    def _append_new(self, proposal: Proposal, run_id: str) -> Receipt | None:
+    def _append_new(self, proposal: Proposal, answer: Requested) -> Receipt | None:
         """Record a request whose run key nobody has used: None if somebody has, or it may be so.
 
         A run's id follows from its key, so the ledger tells it by one look at its index, and no state need be folded.
         """
         trimmed, archive = self._project.ledger.head().trimmed_position, self._project.archive
         # Nobody can look into the archive while appending, but what is there stays as it is.
-        if trimmed and (archive.last_position < trimmed or archive.may_speak_of(run_id, RunRequested.event_type)):
+        if trimmed and (
+            archive.last_position < trimmed or archive.may_speak_of(answer.run_id, RunRequested.event_type)
+        ):
             return None
-        condition = Condition(position=trimmed, subjects=frozenset({run_id}))
+        condition = Condition(position=trimmed, subjects=frozenset({answer.run_id}))
         try:
-            (receipt,) = append_answered(self._project, [proposal], condition, answer={})
+            (receipt,) = append_answered(self._project, [proposal], condition, answer=answer)
         except (AppendConflict, IdempotencyMismatch):
             return None
         return receipt

@@ -136,18 +136,16 @@ def list_conflicts(
 # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _requested(project: Project, _: dict[str, Any], event: RecordedEvent) -> dict[str, Any]:
-    """What is answered to a request for a run: all of it is in its event."""
+def _requested(project: Project, said: dict[str, Any], event: RecordedEvent) -> dict[str, Any]:
+    """What is answered to a request for a run. Earlier versions recorded no answer: then its event says all of it."""
+    where = {"event_id": event.event_id, "position": event.position}
+    if said:
+        return said | where
     fact = decode(event)
     assert isinstance(fact, RunRequested)
     assets = counted(project, event, fact.partitions)
-    return {
-        "run_id": fact.run_id,
-        "run_key": fact.run_key,
-        "event_id": event.event_id,
-        "position": event.position,
-        "assets": {key: count for key, count in sorted(assets.items()) if count},
-    }
+    shown = {key: count for key, count in sorted(assets.items()) if count}
+    return {"run_id": fact.run_id, "run_key": fact.run_key, "assets": shown} | where
 
 
 @serves_change(CreateRun, finish=_requested)
