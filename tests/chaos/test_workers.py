@@ -205,7 +205,7 @@ def test_who_asked_is_killed_and_what_was_asked_for_is_done_later(tmp_path: Path
         again = shop.servo(*asked, "--json")
         assert again.returncode == 0, (again, shop.said())
         assert f'"run_id": "{run_id}"' in again.stdout
-        assert [run["run_id"] for run in shop.runs.list()] == [run_id]
+        assert [run.run_id for run in shop.runs.list()] == [run_id]
         assert made(shop, run_id) == ONCE
         assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["notebooks", "notes"]
         # The worker handed back what it was at, and nothing of it failed.

@@ -8,14 +8,19 @@ from pathlib import Path
 
 import pytest
 
+from servo import canonical
+from servo.answers.runs import Requested
+from servo.errors import IdempotencyMismatch
 from servo.events import Proposal
 from servo.events.columns import EarlierMaterializations
 from servo.events.fact import Fact
-from servo.events.model import PartitionsInvalidated, RolledBack, RunCancelRequested
+from servo.events.model import PartitionsInvalidated, RolledBack, RunCancelRequested, RunRequested
+from servo.events.requests import RequestAccepted
 from servo.ledger.protocol import holder_of
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.data import Data
-from servo.runtime.requesting import recorded_under
+from servo.runtime.requesting import Asking, recorded_under
+from servo.runtime.runs import Runs
 from servo.runtime.service import Service
 from tests.support.served import house
 
@@ -111,3 +116,44 @@ def test_what_was_done_under_a_key_that_no_request_was_kept_for_is_the_first_ans
         assert served.head() == head
         other = served.post("/materializations/rollback", {**body, "reason": "other"}, 409, key="k-1")
         assert other["code"] == "idempotency-mismatch"
+
+
+def test_a_run_whose_request_is_recorded_with_it_alone_is_found_by_its_key(tmp_path: Path) -> None:
+    """As earlier versions recorded it: the fingerprint of the body is a tag of the run, and nothing else is kept."""
+    body = {"select": ["orders"], "partitions": "latest"}
+    said = body | {"accept_schema": False, "priority": 0, "tags": {}}
+    with house(tmp_path) as served:
+        fingerprint = canonical.sha256_hex({"what": "run", "body": said})
+        made = Runs(served.project).request(
+            ["orders"],
+            partitions="2025-01-03",  # which was the newest then
+            tags={"servo.request": fingerprint},
+            request_id="k-1",
+            actor="person:ann",
+        )
+        answers = [served.post("/runs", body, 200, key="k-1") for _ in range(2)]
+        assert answers[0] == answers[1]
+        assert (answers[0]["run_id"], answers[0]["accepted_event_id"]) == (made.run_id, made.event_id)
+        assert answers[0]["assets"] == {"shop/orders": 1}
+        other = served.post("/runs", body | {"priority": 1}, 409, key="k-1")
+        assert other["code"] == "idempotency-mismatch"
+        kinds = [event.event_type for event in served.project.history.events()]
+        assert (kinds.count(RunRequested.event_type), kinds.count(RequestAccepted.event_type)) == (1, 0)
+
+
+def test_a_run_whose_key_the_ledger_has_forgotten_is_the_one_of_the_request_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"select": ["orders"], "partitions": "latest"}
+    with house(tmp_path) as served:
+        made = served.post("/runs", body, key="k-1")
+        monkeypatch.setattr(Asking, "first", lambda *_: None)
+        monkeypatch.setattr(Runs, "request", _refuse)
+        assert served.post("/runs", body, 200, key="k-1") == made
+        other = served.post("/runs", body | {"priority": 1}, 409, key="k-1")
+        assert other["code"] == "idempotency-mismatch"
+
+
+def _refuse(*_: object, **__: object) -> Requested:
+    """What `latest` is today is another partition, and the run of this key is not of that."""
+    raise IdempotencyMismatch("it was used for another run", idempotency_key="k-1")

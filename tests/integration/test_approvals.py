@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from servo.answers.checkpoints import CheckpointListed
 from servo.errors import Conflict, DataNotFound, NotAllowed
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.checkpoints import Checkpoints
@@ -95,7 +96,7 @@ def states(shop: Site, run_id: str) -> list[str]:
     return [task.state for task in shop.runs.progress(run_id).tasks]
 
 
-def waiting_of(shop: Site, run_id: str) -> dict[str, Any]:
+def waiting_of(shop: Site, run_id: str) -> CheckpointListed:
     [row] = Checkpoints(shop.project).list(run_id=run_id)
     return row
 
@@ -115,17 +116,17 @@ def test_from_a_staged_output_to_a_decision(shop: Site) -> None:
     assert not shop.project.leases.live()
 
     # Nobody is at work any more, and it still waits.
-    row = found.show(waiting_of(shop, run_id)["checkpoint_id"][:20])
-    name = row["checkpoint_id"]
-    assert (row["status"], row["requested_by"], row["approvers"], row["four_eyes"]) == (
+    row = found.show(waiting_of(shop, run_id).checkpoint_id[:20])
+    name = row.checkpoint_id
+    assert (row.status, row.requested_by, row.approvers, row.four_eyes) == (
         "REQUESTED",
         "person:anna",
         "finance",
         True,
     )
-    assert len(row["partitions"]) == 3
-    assert {one["rows"] for one in row["partitions"]} == {3}
-    assert [(check["check_name"], check["passed"]) for check in row["partitions"][0]["checks"]] == [
+    assert len(row.partitions) == 3
+    assert {one.rows for one in row.partitions} == {3}
+    assert [(check.check_name, check.passed) for check in row.partitions[0].checks] == [
         ("small", False),
         ("some", True),
     ]
@@ -141,7 +142,7 @@ def test_from_a_staged_output_to_a_decision(shop: Site) -> None:
         found.approve(name, actor="person:anna")
     with pytest.raises(Conflict, match="holds"):
         found.approve(name, content_hash="0" * 64, actor="person:ben")
-    ids = [one["materialization_id"] for one in row["partitions"]]
+    ids = [one.materialization_id for one in row.partitions]
     before = files(shop, ids)
     assert len(before) >= 3
     hidden = shop.files_of(ids[1])[0]
@@ -149,13 +150,13 @@ def test_from_a_staged_output_to_a_decision(shop: Site) -> None:
     with pytest.raises(DataNotFound, match=ids[1]):
         found.approve(name, actor="person:ben")
     hidden.with_suffix(".away").rename(hidden)
-    assert found.show(name)["status"] == "REQUESTED"
+    assert found.show(name).status == "REQUESTED"
 
     # No worker is there: what is published are the very files that were staged.
-    decided = found.approve(name, content_hash=row["hash"], reason="looked at", actor="person:ben")
+    decided = found.approve(name, content_hash=row.hash, reason="looked at", actor="person:ben")
     assert [one["materialization_id"] for one in decided.published] == ids
     assert files(shop, ids) == before
-    assert shop.hashes("gated") == {one["partition_key"]: one["content_hash"] for one in row["partitions"]}
+    assert shop.hashes("gated") == {one.partition_key: one.content_hash for one in row.partitions}
     assert states(shop, run_id) == ["SUCCEEDED", "SUCCEEDED", "READY"]
     for again in (lambda: found.approve(name, actor="person:ben"), lambda: found.reject(name, reason="x", actor="ben")):
         with pytest.raises(Conflict, match=r"was approved by person:ben at .*Z: looked at") as refused:
@@ -181,26 +182,22 @@ def test_from_a_staged_output_to_a_decision(shop: Site) -> None:
         # Something else is staged, and refused.
         second = ask(shop, "raw or gated", partitions=DAYS)
         assert shop.runs.follow(second, lambda _: None, timeout=PATIENCE).parked
-        other = found.show(waiting_of(shop, second)["checkpoint_id"])
-        assert [one["current_content_hash"] for one in other["partitions"]] == [
-            shop.hashes("gated")[key] for key in KEYS
-        ]
-        found.reject(other["checkpoint_id"], reason="seven is odd", actor="person:anna")
+        other = found.show(waiting_of(shop, second).checkpoint_id)
+        assert [one.current_content_hash for one in other.partitions] == [shop.hashes("gated")[key] for key in KEYS]
+        found.reject(other.checkpoint_id, reason="seven is odd", actor="person:anna")
         ended = shop.wait(second)
 
         # Decided from the command line, by somebody who waits for what comes of it.
         third = ask(shop, "gated", partitions="2025-01-02")
         assert shop.runs.follow(third, lambda _: None, timeout=PATIENCE).parked
-        command = ("checkpoint", "approve", waiting_of(shop, third)["checkpoint_id"], "--wait", "--json")
+        command = ("checkpoint", "approve", waiting_of(shop, third).checkpoint_id, "--wait", "--json")
         done = shop.servo(*command, LOGNAME="ben")
         assert done.returncode == 0, done
         answer = json.loads(done.stdout)
         assert (answer["status"], len(answer["published"]), answer["run"]["status"]) == ("APPROVED", 1, "SUCCEEDED")
         shop.data.rollback("gated", ["2025-01-02"], reason="as before", actor="person:ben")
     assert (ended.status, ended.reason) == ("FAILED", "shop/gated failed: its approval was refused: seven is odd")
-    assert {failure["error"] for failure in shop.runs.show(second)["failures"]} == {
-        "its approval was refused: seven is odd"
-    }
-    assert list(shop.hashes("gated").values()) == [one["content_hash"] for one in row["partitions"]]
+    assert {failure.error for failure in shop.runs.show(second).failures} == {"its approval was refused: seven is odd"}
+    assert list(shop.hashes("gated").values()) == [one.content_hash for one in row.partitions]
     assert shop.rows("gated", "2025-01-01") == [one for one in sorted(staged.rows) if str(one[-1]) == "2025-01-01"]
     assert files(shop, ids) == before

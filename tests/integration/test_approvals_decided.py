@@ -82,8 +82,8 @@ def stage(shop: Site, asset: str) -> tuple[Begun, str]:
         begun.attempt.commit(begun.made(key, outcome=Outcome.STAGED))
     assert begun.attempt.end(None) is Outcome.STAGED
     [row] = Checkpoints(shop.project).list(run_id=begun.run_id)
-    assert (row["status"], row["partition_keys"]) == ("REQUESTED", list(begun.keys))
-    return begun, row["checkpoint_id"]
+    assert (row.status, row.partition_keys) == ("REQUESTED", list(begun.keys))
+    return begun, row.checkpoint_id
 
 
 def ahead(shop: Site, **time: float) -> None:
@@ -99,7 +99,7 @@ def settled(shop: Site, begun: Begun) -> str:
 
 def standing(shop: Site, name: str) -> tuple[Any, ...]:
     row = Checkpoints(shop.project).show(name)
-    return row["status"], row["decided_by"], row["decision_reason"]
+    return row.status, row.decided_by, row.decision_reason
 
 
 def test_it_expires_at_its_deadline_by_the_clock_of_the_control_loop(shop: Site) -> None:
@@ -133,7 +133,7 @@ def test_what_is_escalated_waits_for_another_role(shop: Site) -> None:
     ahead(shop, hours=9)
     assert settled(shop, begun) == "RUNNING"
     [row] = found.list(status="REQUESTED")
-    assert (row["checkpoint_id"], row["escalated_to"]) == (name, "board")
+    assert (row.checkpoint_id, row.escalated_to) == (name, "board")
     with pytest.raises(NotAllowed, match="that is for board"):
         found.approve(name, actor=ANNA)
     ahead(shop, days=900)
@@ -150,7 +150,7 @@ def test_a_run_that_stages_the_same_partitions_supersedes_it(shop: Site) -> None
     # Before any control loop has looked …
     with pytest.raises(Conflict, match=f"superseded by {second.run_id}"):
         found.approve(name, actor=ANNA)
-    assert [one["superseded_by"] for one in found.show(name)["partitions"]] == [second.run_id] * 3
+    assert [one.superseded_by for one in found.show(name).partitions] == [second.run_id] * 3
     # … and after.
     assert settled(shop, first) == "FAILED"
     reason = f"superseded by {second.run_id}"
@@ -160,9 +160,7 @@ def test_a_run_that_stages_the_same_partitions_supersedes_it(shop: Site) -> None
     assert shop.query(newest) == [(second.run_id, "STAGED")]
     found.approve(newer, actor=ANNA)
     assert settled(shop, second) == "SUCCEEDED"
-    assert shop.hashes("solemn") == {
-        one["partition_key"]: one["content_hash"] for one in found.show(newer)["partitions"]
-    }
+    assert shop.hashes("solemn") == {one.partition_key: one.content_hash for one in found.show(newer).partitions}
     [one] = {row["run_id"] for row in shop.data.materializations("solemn", "2025-01-02")}
     assert one == second.run_id  # the other was never published
 
@@ -192,7 +190,7 @@ def test_one_byte_that_changed_since_it_was_staged_is_not_approved(shop: Site) -
     """In a page of the data, or in the footer, which no checksum of Parquet's covers; the length is as it was."""
     begun, name = stage(shop, "solemn")
     found = Checkpoints(shop.project)
-    [_, (file,), _] = [shop.files_of(one["materialization_id"]) for one in found.show(name)["partitions"]]
+    [_, (file,), _] = [shop.files_of(one.materialization_id) for one in found.show(name).partitions]
     whole, column = file.read_bytes(), pq.read_metadata(file).row_group(0).column(0)
     footer = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
     page = column.dictionary_page_offset or column.data_page_offset
@@ -220,9 +218,9 @@ def test_what_was_overtaken_need_not_be_there_for_the_rest_to_be_approved(shop: 
     newer = begin(shop, "solemn", "w2")
     newer.attempt.commit(newer.made(newer.keys[0], outcome=Outcome.STAGED))
     newer.attempt.end(TaskError("the others failed"))
-    [first, *rest] = found.show(name)["partitions"]
-    assert (first["superseded_by"], [one["superseded_by"] for one in rest]) == (newer.run_id, [None, None])
-    [file] = shop.files_of(first["materialization_id"])
+    [first, *rest] = found.show(name).partitions
+    assert (first.superseded_by, [one.superseded_by for one in rest]) == (newer.run_id, [None, None])
+    [file] = shop.files_of(first.materialization_id)
     file.write_bytes(_flipped(file, 8))
     decided = found.approve(name, actor=ANNA)
     assert [one["partition_key"] for one in decided.published] == list(begun.keys[1:])
@@ -239,13 +237,13 @@ def test_checkpoints_of_an_asset_are_found_by_what_it_is_called_now(shop: Site) 
     assert renamed != DEFINITIONS
     (shop.path / "definitions.py").write_text(renamed)
     deploy(shop.project, load(shop.project.settings))
-    assert [row["checkpoint_id"] for row in found.list(asset="merry")] == [name]
-    assert [row["checkpoint_id"] for row in found.list(asset="urgent")] == [other]
-    assert [row["checkpoint_id"] for row in found.list(asset="solemn")] == [name]  # by every name that it had
+    assert [row.checkpoint_id for row in found.list(asset="merry")] == [name]
+    assert [row.checkpoint_id for row in found.list(asset="urgent")] == [other]
+    assert [row.checkpoint_id for row in found.list(asset="solemn")] == [name]  # by every name that it had
     with pytest.raises(AssetNotFound):
         found.list(asset="nobody")
     _, newer = stage(shop, "merry")
-    assert {row["checkpoint_id"]: row["asset_key"] for row in found.list(asset="merry")} == {
+    assert {row.checkpoint_id: row.asset_key for row in found.list(asset="merry")} == {
         newer: "shop/merry",
         name: "shop/merry",
     }
@@ -264,12 +262,12 @@ def test_a_run_of_many_partitions_asks_once_for_each_of_its_tasks(shop: Site) ->
         control.step()
     found = Checkpoints(shop.project)
     rows = found.list(run_id=run_id)
-    assert {(row["task_key"], len(row["partition_keys"])) for row in rows} == {
+    assert {(row.task_key, len(row.partition_keys)) for row in rows} == {
         ("shop/vast#1", 100),
         ("shop/vast#2", 10),
     }
     for row, status in zip(rows, ("RUNNING", "SUCCEEDED"), strict=True):
-        assert len(found.approve(row["checkpoint_id"], actor=ANNA).published) == len(row["partition_keys"])
+        assert len(found.approve(row.checkpoint_id, actor=ANNA).published) == len(row.partition_keys)
         assert settled(shop, begun) == status
 
 

@@ -102,7 +102,7 @@ class Shop:
             checkpoints = Checkpoints(self.project)
             while not (waiting := checkpoints.list(run_id=run_id)):
                 time.sleep(0.1)
-            checkpoints.approve(waiting[0]["checkpoint_id"], reason="#1 <looks> good", actor="person:grace")
+            checkpoints.approve(waiting[0].checkpoint_id, reason="#1 <looks> good", actor="person:grace")
         ended = self.runs.follow(run_id, lambda _: None, timeout=240)
         assert ended.status == "SUCCEEDED", ended
 

@@ -308,9 +308,9 @@ def test_who_created_a_backfill_asked_for_its_runs(tmp_path: Path) -> None:
         with at_work(shop):
             shop.until(lambda: shop.tree(made.name).root.waiting_approval, "it waits for an approval")
         [waiting] = Checkpoints(shop.project).list(status="REQUESTED")
-        assert waiting["requested_by"] == ME
+        assert waiting.requested_by == ME
         with pytest.raises(NotAllowed, match="asked for"):
-            Checkpoints(shop.project).approve(waiting["checkpoint_id"], actor=ME)
+            Checkpoints(shop.project).approve(waiting.checkpoint_id, actor=ME)
         [asked] = shop.facts(RunRequested)
         assert (asked.source.kind, asked.on_behalf_of) == ("backfill", ME)
 
@@ -342,14 +342,14 @@ def test_what_waits_for_people_is_told(tmp_path: Path) -> None:
             said = ["".join(span.text for span in line) for line in lines(tree, 200)]
             assert said[1:3] == ["· 2 runs wait for an approval", "└─ servo checkpoint list"]
             for row in Checkpoints(shop.project).list(status="REQUESTED")[:1]:
-                Checkpoints(shop.project).reject(row["checkpoint_id"], reason="wrong", actor=ME)
+                Checkpoints(shop.project).reject(row.checkpoint_id, reason="wrong", actor=ME)
             shop.until(lambda: shop.tree(made.name).jobs[0].chunks.get("FAILED") == 1, "what was refused has failed")
             shop.until(lambda: at_rest(shop.tree(made.name)), "the third chunk waits now")
             tree = shop.tree(made.name)
             assert (tree.jobs[0].failed, tree.jobs[0].waiting_approval, outcome(tree)) == (2, 2, 1)
             # A run that is cancelled makes room, and is not a failure of what it was to make.
             [row, _] = Checkpoints(shop.project).list(status="REQUESTED")
-            Runs(shop.project).cancel(row["run_id"], actor=ME)
+            Runs(shop.project).cancel(row.run_id, actor=ME)
             shop.until(lambda: shop.tree(made.name).jobs[0].cancelled == 2, "its run is cancelled")
             tree = shop.tree(made.name)
             assert (tree.jobs[0].failed, tree.failed, tree.jobs[0].waiting_approval) == (2, 2, 1)

@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from pyspark.sql import SparkSession
 
+from servo.answers.run_views import RunView
 from servo.assets.loading import load
 from servo.cli.main import run as servo
 from servo.events import decode, encode
@@ -94,7 +95,7 @@ class Shop:
         self.project = project
         self.runs = Runs(project)
 
-    def do(self, selection: str, *, status: str = "SUCCEEDED") -> dict[str, Any]:
+    def do(self, selection: str, *, status: str = "SUCCEEDED") -> RunView:
         run_id = self.runs.request([selection], actor=ME).run_id
         ended = self.runs.follow(run_id, lambda _: None, timeout=300)
         assert ended.status == status, ended
@@ -140,9 +141,9 @@ def test_lineage_says_what_a_call_was_given_and_staleness_follows_the_mapping(
 ) -> None:
     shop.do("raw@all")
     shown = shop.do("recent@all")
-    assert [task["partitions_sampled"] for task in shown["tasks"]] == [10]
-    assert {one["verdict"] for one in shown["samples"]} == {"EQUAL"}
-    (fact,) = shop.finished(shown["run_id"])
+    assert [task.partitions_sampled for task in shown.tasks] == [10]
+    assert {one.verdict for one in shown.samples} == {"EQUAL"}
+    (fact,) = shop.finished(shown.run_id)
     assert fact.calls is not None
     assert (fact.calls.call, fact.calls.partition_count) == (0, 10)
     assert [one.ranges for one in fact.calls.given] == [[[0, 10]]]
@@ -176,7 +177,7 @@ def test_lineage_says_what_a_call_was_given_and_staleness_follows_the_mapping(
     assert sorted(one.partition_key for one in stale) == [f"date=d:2025-01-0{day}" for day in (1, 2, 3)]
     # The second run of this code is not sampled.
     shown = shop.do("recent@2025-01-01..2025-01-03")
-    assert [task["partitions_sampled"] for task in shown["tasks"]] == [0]
+    assert [task.partitions_sampled for task in shown.tasks] == [0]
     why = Why(shop.project).partition("recent", "2025-01-02")
     assert why.made is not None
     assert why.made.call is not None
@@ -186,15 +187,15 @@ def test_lineage_says_what_a_call_was_given_and_staleness_follows_the_mapping(
 def test_a_batch_that_reads_its_neighbours_inputs_is_refused_and_nothing_is_published(shop: Shop) -> None:
     shop.do("raw@all")
     shown = shop.do("leaking@all", status="FAILED")
-    assert len(shown["failures"]) == 10
-    assert "comes out differently for" in shown["failures"][0]["error"]
-    assert "1 row is only in the batch (date=" in shown["failures"][0]["error"]
-    assert shown["samples"][-1]["verdict"] == "DIFFERENT"
-    assert shown["tasks"][0]["sample_verdict"] == "DIFFERENT"
+    assert len(shown.failures) == 10
+    assert "comes out differently for" in (shown.failures[0].error or "")
+    assert "1 row is only in the batch (date=" in (shown.failures[0].error or "")
+    assert shown.samples[-1].verdict == "DIFFERENT"
+    assert shown.tasks[0].sample_verdict == "DIFFERENT"
     assert shop.query("SELECT count(*) FROM materializations WHERE asset_key = 'shop/leaking'") == [(0,)]
     # The settings ask for a sample of the first run alone, and this was one; what differed once is not forgotten.
     shown = shop.do("leaking@2025-01-08..2025-01-10", status="FAILED")
-    assert len(shown["failures"]) == 3
+    assert len(shown.failures) == 3
     # One by one there are no neighbours.
     text = (shop.root / "definitions.py").read_text()
     alone = text.replace(
@@ -202,14 +203,14 @@ def test_a_batch_that_reads_its_neighbours_inputs_is_refused_and_nothing_is_publ
     )
     (shop.root / "definitions.py").write_text(alone)
     shown = shop.do("leaking@2025-01-05..2025-01-06")
-    assert shown["samples"] == []
+    assert shown.samples == []
 
 
 def test_runs_whose_samples_show_nothing_are_none_of_the_first_runs(shop: Shop) -> None:
     for asset, verdict in (("by_chance", "NOT_DETERMINISTIC"), ("only_together", "FAILED_ALONE")):
         for _ in range(2):  # the settings ask for one
-            (task,) = shop.do(f"{asset}@2025-01-01..2025-01-02")["tasks"]
-            assert (task["partitions_sampled"], task["sample_verdict"]) == (2, verdict)
+            (task,) = shop.do(f"{asset}@2025-01-01..2025-01-02").tasks
+            assert (task.partitions_sampled, task.sample_verdict) == (2, verdict)
 
 
 def test_rows_of_other_partitions_are_counted_by_the_run_and_by_why(
@@ -219,18 +220,18 @@ def test_rows_of_other_partitions_are_counted_by_the_run_and_by_why(
     for asset in ("first_days", "one_by_one"):
         shown = shop.do(f"{asset}@2025-01-04..2025-01-06")
         batch = asset == "first_days"
-        assert [task["rows_left_out"] for task in shown["tasks"]] == [3 if batch else 4 + 4 + 5]
-        (left_out,) = shown["rows_left_out"]
-        assert (left_out["rows"], left_out["example"]) == (3 if batch else 13, "date=2025-01-01")
-        assert left_out["empty"] == ["date=d:2025-01-06"]
+        assert [task.rows_left_out for task in shown.tasks] == [3 if batch else 4 + 4 + 5]
+        (left_out,) = shown.rows_left_out
+        assert (left_out.rows, left_out.example) == (3 if batch else 13, "date=2025-01-01")
+        assert left_out.empty == ["date=d:2025-01-06"]
         why = Why(shop.project).partition(asset, "2025-01-06")
         assert why.made is not None
         assert why.made.call is not None
         assert why.made.call.rows_left_out == (3 if batch else 5)
         assert why.made.call.sentences[-1].startswith("it is empty, and ")
-        assert servo(["run", "show", shown["run_id"]]) == 0
+        assert servo(["run", "show", shown.run_id]) == 0
         said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-        assert f"left out {left_out['rows']} rows of other partitions, such as date=2025-01-01," in said
+        assert f"left out {left_out.rows} rows of other partitions, such as date=2025-01-01," in said
         assert "1 of its partitions came out empty" in said
         report = Audits(shop.project).report(asset, "2025-01-06", keep=False)
         assert verify(report) == []

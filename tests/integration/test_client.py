@@ -51,9 +51,9 @@ def appended(shop: House, kind: str = RunRequested.event_type) -> int:
 
 def test_looking_ahead(client: servo.Client) -> None:
     plan = client.runs.plan("+revenue", DAY)
-    assert [task["task_key"] for stage in plan["stages"] for task in stage["tasks"]] == ["shop/orders", "shop/revenue"]
+    assert [task.task_key for stage in plan.stages for task in stage.tasks] == ["shop/orders", "shop/revenue"]
     due = client.runs.plan(["orders"], "2025-01-18", stale=True)
-    assert [(one["asset_key"], one["count"]) for one in due["groups"]] == [("shop/orders", 1)]
+    assert [(one.asset_key, one.count) for one in due.groups or ()] == [("shop/orders", 1)]
     ahead = client.schedules.forecast("nightly", days=2, since="2025-03-01")
     assert [tick.scheduled_for.day for tick in ahead.ticks] == [1, 2]
     assert ahead.ticks[0].fills[0].partitions == "2025-01-02"
@@ -62,7 +62,7 @@ def test_looking_ahead(client: servo.Client) -> None:
     asked = client.runs.create_due("orders", "2025-01-18", idempotency_key="due")
     assert asked is not None
     assert asked.total == 1
-    assert client.wait_for_run(asked.run_id, timeout=60)["status"] == "SUCCEEDED"
+    assert client.wait_for_run(asked.run_id, timeout=60).status == "SUCCEEDED"
     done = client.runs.progress(asked.run_id)
     assert (done.ended, done.succeeded, [task.state for task in done.tasks]) == (True, 1, ["SUCCEEDED"])
     again = client.runs.create_due("orders", "2025-01-18", idempotency_key="due")
@@ -78,11 +78,11 @@ def test_runs(client: servo.Client) -> None:
     assert not asked.duplicate
     assert client.last_event_id == asked.event_id
     row = client.wait_for_run(asked.run_id, timeout=60)
-    assert (row["status"], row["tags"]["team"]) == ("SUCCEEDED", "a")
-    assert isinstance(row["requested_at"], datetime)
-    assert row["requested_at"].tzinfo is not None
-    assert {task["task_key"] for task in client.runs.tasks(asked.run_id)} == {task["task_key"] for task in row["tasks"]}
-    assert asked.run_id in {run["run_id"] for run in client.runs.list(status="SUCCEEDED", asset="orders")}
+    assert (row.status, (row.tags or {})["team"]) == ("SUCCEEDED", "a")
+    assert isinstance(row.requested_at, datetime)
+    assert row.requested_at.tzinfo is not None
+    assert {task.task_key for task in client.runs.tasks(asked.run_id)} == {task.task_key for task in row.tasks}
+    assert asked.run_id in {run.run_id for run in client.runs.list(status="SUCCEEDED", asset="orders")}
     assert list(client.runs.list(until="2001-01-01")) == []
     assert list(client.runs.list(since=datetime.now(UTC) + timedelta(days=1))) == []
     page = client.runs.page(limit=1)
@@ -94,15 +94,15 @@ def test_runs(client: servo.Client) -> None:
         client.runs.cancel(asked.run_id, reason="too late")
     again = client.runs.retry(asked.run_id, everything=True)
     assert again.run_id != asked.run_id
-    assert client.wait_for_run(again.run_id, timeout=60)["status"] == "SUCCEEDED"
+    assert client.wait_for_run(again.run_id, timeout=60).status == "SUCCEEDED"
 
 
 def test_a_run_is_cancelled_once_however_often_it_is_asked_for(client: servo.Client) -> None:
     asked = client.runs.create("orders", "2025-01-01..2025-01-19")
     with suppress(errors.Conflict):  # it may have ended by then
         done = client.runs.cancel(asked.run_id, reason="enough")
-        assert (done["run_id"], done["status"]) == (asked.run_id, "CANCELLING")
-    assert client.wait_for_run(asked.run_id, timeout=60)["status"] in ("CANCELLED", "SUCCEEDED")
+        assert (done.run_id, done.status) == (asked.run_id, "CANCELLING")
+    assert client.wait_for_run(asked.run_id, timeout=60).status in ("CANCELLED", "SUCCEEDED")
 
 
 def test_backfills(client: servo.Client) -> None:
@@ -264,22 +264,22 @@ def test_checkpoints_and_conflicts(client: servo.Client, shop: House, monkeypatc
     run_id = client.runs.create("filing", "2025-01-02").run_id
     shop.plant.until(lambda: list(client.checkpoints.list(run_id=run_id, fresh=True)), "it waits for a person")
     (waiting,) = client.checkpoints.list(run_id=run_id, status="REQUESTED", fresh=True)
-    shown = client.checkpoints.get(waiting["checkpoint_id"])
-    assert isinstance(shown["requested_at"], datetime)
+    shown = client.checkpoints.get(waiting.checkpoint_id)
+    assert isinstance(shown.requested_at, datetime)
     with pytest.raises(errors.Conflict):
-        client.checkpoints.approve(waiting["checkpoint_id"], content_hash="another")
+        client.checkpoints.approve(waiting.checkpoint_id, content_hash="another")
     with pytest.raises(errors.DataNotFound):  # nothing here writes files, so there is nothing to publish
-        client.checkpoints.approve(waiting["checkpoint_id"], content_hash=shown["hash"])
+        client.checkpoints.approve(waiting.checkpoint_id, content_hash=shown.hash)
     monkeypatch.setattr(checkpoints, "require_files", lambda *_: None)
     published = shop.made("filing", partitions="2025-01-03")
     (other,) = client.checkpoints.list(run_id=published, fresh=True)
-    approved = client.checkpoints.approve(other["checkpoint_id"], reason="fine")
+    approved = client.checkpoints.approve(other.checkpoint_id, reason="fine")
     assert (approved.status, approved.run_status, len(approved.published)) == ("APPROVED", "SUCCEEDED", 1)
-    decided = client.checkpoints.reject(waiting["checkpoint_id"], reason="no")
+    decided = client.checkpoints.reject(waiting.checkpoint_id, reason="no")
     assert (decided.status, decided.run_id) == ("REJECTED", run_id)
-    assert client.checkpoints.get(waiting["checkpoint_id"])["status"] == "REJECTED"
+    assert client.checkpoints.get(waiting.checkpoint_id).status == "REJECTED"
     with pytest.raises(errors.Conflict):
-        client.checkpoints.reject(waiting["checkpoint_id"], reason="no")
+        client.checkpoints.reject(waiting.checkpoint_id, reason="no")
     assert list(client.conflicts.list(limit=5)) == []
     assert client.tick()["failed"] == 0
 
@@ -353,7 +353,7 @@ def test_an_answer_that_is_lost_after_the_append_is_asked_for_again_to_one_effec
         assert made.duplicate  # the first answer had been lost, and this says that it was there before
         assert appended(shop) == before + 1
         between.to_lose = 1
-        assert client.runs.get(made.run_id)["run_id"] == made.run_id
+        assert client.runs.get(made.run_id).run_id == made.run_id
     with servo.Client(f"127.0.0.1:{between.port}", retry_seconds=0.5) as client:
         between.to_lose = 1_000
         with pytest.raises(errors.ServerUnreachable, match="does not answer"):
@@ -400,7 +400,7 @@ def test_a_server_that_is_started_again_is_waited_for(tmp_path: Path) -> None:
     assert not done
     with house(tmp_path) as found, _again(found, port), client:  # the same address again, as after a deployment
         worker.join(30)
-        assert {run["run_id"] for run in client.runs.list()} == {first.run_id, done[0].run_id}
+        assert {run.run_id for run in client.runs.list()} == {first.run_id, done[0].run_id}
 
 
 def _again(found: House, port: int) -> Any:

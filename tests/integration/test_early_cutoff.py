@@ -166,10 +166,10 @@ def test_what_follows_an_input_that_came_out_as_it_was_is_skipped(mill: Mill) ->
     # Run, table and explanation say so.
     progress = Runs(mill.project).progress(done.run_id)
     assert (progress.succeeded, progress.skipped, progress.unchanged) == (1, 3, 3)
-    tasks = {one["asset_key"]: one for one in Runs(mill.project).show(done.run_id)["tasks"]}
+    tasks = {one.asset_key: one for one in Runs(mill.project).show(done.run_id).tasks}
     orders = tasks["shop/orders"]
-    assert (orders["state"], orders["partitions_unchanged"]) == ("SKIPPED", 1)
-    assert orders["reason"] == "unchanged: its inputs came out as they were"
+    assert (orders.state, orders.partitions_unchanged) == ("SKIPPED", 1)
+    assert orders.reason == "unchanged: its inputs came out as they were"
     why = Why(mill.project).partition("orders", ONE)
     assert (why.partition.status, why.reasons) == ("MATERIALIZED", [])
     assert [(one.code, one.run_id) for one in why.not_run] == [("UNCHANGED", done.run_id)]

@@ -90,8 +90,8 @@ def test_ranges_leave_it_out_and_say_so(told: Telling) -> None:
         plan = Runs(told.project).plan([selection])
         (task,) = [task for task in plan.tasks if task.asset_key == "shop/orders"]
         assert [str(key) for key in task.partitions] == ["date=d:2025-01-01", "date=d:2025-01-03"]
-        (held,) = run_plan_shown(plan)["held_back"]
-        assert (held["described"], held["reason"], held["frozen"]) == ("2025-01-02", "is frozen", True)
+        (held,) = run_plan_shown(plan).held_back
+        assert (held.described, held.reason, held.frozen) == ("2025-01-02", "is frozen", True)
     requested = Runs(told.project).request([f"orders@{RANGE}"], actor=ME)
     Control(told.project).step()
     ((_, planned),) = [one for one in _facts(told, RunPlanned) if getattr(one[1], "run_id", "") == requested.run_id]

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 
+from servo.answers.run_views import RunView
 from servo.answers.schedules import Ticked
 from servo.answers.sensors import Accepted
 from servo.errors import InputsMissing, InvalidInput
@@ -67,13 +67,13 @@ def shop(tmp_path: Path) -> Iterator[Automatic]:
         yield found
 
 
-def finished(shop: Automatic, run_id: str, executor: IdleExecutor | None = None) -> dict[str, Any]:
+def finished(shop: Automatic, run_id: str, executor: IdleExecutor | None = None) -> RunView:
     with at_work(shop, executor):
         assert Runs(shop.project).follow(run_id, lambda _: None, timeout=60).ended
     return Runs(shop.project).show(run_id)
 
 
-def make(shop: Automatic, *selection: str) -> dict[str, Any]:
+def make(shop: Automatic, *selection: str) -> RunView:
     asked = Runs(shop.project).request(selection, actor=ME)
     return finished(shop, asked.run_id)
 
@@ -88,19 +88,19 @@ def test_a_sensor_makes_the_day_and_the_month_once_it_is_complete(shop: Automati
     first = send(shop, "m1", "orders+", "2025-01-01", key="2025-01-01")
     (run_id,) = first.run_ids
     shown = finished(shop, run_id)
-    assert shown["status"] == "SUCCEEDED"
-    assert {task["asset_key"]: task["partition_count"] for task in shown["tasks"]} == {
+    assert shown.status == "SUCCEEDED"
+    assert {task.asset_key: task.partition_count for task in shown.tasks} == {
         "shop/orders": 1,
         "shop/revenue": 2,
     }
-    report, letter = shown["held_back"]
-    assert (report["asset_key"], report["described"], report["count"]) == ("shop/month_report", "2025-01", 1)
-    assert report["reason"] == ("needs 60 partitions of shop/revenue that are missing: 2025-01-02..2025-01-31 × eu, us")
-    assert report["missing"][0]["count"] == 60
-    assert letter["reason"] == "reads shop/month_report 2025-01, which is held back as well"
+    report, letter = shown.held_back
+    assert (report.asset_key, report.described, report.count) == ("shop/month_report", "2025-01", 1)
+    assert report.reason == ("needs 60 partitions of shop/revenue that are missing: 2025-01-02..2025-01-31 × eu, us")
+    assert report.missing[0].count == 60
+    assert letter.reason == "reads shop/month_report 2025-01, which is held back as well"
     # It is said by `why`, and only until it is made.
     (told,) = [one for one in Why(shop.project).partition("month_report", "2025-01").not_run if one.code == "HELD_BACK"]
-    assert told.sentence == f"was held back in {run_id}: {report['reason']}"
+    assert told.sentence == f"was held back in {run_id}: {report.reason}"
     assert told.run_id == run_id
     assert told.because_of[0].startswith("shop/revenue ")
     # The same key again: the same run, whatever is there by now.
@@ -114,8 +114,8 @@ def test_a_sensor_makes_the_day_and_the_month_once_it_is_complete(shop: Automati
     # The last day completes the month.
     last = send(shop, "m3", "orders+", "2025-01-31", key="2025-01-31")
     shown = finished(shop, last.run_ids[0])
-    assert shown["held_back"] == []
-    assert {task["asset_key"] for task in shown["tasks"]} == {
+    assert shown.held_back == []
+    assert {task.asset_key for task in shown.tasks} == {
         "shop/orders",
         "shop/revenue",
         "shop/month_report",
@@ -135,7 +135,7 @@ def test_a_request_that_could_do_nothing_uses_no_key(shop: Automatic) -> None:
     later = shop.sensing.evaluate("arrived", message_id="m1", actor=ME)
     (run_id,) = later.started
     assert shop.requests[-1].run_key == f"sensor:{later.sensor_id}:msg:m1"
-    assert finished(shop, run_id)["status"] == "SUCCEEDED"
+    assert finished(shop, run_id).status == "SUCCEEDED"
 
 
 def test_a_poll_asks_for_what_can_run_and_comes_back_for_the_rest(shop: Automatic) -> None:
@@ -154,7 +154,7 @@ def test_a_poll_asks_for_what_can_run_and_comes_back_for_the_rest(shop: Automati
     assert len(done.started) == 1
     sensor = shop.sensor("closing")
     assert (sensor.cursor, sensor.failures) == ("asked", 0)
-    assert finished(shop, done.started[0])["status"] == "SUCCEEDED"
+    assert finished(shop, done.started[0]).status == "SUCCEEDED"
 
 
 def test_a_watch_passes_over_what_is_not_complete(shop: Automatic) -> None:
@@ -168,7 +168,7 @@ def test_a_watch_passes_over_what_is_not_complete(shop: Automatic) -> None:
     done = shop.poll("reports")
     assert done.status == "TRIGGERED"
     assert done.started
-    assert finished(shop, done.started[0])["status"] == "SUCCEEDED"
+    assert finished(shop, done.started[0]).status == "SUCCEEDED"
 
 
 def test_a_tick_that_could_do_nothing_says_so_and_asks_for_no_run(shop: Automatic) -> None:
@@ -186,13 +186,13 @@ def test_a_tick_that_could_do_nothing_says_so_and_asks_for_no_run(shop: Automati
         ticked = _trigger(shop, "later")
         assert ticked.status == "TRIGGERED"
         shown = finished(shop, ticked.run_id)
-        assert shown["status"] == "SUCCEEDED"
+        assert shown.status == "SUCCEEDED"
         shop.later(days=1)
         make(shop, "raw@2025-02-05")
         assert driver.step().runs == 1
         shown = finished(shop, shop.ticks[-1].run_id)
-        assert shown["status"] == "SUCCEEDED"
-        assert [held["asset_key"] for held in shown["held_back"]] == ["shop/month_report", "shop/letter"]
+        assert shown.status == "SUCCEEDED"
+        assert [held.asset_key for held in shown.held_back] == ["shop/month_report", "shop/letter"]
 
 
 def _trigger(shop: Automatic, request_id: str) -> Ticked:
@@ -203,7 +203,7 @@ def test_people_are_told_by_plan_and_refused_by_name(shop: Automatic) -> None:
     runs = Runs(shop.project)
     make(shop, "raw@2025-01-01")
     planned = run_plan_shown(runs.plan(["orders@2025-01-01+"]))
-    assert [one["asset_key"] for one in planned["held_back"]] == ["shop/month_report", "shop/letter"]
+    assert [one.asset_key for one in planned.held_back] == ["shop/month_report", "shop/letter"]
     before = shop.project.ledger.head().position
     for refused in (
         ["orders@2025-01-01+", "month_report@2025-01"],
@@ -215,17 +215,17 @@ def test_people_are_told_by_plan_and_refused_by_name(shop: Automatic) -> None:
             runs.request(refused, actor=ME)
     assert shop.project.ledger.head().position == before
     shown = make(shop, "orders@2025-01-01+")
-    assert shown["status"] == "SUCCEEDED"
+    assert shown.status == "SUCCEEDED"
     # What was held back is what a retry asks for; while it still cannot run, nothing is written.
     before = shop.project.ledger.head().position
     with pytest.raises(InputsMissing, match="nothing can run: shop/month_report 2025-01: needs 60 partitions"):
-        runs.retry(shown["run_id"], actor=ME)
+        runs.retry(shown.run_id, actor=ME)
     assert shop.project.ledger.head().position == before
     make(shop, "raw@2025-01-02..2025-01-31")
     make(shop, "orders@2025-01-02..2025-01-31+1")
-    retried = finished(shop, runs.retry(shown["run_id"], actor=ME).run_id)
-    assert retried["status"] == "SUCCEEDED"
-    assert {task["asset_key"] for task in retried["tasks"]} == {"shop/month_report", "shop/letter"}
+    retried = finished(shop, runs.retry(shown.run_id, actor=ME).run_id)
+    assert retried.status == "SUCCEEDED"
+    assert {task.asset_key for task in retried.tasks} == {"shop/month_report", "shop/letter"}
 
 
 def test_a_failure_in_the_run_skips_what_reads_it_and_holds_nothing_back(shop: Automatic) -> None:
@@ -233,9 +233,9 @@ def test_a_failure_in_the_run_skips_what_reads_it_and_holds_nothing_back(shop: A
     asked = Runs(shop.project).request(["orders@2025-01-01..2025-01-31+"], actor=ME)
     poison = IdleExecutor(fails=lambda order, key: order.asset.spec.name == "orders" and key.endswith("07"))
     shown = finished(shop, asked.run_id, poison)
-    assert shown["status"] == "FAILED"
-    assert shown["held_back"] == []
-    states = {task["asset_key"]: task["state"] for task in shown["tasks"]}
+    assert shown.status == "FAILED"
+    assert shown.held_back == []
+    states = {task.asset_key: task.state for task in shown.tasks}
     assert states["shop/month_report"] == "SKIPPED"
 
 

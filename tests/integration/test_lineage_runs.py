@@ -317,7 +317,7 @@ def test_what_cannot_be_meant_is_one_line(shop: Shop) -> None:
         assert raised.value.hint
     with pytest.raises(InvalidPartition, match="name some"):
         shop.changing.invalidate("raw", reason="x", actor=ME)
-    newest = shop.runs.list()[0]["run_id"]
+    newest = shop.runs.list()[0].run_id
     with pytest.raises(DataNotFound, match="neither made nor read"):
         shop.lineages.upstream("raw", ["2025-01-02"], run=newest)
     said = servo(shop, "at", "1999-01-01", "month", "2025-01")

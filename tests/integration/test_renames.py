@@ -139,7 +139,7 @@ def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Plant) -> No
         assert Runs(shop.project).plan([f"{name}@2025-01-03"]).tasks[0].asset_key == "shop/orders_clean"
         upward = Lineages(shop.project).upstream(name, ["2025-01-03"], as_of=before)
         assert upward.asset_key == "shop/orders"
-    assert Runs(shop.project).show(run_id)["partitions"][0]["asset_key"] == "shop/orders_clean"
+    assert Runs(shop.project).show(run_id).partitions[0].asset_key == "shop/orders_clean"
     with pytest.raises(AssetNotFound, match="nobody"):
         data.places("nobody", ["2025-01-01"])
 

@@ -113,9 +113,9 @@ def _said(*command: str) -> str:
 
 
 def test_a_run_shows_what_was_skipped(project: Project) -> None:
-    tasks = {task["task_key"]: task for task in Runs(project).show(RUN)["tasks"]}
+    tasks = {task.task_key: task for task in Runs(project).show(RUN).tasks}
     counts = {
-        key: [task[f"partitions_{what}"] for what in ("succeeded", "failed", "skipped")] for key, task in tasks.items()
+        key: [task.partitions_succeeded, task.partitions_failed, task.partitions_skipped] for key, task in tasks.items()
     }
     assert counts == {"shop/orders": [2, 1, 0], "shop/sums": [4, 0, 2]}
     shown = _said("run", "show", RUN).splitlines()

@@ -167,10 +167,11 @@ def test_of_thirty_partitions_the_poisoned_one_fails_alone(shop: Site) -> None:
 
     line = DEFINITIONS.splitlines().index('        "date", F.col("text").cast("int").alias("n")') + 1
     where = f"definitions.py:{line}"
-    [failure] = shop.runs.show(run.run_id)["failures"]
-    assert failure["partition_key"] == "date=d:2025-01-17"
-    assert where in failure["error"]
-    assert "'x'" in failure["error"]
+    [failure] = shop.runs.show(run.run_id).failures
+    assert failure.partition_key == "date=d:2025-01-17"
+    assert failure.error is not None
+    assert where in failure.error
+    assert "'x'" in failure.error
     logs = shop.servo("run", "logs", run.run_id)
     assert logs.returncode == 0, logs
     errors = [line for line in logs.stdout.splitlines() if "ERROR" in line and where in line]
@@ -249,8 +250,8 @@ def test_what_a_blocking_check_refuses_is_not_published_and_the_old_version_stay
     assert {task.asset_key: task.state for task in run.tasks} == {"shop/numbers": "FAILED", "shop/doubled": "SKIPPED"}
     assert outcomes(shop, run.run_id) == {Outcome.FAILED: 2, Outcome.SKIPPED: 2}
     assert (shop.hashes("numbers"), shop.hashes("doubled"), shop.rows("numbers"), shop.rows("doubled")) == before
-    checks = shop.runs.show(run.run_id)["checks"]
-    assert {(one["check_name"], one["blocking"]) for one in checks} == {(checks[0]["check_name"], True)}
+    checks = shop.runs.show(run.run_id).checks
+    assert {(one.check_name, one.blocking) for one in checks} == {(checks[0].check_name, True)}
     status = "SELECT DISTINCT last_attempt_outcome FROM partition_status WHERE asset_key = 'shop/numbers' AND {}"
     assert shop.query(status.format("last_attempt_run_id = '" + run.run_id + "'")) == [("FAILED",)]
     assert [name for name in _staged(shop) if name.startswith(run.run_id)] == []

@@ -77,7 +77,7 @@ def test_another_secret_does_not_write_and_says_what_to_do(
             asked(two)
         assert str(secret_path(two.settings)) in str(problem.value.hint)
         assert two.ledger.head() == head
-        assert Runs(two).list()[0]["run_id"] == first  # to look is nothing to refuse
+        assert Runs(two).list()[0].run_id == first  # to look is nothing to refuse
     monkeypatch.chdir(machines.machine("two"))
     for command in (
         ["up", "--port", "0", "--workers", "0"],

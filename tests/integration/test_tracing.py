@@ -305,7 +305,7 @@ def test_a_request_again_is_the_same_in_whatever_trace(
         def ask(traced: str | None, known: int | None, **tags: str) -> Any:
             fact = msgspec.structs.replace(asked(**tags), traceparent=traced)
             proposal = Proposal(fact=fact, occurred_at=project.clock(), actor="alice")
-            return append_request(project, proposal, known=known)
+            return append_request(project, proposal, answer={}, known=known)
 
         first = ask(PARENT if first_traced else None, None, team="a")
         known = first.position if looked else None
@@ -325,7 +325,9 @@ def test_a_request_for_what_is_stale_is_the_one_that_an_earlier_version_recorded
 
         def ask(*, only_stale: bool, known: int | None = None, run: str = "1") -> Any:
             fact = msgspec.structs.replace(asked(), only_stale=only_stale, run_id=f"run_{run}", run_key=f"manual:{run}")
-            return append_request(project, Proposal(fact=fact, occurred_at=project.clock(), actor="alice"), known=known)
+            return append_request(
+                project, Proposal(fact=fact, occurred_at=project.clock(), actor="alice"), answer={}, known=known
+            )
 
         first = ask(only_stale=False)  # earlier versions have no such field, and compute all of it
         again = ask(only_stale=True, known=first.position if looked else None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from servo.answers.run_views import FailedCheck
 from servo.cli.progress import failed_checks
 from servo.ui.failures import Failure, grouped, ranges
 
@@ -59,9 +60,16 @@ def test_partitions_in_few_words(partitions: list[str], text: str) -> None:
 
 
 def test_equal_checks_are_one_line_with_the_rows_of_the_first(capsys: pytest.CaptureFixture[str]) -> None:
-    def check(day: str, observed: str, name: str) -> dict[str, object]:
-        said = {"check_name": name, "blocking": False, "observed": observed}
-        return {"asset_key": "shop/a", "partition_key": day, **said}
+    def check(day: str, observed: str, name: str) -> FailedCheck:
+        return FailedCheck(
+            asset_key="shop/a",
+            partition_key=day,
+            check_name=name,
+            blocking=False,
+            observed=observed,
+            task_key="shop/a",
+            attempt=1,
+        )
 
     rows = [check(day, f"5 of 10 rows, such as n={day}; n=NULL", "not_null") for day in FEBRUARY[:3]]
     failed_checks([*rows, check("2025-02-01", "", "any")], lambda _, key: str(key))  # type: ignore[arg-type]

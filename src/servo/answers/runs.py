@@ -42,6 +42,32 @@ class Requested(msgspec.Struct, frozen=True, kw_only=True):
         return sum(self.assets.values())
 
 
+class DueRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of what should run now that was asked for; all null where that is nothing."""
+
+    run_id: str | None = None
+    run_key: str | None = None
+    event_id: str | None = None
+    position: int | None = None
+    accepted_at: datetime | None = None
+    duplicate: bool = False
+    assets: dict[str, int] = {}
+
+    @property
+    def run(self) -> Requested | None:
+        """The run; None where nothing was to do."""
+        return None if self.run_id is None else Requested(**msgspec.structs.asdict(self))
+
+
+class CancelRequested(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that was asked to stop."""
+
+    run_id: str
+    event_id: str | None
+    status: str
+    duplicate: bool = False
+
+
 class TaskProgress(msgspec.Struct, frozen=True, kw_only=True):
     """One task of a run."""
 

@@ -14,9 +14,6 @@ from servo.api.assets import AssetRoutes
 from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
 from servo.api.backfills import BackfillRoutes
-from servo.api.checkpoints import CheckpointRoutes
-from servo.api.conflicts import ConflictRoutes
-from servo.api.data import DataRoutes
 from servo.api.desk import at_desk
 from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
@@ -33,12 +30,10 @@ from servo.api.metrics import Observing, metrics_route
 from servo.api.operation_routes import operation_routes
 from servo.api.partitions import PartitionRoutes
 from servo.api.pictures import GridRoutes, SummaryRoutes
-from servo.api.planning import PlanRoutes, RunningRoutes
 from servo.api.problems import HANDLERS
 from servo.api.protocols import Driver
 from servo.api.questions import Questions
 from servo.api.remembered import Remembered
-from servo.api.runs import RunRoutes
 from servo.api.statements import DimensionRoutes, MarkRoutes
 from servo.api.streams import Streams
 from servo.api.threads import Threads
@@ -55,9 +50,6 @@ ROUTES: list[Any] = [
     AssetRoutes,
     AuditRoutes,
     BackfillRoutes,
-    CheckpointRoutes,
-    ConflictRoutes,
-    DataRoutes,
     DimensionRoutes,
     EventRoutes,
     GridRoutes,
@@ -68,9 +60,6 @@ ROUTES: list[Any] = [
     MaterializationRoutes,
     MessageRoutes,
     PartitionRoutes,
-    PlanRoutes,
-    RunRoutes,
-    RunningRoutes,
     SummaryRoutes,
 ]
 # Beside it.

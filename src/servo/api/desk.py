@@ -108,9 +108,10 @@ class Desk:
         def answer(here: Glimpse) -> dict[str, Any]:
             found = work(here, after)
             shown = found.items[: asked.limit]
-            following = cursors.text(place(shown[-1])) if len(found.items) > asked.limit else None
+            following = place(shown[-1]) if len(found.items) > asked.limit else found.goes_on
             items = [item(one) for one in shown]
-            return {"items": items, "watermark": here.mark, "next_cursor": following, **found.more}
+            cursor = None if following is None else cursors.text(following)
+            return {"items": items, "watermark": here.mark, "next_cursor": cursor, **found.more}
 
         return await self._answered(asked, answer, timeless)
 
@@ -157,15 +158,14 @@ class Desk:
         work: Callable[[], Any],
         *,
         finish: Finish | None = None,
-        afterwards: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         known: bool = False,
     ) -> Response[bytes]:
         """The same; under a key it is done once, and answered alike however often it is asked: see `Once`."""
         if key is None:
-            return await self.change(lambda: (afterwards or plain_answer)(plain_answer(work())))
+            return await self.change(work)
         action = f"{self.request.method} {self.request.url.path}"
         request = Request(key=key, action=action, fingerprint=fingerprint_of(action, body), actor=self.actor)
-        once = Once(self.project, request, finish=finish, afterwards=afterwards, known=known)
+        once = Once(self.project, request, finish=finish, known=known)
         return _accepted(await self.threads.answer(partial(once.answered, work)))
 
     async def perform(self, performer: Performer, request: Change[Any], key: str | None) -> Response[bytes]:

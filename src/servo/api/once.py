@@ -34,9 +34,8 @@ class Answered(msgspec.Struct, frozen=True, kw_only=True):
 class Once:
     """How a request under a key is answered.
 
-    `finish` adds to an answer what its event says better than a copy; `afterwards` what cannot be known before it is
-    done. `known`: the service itself gives what it made under this key the first time, and only what makes nothing must
-    be remembered for it.
+    `finish` adds to an answer what its event says better than a copy. `known`: the service itself gives what it made
+    under this key the first time, and only what makes nothing must be remembered for it.
     """
 
     def __init__(
@@ -45,19 +44,17 @@ class Once:
         request: Request,
         *,
         finish: Finish | None = None,
-        afterwards: Callable[[dict[str, Any]], dict[str, Any]] | None = None,
         known: bool = False,
     ) -> None:
         self._project = project
         self._request = request
         self._finish = finish
-        self._afterwards = afterwards
         self._known = known
 
     def answered(self, work: Callable[[], Any]) -> Answered:
         asking = Asking(self._project, self._request)
         if (first := asking.first()) is not None:
-            return self._again(asking, first, work)
+            return self._again(first, work)
         try:
             with asking:
                 done = plain(work())
@@ -72,31 +69,29 @@ class Once:
             # Perhaps because this very request was being done at the same time.
             if (first := asking.first()) is None:
                 raise
-            return self._again(asking, first, work)
+            return self._again(first, work)
         assert asking.accepted is not None
         event_id = asking.accepted.event_id if asking.receipt is None else asking.receipt.event_id
         event = None if event_id is None else event_of(self._project, event_id)
         before = event is None or (asking.receipt is not None and asking.receipt.duplicate)
-        return Answered(answer=self._said(asking, asking.accepted, event), event=event, done_before=before)
+        return Answered(answer=self._said(asking.accepted, event), event=event, done_before=before)
 
     def _made(self, done: dict[str, Any]) -> Answered:
         event, duplicate = event_of(self._project, done["event_id"]), bool(done.get("duplicate"))
         return Answered(answer=done, event=event, done_before=duplicate, asked_before=duplicate)
 
-    def _again(self, asking: Asking, fact: RequestAccepted, work: Callable[[], Any]) -> Answered:
+    def _again(self, fact: RequestAccepted, work: Callable[[], Any]) -> Answered:
         if fact.fingerprint != self._request.fingerprint:
             raise other_request(self._request.key, fact.action)
         event = event_under(self._project, fact)
         if self._known and event is not None:
             return self._made(plain(work()))
-        return Answered(answer=self._said(asking, fact, event), event=event, done_before=True, asked_before=True)
+        return Answered(answer=self._said(fact, event), event=event, done_before=True, asked_before=True)
 
-    def _said(self, asking: Asking, fact: RequestAccepted, event: RecordedEvent | None) -> dict[str, Any]:
+    def _said(self, fact: RequestAccepted, event: RecordedEvent | None) -> dict[str, Any]:
         answer = said_in(fact)
         if event is None:
             return answer
         if self._finish is not None:
             answer = self._finish(answer, event)
-        if self._afterwards is not None:
-            answer = asking.said_afterwards() or asking.afterwards(self._afterwards(answer))
         return answer | {"event_id": event.event_id}

@@ -6,28 +6,35 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
+from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided, StagedPartition
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, read_ahead, services
-from servo.cli.options import json_option
+from servo.cli.opening import read_ahead, services
+from servo.cli.options import given, json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
 from servo.cli.progress import aside, outcome_document, summarize, wait_for
 from servo.cli.states import counted, marked
-from servo.cli.values import moment, plain, text
+from servo.cli.values import moment, text
+from servo.operations.checkpoints.requests import (
+    ApproveCheckpoint,
+    CheckpointStatus,
+    GetCheckpoint,
+    ListCheckpoints,
+    RejectCheckpoint,
+)
+from servo.operations.runs.requests import GetProgress, GetRun
 
 if TYPE_CHECKING:
-    from servo.answers.checkpoints import Decided
     from servo.cli.services import Services
-    from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
 
 _SHORT = 16  # characters of an id, on a terminal: enough to be the only one, and every command takes it
-_STATUSES = ("REQUESTED", "APPROVED", "REJECTED", "EXPIRED", "SUPERSEDED", "CANCELLED")
+_STATUSES = get_args(CheckpointStatus)
 
 
 @click.group()
@@ -36,23 +43,23 @@ def checkpoint() -> None:
 
 
 @contextmanager
-def _opened(*, as_json: bool) -> Iterator[tuple[Services, Checkpoints]]:
+def _opened(*, as_json: bool) -> Iterator[Services]:
     read_ahead()
     with services(as_json=as_json) as here:
-        yield here, here.checkpoints
+        yield here
 
 
 def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Those that wait, with what waits in them."""
     try:
-        with _opened(as_json=False) as opened:
-            rows = opened[1].list(status="REQUESTED")
+        with _opened(as_json=False) as here:
+            waiting = here.listed(ListCheckpoints(status="REQUESTED"), limit=50).items
     except Exception:  # noqa: BLE001 (whatever is wrong, the command will say it better)
         return []
     return [
-        CompletionItem(row["checkpoint_id"], help=row["asset_key"])
-        for row in rows
-        if row["checkpoint_id"].startswith(incomplete.upper())
+        CompletionItem(one.checkpoint_id, help=one.asset_key)
+        for one in waiting
+        if one.checkpoint_id.startswith(incomplete.upper())
     ]
 
 
@@ -65,25 +72,25 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
 @json_option
 def list_checkpoints(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List checkpoints: those that wait first, then the newest."""
-    with _opened(as_json=as_json) as (here, found):
-        rows = found.list(status=status, asset=asset, limit=limit)
+    with _opened(as_json=as_json) as here:
+        rows = _waiting_first(here, status, asset, limit)
         if as_json:
-            echo_json({"checkpoints": plain(rows)})
+            echo_json({"checkpoints": plain_struct(rows)})
             return
         label, whole = here.label, not sys.stdout.isatty()
         table(
             ["status", "checkpoint", "asset", "partitions", "for", "deadline", "requested", "by", "decided by"],
             [
                 (
-                    row["status"],
-                    row["checkpoint_id"] if whole else row["checkpoint_id"][:_SHORT],
-                    row["asset_key"],
+                    row.status,
+                    row.checkpoint_id if whole else row.checkpoint_id[:_SHORT],
+                    row.asset_key,
                     _partitions(row, label),
                     _role(row),
-                    _at(row["deadline"]) if row["escalated_to"] is None else "",
-                    _at(row["requested_at"]),
-                    row["requested_by"],
-                    row["decided_by"],
+                    _at(row.deadline) if row.escalated_to is None else "",
+                    _at(row.requested_at),
+                    row.requested_by,
+                    row.decided_by,
                 )
                 for row in rows
             ],
@@ -92,17 +99,26 @@ def list_checkpoints(status: str | None, asset: str | None, limit: int, as_json:
         )
 
 
+def _waiting_first(here: Services, status: str | None, asset: str | None, limit: int) -> list[CheckpointListed]:
+    newest = here.listed(ListCheckpoints(**given(status=status, asset=asset)), limit=limit).items
+    if status is not None:
+        return newest
+    waiting = here.listed(ListCheckpoints(status="REQUESTED", asset=asset), limit=limit).items
+    # As many as fit: of the newest at most so many wait.
+    return (waiting + [one for one in newest if one.status != "REQUESTED"])[:limit]
+
+
 @checkpoint.command()
 @click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
 @json_option
 def show(checkpoint_id: str, as_json: bool) -> None:
     """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
-    with _opened(as_json=as_json) as (here, found):
-        row = found.show(checkpoint_id)
+    with _opened(as_json=as_json) as here:
+        found = here.ask(GetCheckpoint(checkpoint_id=checkpoint_id))
         if as_json:
-            echo_json(plain(row))
+            echo_json(plain_struct(found))
         else:
-            _show(row, here.label)
+            _show(found, here.label)
 
 
 @checkpoint.command()
@@ -116,20 +132,19 @@ def approve(
     ctx: click.Context, *, checkpoint_id: str, reason: str | None, content_hash: str | None, wait: bool, as_json: bool
 ) -> None:
     """Publish exactly what was staged, and let the run go on. Exits with 4 if it was decided before."""
-    with _opened(as_json=as_json) as (here, found):
-        decided = found.approve(checkpoint_id, reason=reason, content_hash=content_hash, actor=actor())
+    with _opened(as_json=as_json) as here:
+        decided = here.do(ApproveCheckpoint(checkpoint_id=checkpoint_id, reason=reason, content_hash=content_hash))
         if not wait:
             _say(here, decided, as_json=as_json)
             return
         if not as_json:
             _confirm(decided)
         run = wait_for(here, decided.run_id, as_json=as_json)
-        runs = here.runs
-        details = runs.show(run.run_id)
+        details = here.ask(GetRun(run_id=run.run_id))
         if as_json:
             echo_json(plain_struct(decided) | {"run": outcome_document(run, details)})
             ctx.exit(0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1)
-        ctx.exit(summarize(run, details, runs.label))
+        ctx.exit(summarize(run, details, here.label))
 
 
 @checkpoint.command()
@@ -138,15 +153,15 @@ def approve(
 @json_option
 def reject(checkpoint_id: str, reason: str, as_json: bool) -> None:
     """Publish nothing: its task fails, and what was current stays so. Exits with 4 if it was decided before."""
-    with _opened(as_json=as_json) as (here, found):
-        _say(here, found.reject(checkpoint_id, reason=reason, actor=actor()), as_json=as_json)
+    with _opened(as_json=as_json) as here:
+        _say(here, here.do(RejectCheckpoint(checkpoint_id=checkpoint_id, reason=reason)), as_json=as_json)
 
 
 # ── saying ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _say(here: Services, decided: Decided, *, as_json: bool) -> None:
-    run = here.runs.progress(decided.run_id)
+    run = here.ask(GetProgress(run_id=decided.run_id))
     if as_json:
         echo_json(plain_struct(decided) | {"run_status": run.status})
         return
@@ -169,73 +184,73 @@ def _confirm(decided: Decided) -> None:
         click.echo(f"✓ rejected: nothing of {decided.asset_key} is published")
 
 
-def _show(row: dict[str, Any], label: Labels) -> None:
-    checkpoint_id = row["checkpoint_id"]
-    click.echo(f"{marked(row['status'])}  {checkpoint_id}  {row['asset_key']}")
-    click.echo(f"requested {_at(row['requested_at'])} by {row['run_id']}, which {text(row['requested_by'])} asked for")
-    eyes = "; not by who asked for the run" if row["four_eyes"] else ""
-    click.echo(f"to be decided by {text(_role(row, eyes=False))}{eyes}{_until(row)}")
-    if row["decided_at"] is not None:
-        why = f": {text(row['decision_reason'])}" if row["decision_reason"] else ""
-        click.echo(f"{row['status'].lower()} {_at(row['decided_at'])} by {text(row['decided_by'])}{why}")
+def _show(found: CheckpointView, label: Labels) -> None:
+    checkpoint_id = found.checkpoint_id
+    click.echo(f"{marked(found.status)}  {checkpoint_id}  {found.asset_key}")
+    click.echo(f"requested {_at(found.requested_at)} by {found.run_id}, which {text(found.requested_by)} asked for")
+    eyes = "; not by who asked for the run" if found.four_eyes else ""
+    click.echo(f"to be decided by {text(_role(found, eyes=False))}{eyes}{_until(found)}")
+    if found.decided_at is not None:
+        why = f": {text(found.decision_reason)}" if found.decision_reason else ""
+        click.echo(f"{found.status.lower()} {_at(found.decided_at)} by {text(found.decided_by)}{why}")
     whole = not sys.stdout.isatty()
     table(
         ["partition", "rows", "bytes", "content", "replaces", "checks", "superseded by", "materialization"],
-        [_partition(one, row["asset_key"], label, whole=whole) for one in row["partitions"]],
+        [_partition(one, found.asset_key, label, whole=whole) for one in found.partitions],
     )
-    if row["hash"]:
-        click.echo(f"hash {row['hash']}")
-    for one in row["partitions"]:
-        for check in one["checks"]:
-            if not check["passed"]:
-                where = label(row["asset_key"], one["partition_key"]) or row["asset_key"]
-                observed = f": {text(check['observed'])}" if check["observed"] else ""
-                click.echo(f"{click.style('!', fg='yellow')} {where}: check {check['check_name']} failed{observed}")
+    if found.hash:
+        click.echo(f"hash {found.hash}")
+    for one in found.partitions:
+        for check in one.checks:
+            if not check.passed:
+                where = label(found.asset_key, one.partition_key) or found.asset_key
+                observed = f": {text(check.observed)}" if check.observed else ""
+                click.echo(f"{click.style('!', fg='yellow')} {where}: check {check.check_name} failed{observed}")
     note(f"servo read --checkpoint {checkpoint_id}")
-    if row["status"] == "REQUESTED":
+    if found.status == "REQUESTED":
         note(f"servo checkpoint approve {checkpoint_id}; servo checkpoint reject {checkpoint_id} --reason …")
 
 
-def _partition(one: dict[str, Any], asset: str, label: Labels, *, whole: bool) -> tuple[Any, ...]:
-    content, current = one["content_hash"] or "", one["current_content_hash"] or ""
-    failed = [check for check in one["checks"] if not check["passed"]]
-    checks = counted(len(one["checks"]), "check") + (f", {len(failed)} failed" if failed else " passed")
-    mine = one["current_materialization_id"] == one["materialization_id"]
+def _partition(one: StagedPartition, asset: str, label: Labels, *, whole: bool) -> tuple[Any, ...]:
+    content, current = one.content_hash or "", one.current_content_hash or ""
+    failed = [check for check in one.checks if not check.passed]
+    checks = counted(len(one.checks), "check") + (f", {len(failed)} failed" if failed else " passed")
+    mine = one.current_materialization_id == one.materialization_id
     same = "the same" if content and content == current else current if whole else current[:12]
     return (
-        label(asset, one["partition_key"]) or "(all of it)",
-        one["rows"],
-        one["bytes"],
+        label(asset, one.partition_key) or "(all of it)",
+        one.rows,
+        one.bytes,
         content if whole else content[:12],
-        "is current" if mine else same if one["current_materialization_id"] else "nothing",
-        checks if one["checks"] else "none",
-        one["superseded_by"],
-        one["materialization_id"],
+        "is current" if mine else same if one.current_materialization_id else "nothing",
+        checks if one.checks else "none",
+        one.superseded_by,
+        one.materialization_id,
     )
 
 
 # ── cells ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _partitions(row: dict[str, Any], label: Labels) -> str:
-    keys = row["partition_keys"]
-    first, last = label(row["asset_key"], keys[0]), label(row["asset_key"], keys[-1])
+def _partitions(row: CheckpointListed, label: Labels) -> str:
+    keys = row.partition_keys
+    first, last = label(row.asset_key, keys[0]), label(row.asset_key, keys[-1])
     return first if len(keys) == 1 else f"{len(keys):,}: {first} … {last}"
 
 
-def _role(row: dict[str, Any], *, eyes: bool = True) -> str:
-    role = row["escalated_to"] or row["approvers"] or ""
-    handed_on = f" (after {row['approvers']})" if row["escalated_to"] else ""
-    return f"{role}{handed_on}" + (", four eyes" if eyes and row["four_eyes"] else "")
+def _role(row: CheckpointListed, *, eyes: bool = True) -> str:
+    role = row.escalated_to or row.approvers or ""
+    handed_on = f" (after {row.approvers})" if row.escalated_to else ""
+    return f"{role}{handed_on}" + (", four eyes" if eyes and row.four_eyes else "")
 
 
-def _until(row: dict[str, Any]) -> str:
-    if row["escalated_to"] is not None:
-        return f"; handed on {_at(row['escalated_at'])}"
-    if row["deadline"] is None:
+def _until(row: CheckpointListed) -> str:
+    if row.escalated_to is not None:
+        return f"; handed on {_at(row.escalated_at)}"
+    if row.deadline is None:
         return ""
-    then = "expires" if row["on_deadline"] == "expire" else "is handed on"
-    return f"; {then} {_at(row['deadline'])}"
+    then = "expires" if row.on_deadline == "expire" else "is handed on"
+    return f"; {then} {_at(row.deadline)}"
 
 
 def _at(when: datetime | None) -> str:

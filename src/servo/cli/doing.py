@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from servo.answers.backfills import Backfilled
-    from servo.answers.runs import Requested
     from servo.answers.sensors import Accepted
     from servo.runtime.wiring import Project
 
@@ -30,13 +29,7 @@ class Doing:
 
         return require
 
-    # ── runs and backfills ───────────────────────────────────────────────────────────────────────────────────────
-
-    def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
-        """Ask for what should run now; None where that is nothing."""
-        from servo.runtime.due import request_what_is_due
-
-        return request_what_is_due(self._opened, selection, partitions, **wishes)
+    # ── backfills ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
         """What it would come to, as JSON has it."""

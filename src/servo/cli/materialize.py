@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, services
+from servo.cli.due import say_nothing_due
+from servo.cli.opening import services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note
@@ -18,7 +19,6 @@ from servo.cli.values import plain
 if TYPE_CHECKING:
     from servo.answers.runs import Requested
     from servo.cli.services import Services
-    from servo.runtime.runs import Runs
 
 
 def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
@@ -69,45 +69,44 @@ def materialize(
     servo materialize orders@2025-01-15 --no-wait --json
     servo materialize --stale +revenue
     """
+    from servo.operations.runs.requests import CreateDueRun, CreateRun
+
+    asked: dict[str, Any] = {
+        "select": selection,
+        "partitions": partitions,
+        "priority": priority,
+        "tags": tags,
+        "accept_schema": accept_schema,
+    }
+    if stale and unfreeze is not None:
+        raise click.UsageError("--unfreeze is for partitions that are named: what is frozen is never stale.")
     with services(as_json=as_json, create=True) as here:
-        runs = here.runs
-        wishes: dict[str, Any] = {
-            "priority": priority,
-            "tags": tags,
-            "request_id": request_id,
-            "accept_schema": accept_schema,
-            "actor": actor(),
-            # Who waits here may have to start a worker: what would keep that from working is said before anything else.
-            "before": here.before_waiting() if wait else (lambda: None),
-        }
+        requested: Requested | None
         if stale:
-            if unfreeze is not None:
-                raise click.UsageError("--unfreeze is for partitions that are named: what is frozen is never stale.")
-            due = here.request_due(selection, partitions, **wishes)
-            if due is None:
-                from servo.cli.due import say_nothing_due
-
-                say_nothing_due(as_json=as_json)
-                return
-            requested = due
+            requested = here.do(CreateDueRun(**asked), key=request_id, wait=wait).run
         else:
-            requested = runs.request(list(selection), partitions=partitions, unfreeze=unfreeze, **wishes)
-        ctx.exit(see_through(here, runs, requested, wait=wait, as_json=as_json))
+            requested = here.do(CreateRun(**asked, unfreeze=unfreeze), key=request_id, wait=wait)
+        if requested is None:
+            say_nothing_due(as_json=as_json)
+            return
+        ctx.exit(see_through(here, requested, wait=wait, as_json=as_json))
 
 
-def see_through(here: Services, runs: Runs, requested: Requested, *, wait: bool, as_json: bool) -> int:
+def see_through(here: Services, requested: Requested, *, wait: bool, as_json: bool) -> int:
     """Wait for a run that was just requested, or say where it can be found; the exit code."""
     if not wait:
         _accepted(here, requested, as_json=as_json)
         return 0
     if not as_json:
         note(f"{requested.run_id}: {_what(requested)}{' (asked for before)' if requested.duplicate else ''}")
+    from servo.operations.runs.requests import GetRun
+
     run = wait_for(here, requested, as_json=as_json)
-    details = runs.show(run.run_id)
+    details = here.ask(GetRun(run_id=run.run_id))
     if as_json:
         echo_json(_receipt(requested) | outcome_document(run, details))
         return 0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1
-    return summarize(run, details, runs.label)
+    return summarize(run, details, here.label)
 
 
 def _accepted(here: Services, requested: Requested, *, as_json: bool) -> None:

@@ -15,7 +15,6 @@ from servo.cli.options import show_warnings
 if TYPE_CHECKING:
     from servo.cli.services import Services
     from servo.runtime.data import Data
-    from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
 
 
@@ -121,14 +120,6 @@ def project(
         about_here()
     with open_workspace(load_settings(), create=create) as opened:
         yield opened
-
-
-@contextmanager
-def runs(*, as_json: bool) -> Iterator[Runs]:
-    """The runs of a project that has a ledger."""
-    read_ahead()
-    with services(as_json=as_json) as here:
-        yield here.runs
 
 
 @contextmanager

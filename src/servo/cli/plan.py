@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -11,9 +11,12 @@ from servo.cli.completing import complete_assets
 from servo.cli.opening import services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, table
+from servo.cli.output import note, plain_struct, table
 from servo.cli.progress import held_back_notes, history_notes
 from servo.cli.states import counted
+
+if TYPE_CHECKING:
+    from servo.answers.plans import PlanTask
 
 _MOST_DRAWN = 40  # tasks; a larger tree says less than the table
 
@@ -32,44 +35,45 @@ def plan(selection: tuple[str, ...], partitions: str | None, stale: bool, as_jso
     servo plan +revenue --partitions 2025-01-01..2025-01-31
     servo plan --stale +revenue
     """
+    from servo.operations.runs.requests import PlanRun
+
     with services(as_json=as_json) as here:
-        found = here.plan(selection, partitions, stale=stale)
+        found = here.ask(PlanRun(select=selection, partitions=partitions, stale=stale))
     if as_json:
-        echo_json(found)
+        echo_json(plain_struct(found))
         return
     if stale:
         from servo.cli.due import show_due
 
         show_due(found)
         return
-    rows = [(stage["stage"], task) for stage in found["stages"] for task in stage["tasks"]]
+    rows = [(stage.stage, task) for stage in found.stages for task in stage.tasks]
     table(
         ["stage", "task", "partitions", "count", "why"],
-        [(stage, task["task_key"], task["described"], task["count"], task["why"]) for stage, task in rows],
-        f"{counted(found['total'], 'partition')}, {counted(len(rows), 'task')},"
-        f" {counted(len(found['stages']), 'stage')}",
+        [(stage, task.task_key, task.described, task.count, task.why) for stage, task in rows],
+        f"{counted(found.total, 'partition')}, {counted(len(rows), 'task')}, {counted(len(found.stages), 'stage')}",
     )
-    held_back_notes(found["held_back"])
-    history_notes(found["history"])
-    for warning in found["warnings"]:
+    held_back_notes(found.held_back)
+    history_notes(found.history)
+    for warning in found.warnings:
         click.echo(f"servo: warning: {warning}", err=True)
     if sys.stdout.isatty() and 1 < len(rows) <= _MOST_DRAWN:
         click.echo()
         tree([task for _, task in rows])
 
 
-def tree(rows: list[dict[str, Any]]) -> None:
+def tree(rows: list[PlanTask]) -> None:
     """What is made at last, and below each task those it waits for. A task seen before is not opened again."""
-    tasks = {row["task_key"]: row for row in rows}
-    waited_for = {key for row in rows for key in row["upstream"]}
+    tasks = {row.task_key: row for row in rows}
+    waited_for = {key for row in rows for key in row.upstream}
     seen: set[str] = set()
 
     def draw(key: str, before: str, own: str, below: str) -> None:
         again = key in seen
         seen.add(key)
-        remark = f"  {counted(tasks[key]['count'], 'partition')}{', see above' if again else ''}"
+        remark = f"  {counted(tasks[key].count, 'partition')}{', see above' if again else ''}"
         click.echo(f"{before}{own}{key}{click.style(remark, dim=True)}")
-        parts = () if again else tasks[key]["upstream"]
+        parts = () if again else tasks[key].upstream
         for number, part in enumerate(parts, start=1):
             last = number == len(parts)
             draw(part, before + below, "└─ " if last else "├─ ", "   " if last else "│  ")

@@ -18,6 +18,8 @@ from servo.cli.values import moment, plain, text
 from servo.errors import Conflict, EnvironmentProblem, ServoError
 
 if TYPE_CHECKING:
+    from servo.answers.plans import HeldBackView
+    from servo.answers.run_views import FailedCheck, PartitionFailure, RunCheckpoint, RunView
     from servo.answers.runs import Requested, RunProgress, TaskProgress
     from servo.cli.services import Services
     from servo.runtime.embedded import Workplace
@@ -29,10 +31,11 @@ _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the contr
 
 def wait_for(here: Services, requested: Requested | str, *, as_json: bool) -> RunProgress:
     """See to it that the run is worked on, show how it goes, and give how it ended."""
-    runs = here.runs
+    from servo.operations.runs.requests import CancelRun, GetProgress
+
     run_id = requested if isinstance(requested, str) else requested.run_id
     if isinstance(requested, str) or requested.duplicate:
-        already = runs.progress(run_id)
+        already = here.ask(GetProgress(run_id=run_id))
         if already.ended or already.parked:
             return already
     if here.remote:
@@ -47,11 +50,11 @@ def wait_for(here: Services, requested: Requested | str, *, as_json: bool) -> Ru
             aside("no worker is running: one is started for this run (`servo up` keeps one warm)")
         try:
             with shown(as_json=as_json) as show:
-                return runs.follow(requested, show, tick=place.alive)
+                return here.follow_run(requested, show, tick=place.alive)
         except EnvironmentProblem:
             # The worker is gone, and the run must not begin by itself some other day.
-            runs.cancel(run_id, reason="its worker ended", actor=actor())
-            runs.follow(requested, _silence, timeout=_TO_END_SECONDS)
+            here.do(CancelRun(run_id=run_id, reason="its worker ended"))
+            here.follow_run(requested, _silence, timeout=_TO_END_SECONDS)
             raise
 
 
@@ -64,7 +67,7 @@ def _watch(here: Services, run_id: str, *, as_json: bool) -> RunProgress:
     if not as_json and not here.at_work() >= {"control", "worker"}:
         aside("nothing is at work there: it begins when a worker does (Ctrl-C leaves it be)")
     with reacting(leave), shown(as_json=as_json) as show:
-        return here.runs.follow(run_id, show)
+        return here.follow_run(run_id, show)
 
 
 def aside(line: str) -> None:
@@ -147,7 +150,7 @@ class _Interrupt:
 # ── how it ended ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def outcome_document(run: RunProgress, details: dict[str, Any]) -> dict[str, Any]:
+def outcome_document(run: RunProgress, details: RunView) -> dict[str, Any]:
     """How a run stands or ended, as JSON."""
     return {
         "run_id": run.run_id,
@@ -165,16 +168,16 @@ def outcome_document(run: RunProgress, details: dict[str, Any]) -> dict[str, Any
             "unchanged": run.unchanged,
         },
         "tasks": [plain_struct(task) for task in run.tasks],
-        "failures": plain(details["failures"]),
-        "held_back": plain(details.get("held_back", [])),
-        "checks": plain(details["checks"]),
-        "checkpoints": plain(details["checkpoints"]),
-        "rows_left_out": plain(details.get("rows_left_out") or []),
-        "samples": plain(details.get("samples") or []),
+        "failures": plain_struct(details.failures),
+        "held_back": plain_struct(details.held_back),
+        "checks": plain_struct(details.checks),
+        "checkpoints": plain_struct(details.checkpoints),
+        "rows_left_out": plain_struct(details.rows_left_out),
+        "samples": plain_struct(details.samples),
     }
 
 
-def summarize(run: RunProgress, details: dict[str, Any], label: Labels) -> int:
+def summarize(run: RunProgress, details: RunView, label: Labels) -> int:
     """Say how a run ended and what to do about it; the exit code that follows from it."""
     took = ""
     if run.finished_at is not None and run.requested_at is not None:
@@ -186,16 +189,16 @@ def summarize(run: RunProgress, details: dict[str, Any], label: Labels) -> int:
     )
     if len(assets) > 1 or run.status != "SUCCEEDED":
         table(["asset", "partitions", "succeeded", "failed", "skipped"], assets)
-    failed_partitions(details["failures"], label)
-    failed_checks(details["checks"], label)
-    held_back_notes(details.get("held_back", []))
+    failed_partitions(details.failures, label)
+    failed_checks(details.checks, label)
+    held_back_notes(details.held_back)
     call_remarks(details, label)
     if run.status == "SUCCEEDED":
         return 0
     if run.parked:
-        waiting_checkpoints(details["checkpoints"])
+        waiting_checkpoints(details.checkpoints)
         return 1 if run.failed else 0
-    if run.reason and not details["failures"]:
+    if run.reason and not details.failures:
         note(f"  {text(run.reason)}")
     lost = run.total - run.succeeded
     click.echo(
@@ -206,27 +209,27 @@ def summarize(run: RunProgress, details: dict[str, Any], label: Labels) -> int:
     return 1
 
 
-def waiting_checkpoints(checkpoints: list[dict[str, Any]]) -> None:
+def waiting_checkpoints(checkpoints: list[RunCheckpoint]) -> None:
     """Two lines for each checkpoint that nobody has decided on: what waits for whom, and how it is decided."""
     for one in checkpoints:
-        if one["status"] == "REQUESTED":
-            until = "" if one["deadline"] is None else f" until {moment(one['deadline'].replace(microsecond=0))}"
-            role = one["escalated_to"] or one["approvers"]
-            what = f"{counted(one['partitions'], 'partition')} of {one['asset_key']}"
+        if one.status == "REQUESTED":
+            until = "" if one.deadline is None else f" until {moment(one.deadline.replace(microsecond=0))}"
+            role = one.escalated_to or one.approvers
+            what = f"{counted(one.partitions, 'partition')} of {one.asset_key}"
             # What was handed on has no deadline any more.
             click.echo(
                 f"{click.style('·', fg='magenta')} {what}: written and checked; published once {text(role)} approves"
-                f"{until if one['escalated_to'] is None else ''}"
+                f"{until if one.escalated_to is None else ''}"
             )
-            name = one["checkpoint_id"]
+            name = one.checkpoint_id
             note(f"  servo checkpoint show {name}; servo checkpoint approve {name}")
 
 
-def held_back_notes(held: list[dict[str, Any]]) -> None:
+def held_back_notes(held: list[HeldBackView]) -> None:
     """A line for each asset of which a run makes less than a `+` added, with the reason."""
     for one in held[:_MOST_FAILURES]:
-        which = f"{one['asset_key']} {one['described']}".rstrip()
-        click.echo(f"{click.style('·', fg='yellow')} held back: {text(which)}: {text(one['reason'])}")
+        which = f"{one.asset_key} {one.described}".rstrip()
+        click.echo(f"{click.style('·', fg='yellow')} held back: {text(which)}: {text(one.reason)}")
     if len(held) > _MOST_FAILURES:
         note(f"  and {len(held) - _MOST_FAILURES:,} more assets; see --json")
 
@@ -237,13 +240,12 @@ def history_notes(history: list[str]) -> None:
         note(f"deploys first: {text(sentence)}")
 
 
-def failed_partitions(failures: list[dict[str, Any]], label: Labels) -> None:
+def failed_partitions(failures: list[PartitionFailure], label: Labels) -> None:
     """A line for all partitions of an asset that failed of the same, with what it is."""
     from servo.ui.failures import Failure, grouped
 
     groups = grouped(
-        Failure(one["asset_key"], label(one["asset_key"], one["partition_key"]), _first_line(one["error"]))
-        for one in failures
+        Failure(one.asset_key, label(one.asset_key, one.partition_key), _first_line(one.error)) for one in failures
     )
     for group in groups[:_MOST_FAILURES]:
         paragraph(click.style("✗", fg="red"), f"{text(group.where())}: {text(group.reason)}")
@@ -252,18 +254,18 @@ def failed_partitions(failures: list[dict[str, Any]], label: Labels) -> None:
         note(f"  and {counted(hidden, 'more partition')} that failed; see --json")
 
 
-def failed_checks(checks: list[dict[str, Any]], label: Labels) -> None:
+def failed_checks(checks: list[FailedCheck], label: Labels) -> None:
     """A line for each check that did not pass, with what it found: a blocking one kept the data from publication."""
     from servo.ui.failures import Failure, grouped
 
     failures: list[Failure] = []
     examples: dict[tuple[str, str, str], str] = {}  # rows of each partition, which are no two's the same
     for one in checks:
-        if one.get("blocking"):
+        if one.blocking:
             continue  # it is told of where its partition failed
-        found, such_as, rows = (one.get("observed") or "").partition(", such as ")
-        partition = label(one["asset_key"], one.get("partition_key"))
-        failure = Failure(one["asset_key"], partition, f"check {one['check_name']} failed{found and f': {found}'}")
+        found, such_as, rows = (one.observed or "").partition(", such as ")
+        partition = label(one.asset_key, one.partition_key)
+        failure = Failure(one.asset_key, partition, f"check {one.check_name} failed{found and f': {found}'}")
         failures.append(failure)
         if such_as:
             examples[failure] = rows
@@ -286,22 +288,21 @@ def _first_line(error: str | None) -> str:
     return (error or "no reason given").strip().partition("\n")[0]
 
 
-def call_remarks(details: dict[str, Any], label: Labels) -> None:
+def call_remarks(details: RunView, label: Labels) -> None:
     """A line for each task that left rows out, and for each partition of a batch that was computed alone as well."""
-    for one in details.get("rows_left_out") or ():
-        empty = f"; {len(one['empty']):,} of its partitions came out empty" if one["empty"] else ""
-        example = f", such as {text(one['example'])}," if one["example"] else ""
+    for one in details.rows_left_out:
+        empty = f"; {len(one.empty):,} of its partitions came out empty" if one.empty else ""
+        example = f", such as {text(one.example)}," if one.example else ""
         mark = click.style("!", fg="yellow")
-        click.echo(f"{mark} {one['task_key']}: left out {one['rows']:,} rows of other partitions{example}{empty}")
-    samples = details.get("samples") or ()
-    for one in samples[:_MOST_FAILURES]:
-        where = " ".join(filter(None, [one["asset_key"], label(one["asset_key"], one["partition_key"])]))
-        good = one["verdict"] in ("EQUAL", "CLOSE")
+        click.echo(f"{mark} {one.task_key}: left out {one.rows:,} rows of other partitions{example}{empty}")
+    for sample in details.samples[:_MOST_FAILURES]:
+        where = " ".join(filter(None, [sample.asset_key, label(sample.asset_key, sample.partition_key)]))
+        good = sample.verdict in ("EQUAL", "CLOSE")
         mark = click.style("✓", fg="green") if good else click.style("!", fg="yellow")
-        remark = f": {text(one['remark'])}" if one["remark"] else ""
-        click.echo(f"{mark} {where}: computed alone to compare with its batch: {one['verdict']}{remark}")
-    if len(samples) > _MOST_FAILURES:
-        note(f"  and {len(samples) - _MOST_FAILURES:,} more partitions that were computed alone")
+        remark = f": {text(sample.remark)}" if sample.remark else ""
+        click.echo(f"{mark} {where}: computed alone to compare with its batch: {sample.verdict}{remark}")
+    if len(details.samples) > _MOST_FAILURES:
+        note(f"  and {len(details.samples) - _MOST_FAILURES:,} more partitions that were computed alone")
 
 
 def _by_asset(tasks: list[TaskProgress]) -> list[tuple[str, int, int, int, int]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from datetime import datetime
 
 import click
 
@@ -11,7 +10,7 @@ from servo.cli.completing import complete_assets
 from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, table
+from servo.cli.output import note, plain_struct, table
 from servo.cli.states import counted
 from servo.cli.values import plain
 
@@ -44,33 +43,37 @@ def read(
     read_ahead()
     if (asset is None) == (checkpoint is None) or (checkpoint is not None and as_of is not None):
         raise click.UsageError("give an asset, or --checkpoint ID without anything else")
+    from servo.operations.moments import parse_moment
+
     if limit is None and sys.stdout.isatty() and not as_json:
         limit = 100
     with services(as_json=as_json) as here:
         if checkpoint is not None:
-            asset, got = here.staged(checkpoint, limit=limit)
+            found = here.staged(checkpoint, limit=limit)
         else:
             assert asset is not None
-            got = here.read(asset, partitions, as_of=None if as_of is None else _moment(as_of), limit=limit)
-        made = got["materializations"]
-        named = made[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else ()
-        labels = [here.label(asset, one["partition_key"]) for one in named]
+            moment = None if as_of is None else parse_moment(as_of)
+            found = here.read(asset, partitions, as_of=moment, limit=limit)
+        made, name = found.materializations, found.asset_key
+        named = made[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else []
+        labels = [here.label(name, one.partition_key) for one in named]
     if as_json:
-        echo_json({**got, "rows": [[plain(cell) for cell in row] for row in got["rows"]]})
+        echo_json(
+            {
+                "columns": found.columns,
+                "rows": [[plain(cell) for cell in row] for row in found.rows],
+                "total_rows": found.total_rows,
+                "materializations": plain_struct(made),
+            }
+        )
         return
-    table(got["columns"], got["rows"])
+    table(found.columns, found.rows)
     if not sys.stdout.isatty():
         return
-    total = got["total_rows"]
-    rows = f"the first {counted(len(got['rows']), 'row')}" if total is None else counted(total, "row")
+    total = found.total_rows
+    rows = f"the first {counted(len(found.rows), 'row')}" if total is None else counted(total, "row")
     note(f"{rows} · {counted(len(made), 'partition')}")
     for label, one in zip(labels, named, strict=True):
-        note(f"  {label or asset}  {one['materialization_id']}  {(one['content_hash'] or '')[:12]}")
+        note(f"  {label or name}  {one.materialization_id}  {(one.content_hash or '')[:12]}")
     if len(made) > _MOST_NAMED:
         note(f"  and {len(made) - _MOST_NAMED:,} more; see --json")
-
-
-def _moment(written: str) -> datetime | str:
-    from servo.operations.moments import parse_moment
-
-    return parse_moment(written)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
@@ -14,11 +14,9 @@ from servo.cli.opening import needs_folder, token_for
 from servo.cli.remote_doing import RemoteDoing
 from servo.cli.remote_nouns import (
     RemoteBackfills,
-    RemoteCheckpoints,
     RemoteLabels,
     RemoteOutdated,
     RemotePartitions,
-    RemoteRuns,
     RemoteWhy,
     definition_of,
     upstreams_first,
@@ -26,25 +24,25 @@ from servo.cli.remote_nouns import (
 from servo.cli.services import Listed, Services
 from servo.client import Client
 from servo.client.performing import Reading, answer, change, page
+from servo.client.runs import until
 from servo.clock import system_clock
 from servo.errors import NotAllowed
+from servo.operations.runs.requests import GetProgress
 
 if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
     from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
-    from servo.answers.runs import RunConflict
+    from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
     from servo.runtime.backfills import Backfills
-    from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
-    from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
 
@@ -102,17 +100,31 @@ class Remote(RemoteDoing, Services):
             items += found.items
         return Listed(items=items, more=more)
 
-    def do(self, request: Change[A], *, key: str | None = None) -> A:
+    def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
         return change(self._client.asking, request, key=key)
 
     # ── by noun: what follows has the methods that commands call, and no more ────────────────────────────────────
 
-    @property
-    def runs(self) -> Runs:
-        return cast("Runs", RemoteRuns(self._client))
+    def follow_run(
+        self,
+        run: Requested | str,
+        on_change: Callable[[RunProgress], None],
+        *,
+        timeout: float | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> RunProgress:
+        run_id = run if isinstance(run, str) else run.run_id
+        found: RunProgress = until(
+            lambda: self.ask(GetProgress(run_id=run_id)),
+            lambda one: one.ended or one.parked,
+            run_id,
+            timeout,
+            on_change,
+        )
+        return found
 
-    def conflicts(self, *, run_key: str | None, limit: int) -> list[RunConflict]:
-        return list(self._client.conflicts.list(run_key=run_key, limit=limit))
+    def run_logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Record]:
+        return self._client.runs.logs(run_id, task=task, follow=follow)
 
     @property
     def partitions(self) -> PartitionBook:
@@ -138,10 +150,6 @@ class Remote(RemoteDoing, Services):
 
         return cast("Lineages", RemoteLineages(self._client))
 
-    @property
-    def checkpoints(self) -> Checkpoints:
-        return cast("Checkpoints", RemoteCheckpoints(self._client))
-
     def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
         return list(self._client.materializations.list(asset, partition))
 
@@ -155,21 +163,13 @@ class Remote(RemoteDoing, Services):
     def declared(self, asset: str) -> Partitions:
         return self.definition(asset, as_of=None)
 
-    # ── looking ahead ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def plan(self, selection: Sequence[str], partitions: str | None, *, stale: bool) -> dict[str, Any]:
-        return self._client.runs.plan(selection, partitions, stale=stale)
-
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def read(
-        self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None
-    ) -> dict[str, Any]:
-        return rows_shown(self._client.data.read(asset, partitions, as_of=as_of, limit=limit))
+    def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
+        return self._client.data.read(asset, partitions, as_of=as_of, limit=limit)
 
-    def staged(self, checkpoint: str, *, limit: int | None) -> tuple[str, dict[str, Any]]:
-        found = self._client.data.staged(checkpoint, limit=limit)
-        return found.asset_key, rows_shown(found)
+    def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
+        return self._client.data.staged(checkpoint, limit=limit)
 
     def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
         from servo.lineage.report import parse
@@ -225,7 +225,3 @@ class _Verified(msgspec.Struct, frozen=True):
     events: int
     with_ledger: bool
     faults: list[_Fault]
-
-
-def rows_shown(found: Rows) -> dict[str, Any]:
-    return {name: value for name, value in msgspec.to_builtins(found).items() if name != "asset_key"}

@@ -11,7 +11,6 @@ from servo.clock import system_clock
 
 if TYPE_CHECKING:
     from servo.answers.backfills import Backfilled
-    from servo.answers.runs import Requested
     from servo.answers.sensors import Accepted
 
 __all__ = ["RemoteDoing"]
@@ -25,17 +24,7 @@ class RemoteDoing(Doing):
     def before_waiting(self) -> Callable[[], None]:
         return lambda: None  # whoever works there does it
 
-    # ── runs and backfills ───────────────────────────────────────────────────────────────────────────────────────
-
-    def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
-        return self._client.runs.create_due(
-            selection,
-            partitions,
-            priority=wishes["priority"],
-            tags=wishes["tags"],
-            accept_schema=wishes["accept_schema"],
-            idempotency_key=wishes["request_id"],
-        )
+    # ── backfills ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
         return self._client.backfills.preview(**_said(asked))

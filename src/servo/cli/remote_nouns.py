@@ -5,16 +5,14 @@ Their answers have the same fields. Who did it is the token's name, so nobody's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from servo.client import Client
-from servo.client.runs import until
 from servo.errors import AssetNotFound, InvalidPartitionKey
 
 if TYPE_CHECKING:
@@ -61,61 +59,6 @@ class RemoteLabels:
             return UNPARTITIONED.short_key(PartitionKey.parse(key))
         except InvalidPartitionKey:
             return key
-
-
-class RemoteRuns:
-    """As `servo.runtime.runs.Runs`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.label = RemoteLabels(client)
-
-    def list(self, *, status: str | None, asset: str | None, limit: int) -> list[dict[str, Any]]:
-        return list(self._client.runs.list(status=status and status.upper(), asset=asset, limit=limit))
-
-    def show(self, run_id: str) -> dict[str, Any]:
-        return self._client.runs.get(run_id)
-
-    def progress(self, run_id: str) -> Any:
-        return self._client.runs.progress(run_id)
-
-    def follow(self, run: Any, on_change: Callable[[Any], None], **_: Any) -> Any:
-        """Tell of every change until the run has ended, or waits for nothing but a person."""
-        run_id = run if isinstance(run, str) else run.run_id
-        return until(
-            lambda: self._client.runs.progress(run_id), lambda one: one.ended or one.parked, run_id, None, on_change
-        )
-
-    def logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Any]:
-        return self._client.runs.logs(run_id, task=task, follow=follow)
-
-    def cancel(self, run_id: str, *, reason: str | None, actor: str) -> str:
-        return str(self._client.runs.cancel(run_id, reason=reason)["event_id"])
-
-    def request(
-        self,
-        select: Sequence[str],
-        *,
-        partitions: str | None,
-        priority: int,
-        tags: Mapping[str, str],
-        request_id: str | None,
-        accept_schema: bool,
-        unfreeze: str | None,
-        **_: Any,
-    ) -> Any:
-        return self._client.runs.create(
-            select,
-            partitions,
-            priority=priority,
-            tags=tags,
-            accept_schema=accept_schema,
-            unfreeze=unfreeze,
-            idempotency_key=request_id,
-        )
-
-    def retry(self, run_id: str, *, partitions: str | None, everything: bool, request_id: str | None, **_: Any) -> Any:
-        return self._client.runs.retry(run_id, partitions=partitions, everything=everything, idempotency_key=request_id)
 
 
 class RemoteBackfills:
@@ -208,27 +151,3 @@ class RemoteWhy:
 
     def asset(self, asset: str, *, as_of: Any) -> Any:
         return self._client.assets.why(asset, as_of=as_of)
-
-
-class RemoteCheckpoints:
-    """As `servo.runtime.checkpoints.Checkpoints`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client.checkpoints
-
-    def list(self, *, status: str | None = None, asset: str | None = None, limit: int = 50) -> list[dict[str, Any]]:
-        """Those that wait first, then the newest."""
-        if status is not None:
-            return list(self._client.list(status=status.upper(), asset=asset, limit=limit))
-        waiting = list(self._client.list(status="REQUESTED", asset=asset, limit=limit))
-        decided = (row for row in self._client.list(asset=asset) if row["status"] != "REQUESTED")
-        return waiting + list(islice(decided, limit - len(waiting)))
-
-    def show(self, checkpoint_id: str) -> dict[str, Any]:
-        return self._client.get(checkpoint_id)
-
-    def approve(self, checkpoint_id: str, *, reason: str | None, content_hash: str | None, actor: str) -> Any:
-        return self._client.approve(checkpoint_id, reason=reason, content_hash=content_hash)
-
-    def reject(self, checkpoint_id: str, *, reason: str, actor: str) -> Any:
-        return self._client.reject(checkpoint_id, reason=reason)

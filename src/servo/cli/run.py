@@ -10,10 +10,10 @@ import click
 
 from servo.cli.completing import complete_assets
 from servo.cli.materialize import see_through
-from servo.cli.opening import actor, runs, services
-from servo.cli.options import json_option
+from servo.cli.opening import read_ahead, services
+from servo.cli.options import given, json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, table
+from servo.cli.output import note, plain_struct, table
 from servo.cli.progress import (
     aside,
     call_remarks,
@@ -27,13 +27,14 @@ from servo.cli.progress import (
 )
 from servo.cli.run_conflicts import conflicts
 from servo.cli.states import counted, duration, marked
-from servo.cli.values import moment, plain, text
+from servo.cli.values import moment, text
+from servo.errors import NotFound
 
 if TYPE_CHECKING:
+    from servo.answers.run_views import RunListed, RunView, TaskView
     from servo.answers.runs import Record, RunProgress
     from servo.cli.services import Services
     from servo.runtime.labels import Labels
-    from servo.runtime.runs import Runs
 
 _STATUSES = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED")
 _SHORT = len("run_") + 12  # of an id, on a terminal: enough to be the only one, and every command takes it
@@ -57,22 +58,25 @@ run.add_command(conflicts)
 @json_option
 def list_runs(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List runs, newest first."""
-    with runs(as_json=as_json) as found:
-        rows = found.list(status=status, asset=asset, limit=limit)
+    read_ahead()
+    from servo.operations.runs.requests import ListRuns
+
+    with services(as_json=as_json) as here:
+        rows = here.listed(ListRuns(**given(status=status, asset=asset)), limit=limit).items
     if as_json:
-        echo_json({"runs": plain(rows)})
+        echo_json({"runs": plain_struct(rows)})
         return
     fitted = sys.stdout.isatty()
     table(
         ["status", "run", "assets", "count" if fitted else "partitions", "requested", "took", "by"],
         [
             (
-                row["status"],
-                row["run_id"][:_SHORT] if fitted else row["run_id"],
-                _assets(row.get("asset_selection") or []),
-                row["partitions"],
-                _at(row.get("requested_at"), short=fitted),
-                _took(row),
+                row.status,
+                row.run_id[:_SHORT] if fitted else row.run_id,
+                _assets(row.asset_selection),
+                row.partitions,
+                _at(row.requested_at, short=fitted),
+                _took(row.started_at or row.requested_at, row.finished_at),
                 _by(row),
             )
             for row in rows
@@ -87,39 +91,41 @@ def list_runs(status: str | None, asset: str | None, limit: int, as_json: bool) 
 @json_option
 def show(run_id: str, as_json: bool) -> None:
     """Show how a run stands: its tasks, what failed and which checks did not pass."""
-    with runs(as_json=as_json) as found:
-        row = found.show(run_id)
+    read_ahead()
+    from servo.operations.runs.requests import GetRun
+
+    with services(as_json=as_json) as here:
+        found = here.ask(GetRun(run_id=run_id))
         if as_json:
-            echo_json(plain(row))
+            echo_json(plain_struct(found))
         else:
-            _show(row, found.label)
+            _show(found, here.label)
 
 
-def _show(row: dict[str, Any], label: Labels) -> None:
-    took = f" after {_took(row)}" if row.get("finished_at") else ""
-    click.echo(f"{marked(row['status'])}{took}  {row['run_id']}")
-    by = f" by {text(row['requested_by'])}" if row.get("requested_by") else ""
-    click.echo(f"requested {_at(row.get('requested_at'))}{by}: {', '.join(row.get('asset_selection') or [])}")
-    if row.get("cancel_requested_at"):
-        why = f": {text(row['cancel_reason'])}" if row.get("cancel_reason") else ""
-        click.echo(f"cancel requested {_at(row['cancel_requested_at'])} by {text(row['cancel_requested_by'])}{why}")
-    elif row.get("reason") and not row["failures"]:
-        click.echo(text(row["reason"]))
-    if row.get("retry_of"):
-        click.echo(f"retry of {row['retry_of']}")
-    tags = ", ".join(f"{key}={value}" for key, value in (row.get("tags") or {}).items())
+def _show(run: RunView, label: Labels) -> None:
+    took = f" after {_took(run.started_at or run.requested_at, run.finished_at)}" if run.finished_at else ""
+    click.echo(f"{marked(run.status)}{took}  {run.run_id}")
+    by = f" by {text(run.requested_by)}" if run.requested_by else ""
+    click.echo(f"requested {_at(run.requested_at)}{by}: {', '.join(run.asset_selection)}")
+    if run.cancel_requested_at:
+        why = f": {text(run.cancel_reason)}" if run.cancel_reason else ""
+        click.echo(f"cancel requested {_at(run.cancel_requested_at)} by {text(run.cancel_requested_by)}{why}")
+    elif run.reason and not run.failures:
+        click.echo(text(run.reason))
+    if run.retry_of:
+        click.echo(f"retry of {run.retry_of}")
+    tags = ", ".join(f"{key}={value}" for key, value in (run.tags or {}).items())
     if tags:
         click.echo(f"tags: {tags}")
-    tasks = row.get("tasks") or []
-    if tasks:
-        _show_tasks(tasks)
-    failed_partitions(row["failures"], label)
-    failed_checks(row["checks"], label)
-    held_back_notes(row.get("held_back") or [])
-    call_remarks(row, label)
-    waiting_checkpoints(row["checkpoints"])
-    if row["status"] == "FAILED":
-        note(f"servo run logs {row['run_id']}; servo run retry {row['run_id']}")
+    if run.tasks:
+        _show_tasks(run.tasks)
+    failed_partitions(run.failures, label)
+    failed_checks(run.checks, label)
+    held_back_notes(run.held_back)
+    call_remarks(run, label)
+    waiting_checkpoints(run.checkpoints)
+    if run.status == "FAILED":
+        note(f"servo run logs {run.run_id}; servo run retry {run.run_id}")
 
 
 @run.command()
@@ -132,14 +138,16 @@ def logs(run_id: str, task: str | None, follow: bool, as_json: bool) -> None:
 
     With --json each line is one JSON object.
     """
-    with runs(as_json=as_json) as found:
-        named = None if task is None else _task_named(found, run_id, task)
+    read_ahead()
+    with services(as_json=as_json) as here:
+        named = None if task is None else _task_named(here, run_id, task)
+        label = here.label
         record = None
-        for record in found.logs(run_id, task=named, follow=follow):
+        for record in here.run_logs(run_id, task=named, follow=follow):
             if as_json:
                 echo_json(_record(record))
             else:
-                _say(record, found.label)
+                _say(record, label)
             if follow:
                 sys.stdout.flush()
         if record is None and not as_json:
@@ -156,26 +164,27 @@ def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
 
     What it has published stays. Exits with 4 if the run has ended already.
     """
+    from servo.operations.runs.requests import CancelRun, GetRun
+
     with services(as_json=as_json) as here:
-        found = here.runs
-        run_id = found.progress(run_id).run_id
-        event_id = found.cancel(run_id, reason=reason, actor=actor())
+        done = here.do(CancelRun(run_id=run_id, reason=reason))
+        run_id = done.run_id
         if not wait:
             if as_json:
-                echo_json({"run_id": run_id, "event_id": event_id, "status": "CANCELLING"})
+                echo_json({"run_id": run_id, "event_id": done.event_id, "status": done.status})
             else:
                 click.echo(f"✓ {run_id} is being cancelled")
             return
         ended = _until_ended(here, run_id, as_json=as_json)
-        details = found.show(run_id)
+        details = here.ask(GetRun(run_id=run_id))
         if as_json:
-            echo_json({"event_id": event_id} | outcome_document(ended, details))
+            echo_json({"event_id": done.event_id} | outcome_document(ended, details))
         elif ended.status == "CANCELLED":
             click.echo(
                 f"{marked(ended.status)} {run_id}: {ended.succeeded:,} of {counted(ended.total, 'partition')} were made"
             )
         else:
-            summarize(ended, details, found.label)
+            summarize(ended, details, here.label)
 
 
 @run.command()
@@ -197,39 +206,34 @@ def retry(
     as_json: bool,
 ) -> None:
     """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
+    from servo.operations.runs.requests import RetryRun
+
     with services(as_json=as_json) as here:
-        found = here.runs
-        requested = found.retry(
-            run_id,
-            partitions=partitions,
-            everything=everything,
-            request_id=request_id,
-            actor=actor(),
-            before=here.before_waiting() if wait else (lambda: None),
-        )
-        ctx.exit(see_through(here, found, requested, wait=wait, as_json=as_json))
+        request = RetryRun(run_id=run_id, partitions=partitions, everything=everything)
+        requested = here.do(request, key=request_id, wait=wait)
+        ctx.exit(see_through(here, requested, wait=wait, as_json=as_json))
 
 
 def _until_ended(here: Services, run_id: str, *, as_json: bool) -> RunProgress:
     """How a run ended that is being cancelled."""
     if here.remote:
         with shown(as_json=as_json) as draw:
-            return here.runs.follow(run_id, draw)
+            return here.follow_run(run_id, draw)
     from servo.runtime.embedded import deciding
 
     # Nobody may be there to see to it; whoever computes what is cancelled is interrupted, or found to be gone.
     with deciding(here.folder) as place, shown(as_json=as_json) as draw:
-        return here.runs.follow(run_id, draw, tick=place.alive)
+        return here.follow_run(run_id, draw, tick=place.alive)
 
 
-def _task_named(found: Runs, run_id: str, name: str) -> str:
+def _task_named(here: Services, run_id: str, name: str) -> str:
     """The task that is meant: its key, or the key or name of its asset."""
-    tasks = found.progress(run_id).tasks
+    from servo.operations.runs.requests import GetProgress
+
+    tasks = here.ask(GetProgress(run_id=run_id)).tasks
     for task in tasks:
         if name in (task.task_key, task.asset_key, task.asset_key.replace("/", "."), task.asset_key.partition("/")[2]):
             return task.task_key if name == task.task_key else task.asset_key
-    from servo.errors import NotFound
-
     known = ", ".join(task.task_key for task in tasks[:5]) or "none yet"
     raise NotFound(f"{run_id} has no task {name!r:.80}", hint=f"its tasks are {known}")
 
@@ -247,36 +251,34 @@ def _at(when: datetime | None, *, short: bool = False) -> str:
     return f"{when.astimezone(UTC):%Y-%m-%d %H:%MZ}" if short else moment(when.replace(microsecond=0))
 
 
-def _by(row: dict[str, Any]) -> str | None:
+def _by(run: RunListed) -> str | None:
     """Who asked, and by what means where a person did so beforehand: by a schedule, a sensor or a backfill."""
-    who, means = row.get("requested_by"), row.get("source_kind")
+    who, means = run.requested_by, run.source_kind
     return who if means in (None, "manual") or str(who).startswith(f"{means}:") else f"{means} of {who}"
 
 
-def _took(row: dict[str, Any]) -> str:
-    began = row.get("started_at") or row.get("requested_at")
-    ended = row.get("finished_at")
+def _took(began: datetime | None, ended: datetime | None) -> str:
     return "" if began is None or ended is None else duration((ended - began).total_seconds())
 
 
-def _show_tasks(tasks: list[dict[str, Any]]) -> None:
+def _show_tasks(tasks: list[TaskView]) -> None:
     """A row for each task; on a terminal without the attempt where it is the first, and what is cut comes last."""
     cells: dict[str, list[Any]] = {
-        "task": [task["task_key"] for task in tasks],
-        "state": [task.get("state") for task in tasks],
-        "attempt": [task.get("attempt") for task in tasks],
-        "partitions": [task.get("partition_count") for task in tasks],
-        "succeeded": [task.get("partitions_succeeded") for task in tasks],
-        "failed": [task.get("partitions_failed") for task in tasks],
-        "skipped": [task.get("partitions_skipped") for task in tasks],
-        "unchanged": [task.get("partitions_unchanged") or None for task in tasks],
-        "took": [_took(task) if task.get("started_at") else "" for task in tasks],
-        "worker": [task.get("worker") for task in tasks],
-        "reason": [task.get("reason") for task in tasks],
+        "task": [task.task_key for task in tasks],
+        "state": [task.state for task in tasks],
+        "attempt": [task.attempt for task in tasks],
+        "partitions": [task.partition_count for task in tasks],
+        "succeeded": [task.partitions_succeeded for task in tasks],
+        "failed": [task.partitions_failed for task in tasks],
+        "skipped": [task.partitions_skipped for task in tasks],
+        "unchanged": [task.partitions_unchanged or None for task in tasks],
+        "took": [_took(task.started_at, task.finished_at) for task in tasks],
+        "worker": [task.worker for task in tasks],
+        "reason": [task.reason for task in tasks],
     }
     if sys.stdout.isatty():
         # Why a task failed is told below, with its partitions.
-        cells["reason"] = ["" if task.get("state") == "FAILED" else task.get("reason") for task in tasks]
+        cells["reason"] = ["" if task.state == "FAILED" else task.reason for task in tasks]
         if all((attempt or 0) <= 1 for attempt in cells["attempt"]):
             del cells["attempt"]
         cells["reason"], cells["worker"] = cells.pop("reason"), cells.pop("worker")

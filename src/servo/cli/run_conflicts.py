@@ -25,10 +25,11 @@ _SHORT = len("run_") + 12
 def conflicts(run_key: str | None, limit: int, as_json: bool) -> None:
     """List requests whose run key stands for another run: they were recorded, and started nothing."""
     read_ahead()
+    from servo.operations.runs.requests import ListConflicts
     from servo.ui.proof import ago
 
     with services(as_json=as_json) as here:
-        found = here.conflicts(run_key=run_key, limit=limit)
+        found = here.listed(ListConflicts(run_key=run_key), limit=limit).items
         now = here.clock()
     if as_json:
         echo_json({"conflicts": [plain_struct(one) for one in found]})

@@ -6,7 +6,7 @@ the same methods and the same answers either way (`servo.cli.remote`). What a se
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
@@ -18,21 +18,20 @@ from servo.cli.opening import actor
 
 if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
+    from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
-    from servo.answers.runs import RunConflict
+    from servo.answers.runs import Record, Requested, RunProgress
     from servo.assets.graph import Graph
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
     from servo.runtime.backfills import Backfills
-    from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
     from servo.runtime.performer import Performer
-    from servo.runtime.runs import Runs
     from servo.runtime.user_code import FolderUserCode
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
@@ -91,9 +90,14 @@ class Services(Doing):
         items, more = self._performer.listed(request, limit=limit or _ALL, as_of=as_of)
         return Listed(items=items, more=more)
 
-    def do(self, request: Change[A], *, key: str | None = None) -> A:
-        """Have something recorded; under the same key, once."""
-        return self._performer.change(request, actor=actor(), key=key).told
+    def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
+        """Have something recorded; under the same key, once.
+
+        `wait`: the command waits for what comes of it, and may have to start a worker. What would keep that from
+        working is said before anything is recorded.
+        """
+        before = self.before_waiting() if wait else (lambda: None)
+        return self._performer.change(request, actor=actor(), key=key, before=before).told
 
     @cached_property
     def _performer(self) -> Performer:
@@ -113,16 +117,27 @@ class Services(Doing):
 
     # ── by noun ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    @property
-    def runs(self) -> Runs:
+    def follow_run(
+        self,
+        run: Requested | str,
+        on_change: Callable[[RunProgress], None],
+        *,
+        timeout: float | None = None,
+        tick: Callable[[], None] = lambda: None,
+    ) -> RunProgress:
+        """Tell of every change of a run until it has ended, waits for nothing but a person, or the time is up.
+
+        `tick` is called about once a second.
+        """
         from servo.runtime.runs import Runs
 
-        return Runs(self._opened)
+        return Runs(self._opened).follow(run, on_change, timeout=timeout, tick=tick)
 
-    def conflicts(self, *, run_key: str | None, limit: int) -> list[RunConflict]:
-        from servo.runtime.automation.run_conflicts import run_conflicts
+    def run_logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Record]:
+        """What the tasks of a run have said, oldest first; with `follow`, until it has ended."""
+        from servo.runtime.runs import Runs
 
-        return run_conflicts(self._opened, run_key=run_key, limit=limit)
+        return Runs(self._opened).logs(run_id, task=task, follow=follow)
 
     @property
     def partitions(self) -> PartitionBook:
@@ -158,12 +173,6 @@ class Services(Doing):
         from servo.runtime.lineages import Lineages
 
         return Lineages(self._opened)
-
-    @property
-    def checkpoints(self) -> Checkpoints:
-        from servo.runtime.checkpoints import Checkpoints
-
-        return Checkpoints(self._opened)
 
     def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
         from servo.runtime.data import Data
@@ -208,36 +217,21 @@ class Services(Doing):
 
         return local_catalog(self._opened).graph  # whose values the ledger knows
 
-    # ── looking ahead ────────────────────────────────────────────────────────────────────────────────────────────
-
-    def plan(self, selection: Sequence[str], partitions: str | None, *, stale: bool) -> dict[str, Any]:
-        """What a run would do; with `stale`, what should run now, and why."""
-        from servo.planning.stages import require_inputs
-        from servo.runtime.documents import due_shown, run_plan_shown
-
-        if not stale:
-            return run_plan_shown(require_inputs(self.runs.plan(list(selection), partitions=partitions)))
-        from servo.runtime.due import plan_what_is_due
-
-        due, found = plan_what_is_due(self._opened, selection, partitions)
-        return run_plan_shown(require_inputs(found)) | due_shown(due)
-
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def read(
-        self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None
-    ) -> dict[str, Any]:
+    def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
+        """The rows of an asset: all of them, or so many."""
         from servo.runtime.data import Data
         from servo.runtime.documents import table_shown
 
-        return table_shown(Data(self._opened).read(asset, partitions, as_of=as_of, limit=limit))
+        return table_shown(asset, Data(self._opened).read(asset, partitions, as_of=as_of, limit=limit))
 
-    def staged(self, checkpoint: str, *, limit: int | None) -> tuple[str, dict[str, Any]]:
-        """Whose data waits there, and the data."""
+    def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
+        """The rows that wait in a checkpoint."""
+        from servo.runtime.checkpoints import Checkpoints
         from servo.runtime.documents import table_shown
 
-        asset, got = self.checkpoints.read(checkpoint, limit=limit)
-        return asset, table_shown(got)
+        return table_shown(*Checkpoints(self._opened).read(checkpoint, limit=limit))
 
     def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
         from servo.runtime.audits import Audits

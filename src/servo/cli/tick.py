@@ -90,6 +90,6 @@ def _work(opened: Project, *, as_json: bool) -> int:
 
 def _open(runs: Runs, seen: Container[str]) -> list[str]:
     """Runs that have not ended and were not seen through yet, oldest first."""
-    rows = [row for status in _UNENDED for row in runs.list(status=status, limit=_MOST)]
-    rows.sort(key=lambda row: row["requested_at"])
-    return [row["run_id"] for row in rows if row["run_id"] not in seen]
+    found = [run for status in _UNENDED for run in runs.list(status=status, limit=_MOST)]
+    found.sort(key=lambda run: run.requested_at)
+    return [run.run_id for run in found if run.run_id not in seen]

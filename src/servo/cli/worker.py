@@ -126,7 +126,7 @@ def _undecided(opened: Project) -> int:
 
 
 def _runs(runs: Runs, statuses: tuple[str, ...]) -> list[str]:
-    return [row["run_id"] for status in statuses for row in runs.list(status=status, limit=_ALL)]
+    return [run.run_id for status in statuses for run in runs.list(status=status, limit=_ALL)]
 
 
 def _computable(run: RunProgress) -> bool:

@@ -1,21 +1,18 @@
-"""What a client can do with sensors beyond the table of operations, and conflicts of run keys."""
+"""What a client can do with sensors beyond the table of operations."""
 
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
 from secrets import token_hex
-from typing import Any
 
 from servo import decoders
-from servo.answers.runs import RunConflict
 from servo.answers.sensors import Accepted
 from servo.client import operations
-from servo.client.asking import Noun, given
 from servo.client.transport import path_of
 
-__all__ = ["Conflicts", "Sensors"]
+__all__ = ["Sensors"]
 
 
 class Sensors(operations.Sensors):
@@ -42,11 +39,3 @@ class Sensors(operations.Sensors):
         self._ask.remember(said["accepted_event_id"])
         new = [] if said["duplicate"] else said["run_ids"]
         return decoders.convert({"started": new, **said, "event_id": said["accepted_event_id"]}, Accepted)
-
-
-class Conflicts(Noun):
-    """`client.conflicts`."""
-
-    def list(self, *, run_key: str | None = None, limit: int | None = None, **reading: Any) -> Iterator[RunConflict]:
-        """Requests whose run key stands for another run, newest first: they started nothing."""
-        return self._ask.all(path_of("conflicts"), RunConflict, given(run_key=run_key, limit=limit) | reading)

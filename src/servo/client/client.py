@@ -10,15 +10,15 @@ from typing import Any
 from servo import decoders
 from servo.answers.backfills import BackfillTree
 from servo.answers.events import Event
+from servo.answers.run_views import RunView
 from servo.client.asking import Asking
 from servo.client.assets import Assets, Partitions
-from servo.client.automations import Conflicts, Sensors
+from servo.client.automations import Sensors
 from servo.client.backfills import Backfills
 from servo.client.data import Data
 from servo.client.events import events as follow
-from servo.client.history import Audit, Checkpoints, Lineage, Materializations
-from servo.client.operations import Schedules
-from servo.client.rows import Row
+from servo.client.history import Audit, Lineage, Materializations
+from servo.client.operations import Checkpoints, Conflicts, Schedules
 from servo.client.runs import Runs
 from servo.client.transport import Transport, path_of
 from servo.errors import InvalidInput
@@ -106,8 +106,8 @@ class Client:
         return found
 
     def wait_for_run(
-        self, run_id: str, *, timeout: float | None = None, tell: Callable[[Row], None] | None = None
-    ) -> Row:
+        self, run_id: str, *, timeout: float | None = None, tell: Callable[[RunView], None] | None = None
+    ) -> RunView:
         """The run when it has ended; `tell` is given it whenever something has happened."""
         return self.runs.wait(run_id, timeout=timeout, tell=tell)
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from servo.answers.data import Rows
-from servo.client.asking import Noun, given
-from servo.client.transport import path_of
+from servo.client.performing import Noun, Reading, answer
 from servo.errors import Conflict
+from servo.operations.data.requests import MOST_ROWS, ReadData
 
 __all__ = ["Data"]
 
-_MOST = 10_000  # rows of one answer
 _TRIES = 5
 
 
@@ -27,32 +25,32 @@ class Data(Noun):
         asset: str,
         partitions: str | Sequence[str] = (),
         *,
-        as_of: datetime | str | None = None,
         limit: int | None = None,
-        **reading: Any,
+        **reading: Unpack[Reading],
     ) -> Rows:
         """Exactly what is current, or was as of then; of all partitions that are there, if none are given."""
-        named = [partitions] if isinstance(partitions, str) else list(partitions)
-        return self._all(given(asset=asset, partition=named, as_of=as_of) | reading, limit)
+        named = (partitions,) if isinstance(partitions, str) else tuple(partitions)
+        return self._all(ReadData(asset=asset, partition=named), limit, reading)
 
-    def staged(self, checkpoint_id: str, *, limit: int | None = None, **reading: Any) -> Rows:
+    def staged(self, checkpoint_id: str, *, limit: int | None = None, **reading: Unpack[Reading]) -> Rows:
         """What waits to be approved, or did."""
-        return self._all({"checkpoint": checkpoint_id, **reading}, limit)
+        return self._all(ReadData(checkpoint=checkpoint_id), limit, reading)
 
-    def _all(self, query: dict[str, Any], limit: int | None) -> Rows:
+    def _all(self, request: ReadData, limit: int | None, reading: Reading) -> Rows:
         """All of it, however many answers that takes; begun anew where something else became current meanwhile."""
         for _ in range(_TRIES):
-            found = self._once(query, limit)
+            found = self._once(request, limit, reading)
             if found is not None:
                 return found
         raise Conflict("what is current changes faster than it can be read", hint="ask with as_of")
 
-    def _once(self, query: dict[str, Any], limit: int | None) -> Rows | None:
+    def _once(self, request: ReadData, limit: int | None, reading: Reading) -> Rows | None:
         rows: list[list[Any]] = []
         first: Rows | None = None
         while True:
-            size = _MOST if limit is None else min(_MOST, limit - len(rows))
-            page: Rows = self._ask.one(path_of("data"), Rows, {**query, "limit": size, "offset": len(rows)})
+            size = MOST_ROWS if limit is None else min(MOST_ROWS, limit - len(rows))
+            wanted = msgspec.structs.replace(request, limit=size, offset=len(rows))
+            page = answer(self._ask, wanted, reading)
             first = first or page
             if page.materializations != first.materializations:
                 return None

@@ -1,4 +1,4 @@
-"""Where data came from, what it was before, and what people decided about it."""
+"""Where data came from, and what it was before."""
 
 from __future__ import annotations
 
@@ -8,13 +8,12 @@ from typing import Any
 
 from servo import decoders
 from servo.answers.backfills import Backfilled
-from servo.answers.checkpoints import Decided
 from servo.answers.lineage import LineageGraph
 from servo.client.asking import Noun, given
 from servo.client.rows import Row
 from servo.client.transport import path_of
 
-__all__ = ["Audit", "Checkpoints", "Lineage", "Materializations"]
+__all__ = ["Audit", "Lineage", "Materializations"]
 
 
 class Lineage(Noun):
@@ -92,45 +91,6 @@ class Materializations(Noun):
         """Make earlier ones current again: the one before each, or what `to` says."""
         body = {"asset": asset, "partitions": list(partitions), "reason": reason} | given(to=to)
         return self._ask.change("POST", path_of("materializations", "rollback"), dict, body, key=idempotency_key)
-
-
-class Checkpoints(Noun):
-    """`client.checkpoints`."""
-
-    def list(
-        self,
-        *,
-        status: str | None = None,
-        asset: str | None = None,
-        run_id: str | None = None,
-        limit: int | None = None,
-        **asked: Any,
-    ) -> Iterator[Row]:
-        """Checkpoints, newest first; `status="REQUESTED"`: those that wait."""
-        query = given(status=status, asset=asset, run_id=run_id, limit=limit)
-        return self._ask.all(path_of("checkpoints"), dict, query | asked)
-
-    def get(self, checkpoint_id: str, **reading: Any) -> Row:
-        """What is to be decided."""
-        return self._ask.one(path_of("checkpoints", checkpoint_id), dict, reading)
-
-    def approve(
-        self,
-        checkpoint_id: str,
-        *,
-        reason: str | None = None,
-        content_hash: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Decided:
-        """Publish exactly what was staged. It is decided once."""
-        body = given(reason=reason, content_hash=content_hash)
-        path = path_of("checkpoints", checkpoint_id, "approve")
-        return self._ask.change("POST", path, Decided, body, key=idempotency_key)
-
-    def reject(self, checkpoint_id: str, *, reason: str, idempotency_key: str | None = None) -> Decided:
-        """Publish nothing: the task fails with the reason."""
-        path = path_of("checkpoints", checkpoint_id, "reject")
-        return self._ask.change("POST", path, Decided, {"reason": reason}, key=idempotency_key)
 
 
 class Audit(Noun):

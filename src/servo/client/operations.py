@@ -8,9 +8,25 @@ from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
 from servo.answers.automation import Changed
+from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
+from servo.answers.plans import RunPlan
+from servo.answers.run_views import RunListed, RunView, TaskView
+from servo.answers.runs import CancelRequested, Requested, RunConflict, RunProgress
 from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
 from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.performing import Noun, Reading
+from servo.operations.checkpoints.requests import ApproveCheckpoint, GetCheckpoint, ListCheckpoints, RejectCheckpoint
+from servo.operations.runs.requests import (
+    CancelRun,
+    CreateRun,
+    GetProgress,
+    GetRun,
+    ListConflicts,
+    ListRuns,
+    ListTasks,
+    PlanRun,
+    RetryRun,
+)
 from servo.operations.schedules.requests import (
     CreateSchedule,
     DeleteSchedule,
@@ -35,7 +51,120 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 
-__all__ = ["Schedules", "Sensors"]
+__all__ = ["Checkpoints", "Conflicts", "Runs", "Schedules", "Sensors"]
+
+
+class Checkpoints(Noun):
+    """`client.checkpoints`."""
+
+    def list(
+        self,
+        *,
+        status: Literal["REQUESTED", "APPROVED", "REJECTED", "EXPIRED", "SUPERSEDED", "CANCELLED"] | None = None,
+        asset: str | None = None,
+        run_id: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[CheckpointListed]:
+        """List checkpoints, newest first."""
+        return self._items(ListCheckpoints, locals())
+
+    def get(self, checkpoint_id: str, **reading: Unpack[Reading]) -> CheckpointView:
+        """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
+        return self._answer(GetCheckpoint, locals())
+
+    def approve(
+        self,
+        checkpoint_id: str,
+        *,
+        reason: str | None = None,
+        content_hash: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Decided:
+        """Publish exactly what was staged. It is decided once; a second decision is a conflict that says whose."""
+        return self._change(ApproveCheckpoint, locals())
+
+    def reject(self, checkpoint_id: str, reason: str, *, idempotency_key: str | None = None) -> Decided:
+        """Publish nothing: the task fails with the reason."""
+        return self._change(RejectCheckpoint, locals())
+
+
+class Conflicts(Noun):
+    """`client.conflicts`."""
+
+    def list(
+        self, *, run_key: str | None = None, limit: int | None = None, **reading: Unpack[Reading]
+    ) -> Iterator[RunConflict]:
+        """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
+        return self._items(ListConflicts, locals())
+
+
+class Runs(Noun):
+    """`client.runs`."""
+
+    def create(
+        self,
+        select: str | Sequence[str],
+        partitions: str | None = None,
+        *,
+        priority: int = 0,
+        tags: Mapping[str, str] = MappingProxyType({}),
+        accept_schema: bool = False,
+        unfreeze: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Requested:
+        """Ask for a run. What cannot run is refused, and nothing is recorded.
+
+        Frozen partitions are left out of ranges, and refused by name; `unfreeze` is the reason to thaw them.
+        """
+        return self._change(CreateRun, locals())
+
+    def retry(
+        self,
+        run_id: str,
+        *,
+        partitions: str | None = None,
+        everything: bool = False,
+        idempotency_key: str | None = None,
+    ) -> Requested:
+        """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
+        return self._change(RetryRun, locals())
+
+    def cancel(self, run_id: str, *, reason: str | None = None, idempotency_key: str | None = None) -> CancelRequested:
+        """Ask for a run to stop: nothing more of it starts, and what it has published stays."""
+        return self._change(CancelRun, locals())
+
+    def plan(self, select: str | Sequence[str], partitions: str | None = None, *, stale: bool = False) -> RunPlan:
+        """Say what a run of the same body would do, stage by stage; nothing is written."""
+        return self._answer(PlanRun, locals())
+
+    def list(
+        self,
+        *,
+        status: Literal["REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED"]
+        | None = None,
+        asset: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[RunListed]:
+        """List runs, newest first."""
+        return self._items(ListRuns, locals())
+
+    def get(self, run_id: str, **reading: Unpack[Reading]) -> RunView:
+        """Show a run: its tasks, what failed, which checks did not pass, and what waits for a person."""
+        return self._answer(GetRun, locals())
+
+    def progress(self, run_id: str, **reading: Unpack[Reading]) -> RunProgress:
+        """Say how far a run is: its tasks in the order of its plan, and how many partitions of each came to what."""
+        return self._answer(GetProgress, locals())
+
+    def tasks(self, run_id: str, *, limit: int | None = None, **reading: Unpack[Reading]) -> Iterator[TaskView]:
+        """List the tasks of a run by their keys."""
+        return self._items(ListTasks, locals())
 
 
 class Schedules(Noun):
@@ -120,8 +249,8 @@ class Schedules(Noun):
 
     def list(
         self,
-        status: Literal["enabled", "paused"] | None = None,
         *,
+        status: Literal["enabled", "paused"] | None = None,
         limit: int | None = None,
         **reading: Unpack[Reading],
     ) -> Iterator[ScheduleView]:
@@ -245,8 +374,8 @@ class Sensors(Noun):
 
     def list(
         self,
-        status: Literal["enabled", "paused"] | None = None,
         *,
+        status: Literal["enabled", "paused"] | None = None,
         limit: int | None = None,
         **reading: Unpack[Reading],
     ) -> Iterator[SensorView]:

@@ -31,7 +31,6 @@ def request(
     retry_of: str | None = None,
     accept_schema: bool = False,
     traceparent: str | None = None,
-    body_fingerprint: str | None = None,
 ) -> RunRequested:
     """The request for these partitions. Whoever wants the same under the same run key gets the same run.
 
@@ -61,7 +60,6 @@ def request(
         retry_of=retry_of,
         accept_schema=accept_schema,
         traceparent=traceparent,
-        body_fingerprint=body_fingerprint,
     )
 
 

@@ -36,10 +36,14 @@ Evidence = Callable[[Outside, State, Any], Any]
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Items of a list, at least one more than were asked for if there are more, and what is said beside them."""
+    """Items of a list, at least one more than were asked for if there are more, and what is said beside them.
+
+    `goes_on`: the place after which more may come, of a list that still grows at its end.
+    """
 
     items: Sequence[T]
     more: dict[str, Any] = {}
+    goes_on: Any = None
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from servo.operations.checkpoints import requests as checkpoints
+from servo.operations.data import requests as data
 from servo.operations.operation import Operation
+from servo.operations.runs import requests as runs
 from servo.operations.schedules import requests as schedules
 from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (schedules, sensors)
+_NOUNS = (checkpoints, data, runs, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind

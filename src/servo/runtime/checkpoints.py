@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from servo.answers.checkpoints import Decided
+from servo import decoders
+from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
 from servo.controllers.approvals import (
     Members,
     Roles,
@@ -64,7 +65,7 @@ _LIST = (
       AND c.requested_at >= coalesce($since, c.requested_at) AND ($until IS NULL OR c.requested_at < $until)
       AND ($before IS NULL OR c.requested_version
            < (SELECT b.requested_version FROM checkpoints b WHERE b.checkpoint_id = $before))
-    ORDER BY c.decision IS NOT NULL AND $waiting_first, c.requested_version DESC LIMIT $limit
+    ORDER BY c.requested_version DESC LIMIT $limit
 """
 )
 _FIND = _ROW + "WHERE c.requested_version IS NOT NULL AND starts_with(c.checkpoint_id, $name) LIMIT 2"
@@ -106,14 +107,9 @@ class Checkpoints:
         since: datetime | None = None,
         until: datetime | None = None,
         before: str | None = None,
-        waiting_first: bool = True,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
-        """Checkpoints: those that wait first, then the newest.
-
-        `before`: the id of the last one that was seen, for who goes on page by page. What waits may be decided between
-        two pages, so these are without `waiting_first`.
-        """
+    ) -> list[CheckpointListed]:
+        """Checkpoints, newest first. `before`: the id of the last one that was seen, for who goes on page by page."""
         parameters = {
             "status": status,
             "asset_id": None if asset is None else self._asset_id(asset),
@@ -121,13 +117,12 @@ class Checkpoints:
             "since": since,
             "until": until,
             "before": before,
-            "waiting_first": waiting_first,
             "limit": limit,
         }
         rows = self._project.reader.query(_LIST, parameters, fresh=True, timeout=_PATIENCE).dicts()
-        return [_listed(row) for row in rows]
+        return decoders.convert(rows, list[CheckpointListed])
 
-    def show(self, checkpoint_id: str) -> dict[str, Any]:
+    def show(self, checkpoint_id: str) -> CheckpointView:
         """Everything about one: each partition with its rows, hash and checks, and what it would replace."""
         row = self._find(checkpoint_id)
         ask = self._project.reader.snapshot(fresh=True, timeout=_PATIENCE).query
@@ -138,10 +133,11 @@ class Checkpoints:
         for check in ask(_CHECKS, task).dicts():
             checks.setdefault(check.pop("partition_key"), []).append(check)
         left = [(one["partition_key"], one["content_hash"]) for one in partitions if not one["superseded_by"]]
-        return _listed(row) | {
+        shown = row | {
             "hash": digest(left) if left else None,
             "partitions": [one | {"checks": checks.get(one["partition_key"], [])} for one in partitions],
         }
+        return decoders.convert(shown, CheckpointView)
 
     def read(self, checkpoint_id: str, *, limit: int | None = None, offset: int = 0) -> tuple[str, Table]:
         """The asset, and the rows that were staged: what would be published, or was to be. Without Spark."""
@@ -320,8 +316,3 @@ def _staged(row: dict[str, Any]) -> Iterator[tuple[str, str, str]]:
     keys, hashes = row["partition_keys"], row["content_hashes"]
     names = [ulid_offset(row["first_materialization_id"], number) for number in range(len(keys))]
     return zip(keys, names, hashes, strict=True)
-
-
-def _listed(row: dict[str, Any]) -> dict[str, Any]:
-    hidden = ("asset_id", "content_hashes", "first_materialization_id", "requested_version")
-    return {name: value for name, value in row.items() if name not in hidden}

@@ -8,7 +8,7 @@ from servo.errors import IdempotencyMismatch
 from servo.events import Proposal, decode
 from servo.events.model import RunRequested
 from servo.ledger.protocol import Receipt
-from servo.runtime.requesting import append_answered
+from servo.runtime.requesting import Answer, append_answered
 from servo.runtime.wiring import Project
 
 __all__ = ["append_request"]
@@ -16,20 +16,20 @@ __all__ = ["append_request"]
 _FIRST = "SELECT event_id FROM run_key_index WHERE run_key = $run_key"
 
 
-def append_request(project: Project, proposal: Proposal, *, known: int | None) -> Receipt:
+def append_request(project: Project, proposal: Proposal, *, answer: Answer, known: int | None) -> Receipt:
     """Record a request for a run, or find that it is there: `known` is the position of the first one of its run key.
 
     Who repeats a request is in another trace. It is the same request all the same, in the trace of the first.
     """
     if known is not None:
-        return _append(project, _as_first(project, proposal, known))
+        return _append(project, _as_first(project, proposal, known), answer)
     try:
-        return _append(project, proposal)
+        return _append(project, proposal, answer)
     except IdempotencyMismatch:
         rows = project.reader.query(_FIRST, {"run_key": _request(proposal).run_key}, fresh=True, timeout=30.0).rows
         if not rows:
             raise
-        return _append(project, _as_first(project, proposal, project.history.find(rows[0][0])))
+        return _append(project, _as_first(project, proposal, project.history.find(rows[0][0])), answer)
 
 
 def _as_first(project: Project, proposal: Proposal, position: int) -> Proposal:
@@ -48,8 +48,8 @@ def _as_first(project: Project, proposal: Proposal, position: int) -> Proposal:
     return msgspec.structs.replace(proposal, fact=fact)
 
 
-def _append(project: Project, proposal: Proposal) -> Receipt:
-    (receipt,) = append_answered(project, [proposal], answer={})
+def _append(project: Project, proposal: Proposal, answer: Answer) -> Receipt:
+    (receipt,) = append_answered(project, [proposal], answer=answer)
     return receipt
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from servo.answers.runs import Requested, RunProgress
+from servo import decoders
+from servo.answers.run_views import PartitionFailure, RunListed, RunView
+from servo.answers.runs import CancelRequested, Requested, RunProgress
 from servo.assets.selection import Selection, selection_of
 from servo.controllers.board import Board
 from servo.controllers.requests import request, retry_selection
@@ -113,7 +115,6 @@ class Runs:
         request_id: str | None = None,
         accept_schema: bool = False,
         unfreeze: str | None = None,
-        body_fingerprint: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
     ) -> Requested:
@@ -136,7 +137,6 @@ class Runs:
             request_id=request_id,
             accept_schema=accept_schema,
             unfreeze=unfreeze,
-            body_fingerprint=body_fingerprint,
             actor=actor,
             before=before,
         )
@@ -150,7 +150,6 @@ class Runs:
         request_id: str | None = None,
         accept_schema: bool = False,
         unfreeze: str | None = None,
-        body_fingerprint: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
     ) -> Requested:
@@ -178,7 +177,6 @@ class Runs:
             priority=priority,
             tags=tags,
             accept_schema=accept_schema,
-            body_fingerprint=body_fingerprint,
         )
 
     def retry(
@@ -187,7 +185,6 @@ class Runs:
         *,
         partitions: str | None = None,
         everything: bool = False,
-        body_fingerprint: str | None = None,
         request_id: str | None = None,
         actor: str,
         before: Callable[[], None] = lambda: None,
@@ -211,7 +208,6 @@ class Runs:
             queue=run.queue,
             retry_of=run.run_id,
             accept_schema=run.accept_schema,
-            body_fingerprint=body_fingerprint,
         )
 
     def _subset(self, run: RunState, known: Catalog, partitions: str) -> dict[str, PartitionSet]:
@@ -236,7 +232,6 @@ class Runs:
         priority: int,
         tags: Mapping[str, str] | None,
         accept_schema: bool,
-        body_fingerprint: str | None,
         queue: str | None = None,
         retry_of: str | None = None,
     ) -> Requested:
@@ -260,7 +255,6 @@ class Runs:
                 retry_of=retry_of,
                 accept_schema=accept_schema,
                 traceparent=traceparent(),
-                body_fingerprint=body_fingerprint,
             )
             return self._record(fact, selection, given=request_id, actor=actor)
 
@@ -269,7 +263,9 @@ class Runs:
         project, run_id = self._project, fact.run_id
         now = project.clock()
         proposal = Proposal(fact=fact, occurred_at=now, actor=actor)
-        new = None if given is None else self._append_new(proposal, run_id)
+        assets = {key: some.count for key, some in sorted(selection.wanted.items()) if some}
+        answer = Requested(run_id=run_id, run_key=fact.run_key, event_id="", assets=assets)
+        new = None if given is None else self._append_new(proposal, answer)
         before = None if given is None or new is not None else self._first_use(fact.run_key)
         if before is not None and before.fingerprint != fact.request_fingerprint:
             raise IdempotencyMismatch(
@@ -284,45 +280,47 @@ class Runs:
             receipt = Receipt(event_id=before.event_id, position=before.position, duplicate=True)
             accepted_at = before.at
         else:
-            receipt = append_request(project, proposal, known=None if before is None else before.position)
+            receipt = append_request(
+                project, proposal, answer=answer, known=None if before is None else before.position
+            )
             accepted_at = now
-        return Requested(
-            run_id=run_id,
-            run_key=fact.run_key,
+        return msgspec.structs.replace(
+            answer,
             event_id=receipt.event_id,
             position=receipt.position,
             accepted_at=accepted_at,
             duplicate=receipt.duplicate,
-            assets={key: some.count for key, some in selection.wanted.items()},
         )
 
-    def _append_new(self, proposal: Proposal, run_id: str) -> Receipt | None:
+    def _append_new(self, proposal: Proposal, answer: Requested) -> Receipt | None:
         """Record a request whose run key nobody has used: None if somebody has, or it may be so.
 
         A run's id follows from its key, so the ledger tells it by one look at its index, and no state need be folded.
         """
         trimmed, archive = self._project.ledger.head().trimmed_position, self._project.archive
         # Nobody can look into the archive while appending, but what is there stays as it is.
-        if trimmed and (archive.last_position < trimmed or archive.may_speak_of(run_id, RunRequested.event_type)):
+        if trimmed and (
+            archive.last_position < trimmed or archive.may_speak_of(answer.run_id, RunRequested.event_type)
+        ):
             return None
-        condition = Condition(position=trimmed, subjects=frozenset({run_id}))
+        condition = Condition(position=trimmed, subjects=frozenset({answer.run_id}))
         try:
-            (receipt,) = append_answered(self._project, [proposal], condition, answer={})
+            (receipt,) = append_answered(self._project, [proposal], condition, answer=answer)
         except (AppendConflict, IdempotencyMismatch):
             return None
         return receipt
 
-    def cancel(self, run_id: str, *, reason: str | None = None, actor: str) -> str:
-        """Ask for a run to stop; the id of the event."""
+    def cancel(self, run_id: str, *, reason: str | None = None, actor: str) -> CancelRequested:
+        """Ask for a run to stop."""
         run = self._state(run_id)
         if run.ended:
             raise Conflict(f"{run.run_id} has already ended: {run.status}", hint="there is nothing left to cancel")
         # A run that ends at this very moment has ended, and the request changes nothing. Asked again, it is the same.
         fact = RunCancelRequested(run_id=run.run_id, reason=run.cancel_reason if run.cancel_requested else reason)
         proposal = Proposal(fact=fact, occurred_at=self._project.clock(), actor=actor)
-        answer = {"run_id": run.run_id, "event_id": None, "status": RunStatus.CANCELLING}
+        answer = CancelRequested(run_id=run.run_id, event_id=None, status=RunStatus.CANCELLING)
         (receipt,) = append_answered(self._project, [proposal], answer=answer)
-        return receipt.event_id
+        return msgspec.structs.replace(answer, event_id=receipt.event_id, duplicate=receipt.duplicate)
 
     def _named(
         self, known: Catalog, selection: Sequence[str], partitions: str | None, *, thawing: bool = False
@@ -406,7 +404,7 @@ class Runs:
         until: datetime | None = None,
         after: tuple[datetime, str] | None = None,
         limit: int = 50,
-    ) -> list[dict[str, Any]]:
+    ) -> list[RunListed]:
         """Runs, the newest first. `after`: when the last one that was seen was asked for, and its id."""
         known = None if asset is None else recorded_catalog(self._project)
         key = None if known is None or asset is None else known.graph.resolve(asset)
@@ -421,9 +419,10 @@ class Runs:
             "run_id": run_id,
             "limit": limit,
         }
-        return self._project.reader.query(_LIST, parameters, fresh=True, timeout=30.0).dicts()
+        rows = self._project.reader.query(_LIST, parameters, fresh=True, timeout=30.0).dicts()
+        return decoders.convert(rows, list[RunListed])
 
-    def show(self, run_id: str) -> dict[str, Any]:
+    def show(self, run_id: str) -> RunView:
         """Everything about a run: its row, its tasks, the checks that failed, and its partitions by outcome."""
         name, _ = self._find(run_id)
         ask = self._project.reader.snapshot(fresh=True, timeout=30.0).query
@@ -431,7 +430,7 @@ class Runs:
         (row,) = ask("SELECT * FROM runs WHERE run_id = $run_id", parameters).dicts()
         events = list(self._events(name))
         skipped = {task.task_key: task.skipped for task in progress_of(_run(events)).tasks}
-        return {
+        shown = {
             **row,
             "tasks": [
                 task | {"partitions_skipped": skipped.get(task["task_key"], 0)}
@@ -445,6 +444,7 @@ class Runs:
             "rows_left_out": rows_left_out(events),
             "samples": samples_taken(events),
         }
+        return decoders.convert(shown, RunView)
 
     def logs(self, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
         """What its tasks wrote, in the order of time; with `follow`, also what they still write."""
@@ -491,9 +491,9 @@ def _run(events: Iterable[RecordedEvent]) -> RunState:
     return run
 
 
-def _failures(events: Iterable[RecordedEvent]) -> list[dict[str, Any]]:
+def _failures(events: Iterable[RecordedEvent]) -> list[PartitionFailure]:
     """The partitions whose newest outcome in the run is a failure, with what each failed of."""
-    found: dict[tuple[str, str], dict[str, Any]] = {}
+    found: dict[tuple[str, str], PartitionFailure] = {}
     for event in events:
         fact = decode(event)
         if not isinstance(fact, TaskFinished):
@@ -507,6 +507,7 @@ def _failures(events: Iterable[RecordedEvent]) -> list[dict[str, Any]]:
         for key, outcome, error in columns:
             found.pop((fact.asset_key, key), None)
             if outcome is Outcome.FAILED:
-                failure = {"asset_key": fact.asset_key, "partition_key": key, "error": error or fact.error}
-                found[fact.asset_key, key] = failure
+                found[fact.asset_key, key] = PartitionFailure(
+                    asset_key=fact.asset_key, partition_key=key, error=error or fact.error
+                )
     return list(found.values())

@@ -22,19 +22,24 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for a change, for the service that does it."""
+    """One request for a change, for the service that does it.
+
+    `before` is to be called once the request is known to be sound and nothing is written yet; it may refuse.
+    """
 
     project: Project
     user_code: UserCode
     actor: str
     key: str | None
+    before: Callable[[], None] = lambda: None
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
     """The function of an operation, and how its recorded answer is completed.
 
     Of a list: `place` says where an item stands in its order, and `show` what of it is shown. Of a change: `finish`
-    takes from the event what that says better than a copy; `known`: the function itself gives what it made under a
+    takes from the event what that says better than a copy; `afterwards` adds what is known only after it is done, and
+    is recorded as whoever says it first says it; `known`: the function itself gives what it made under a
     key, and only what makes nothing must be remembered for it; `keeps_key`: it remembers its key in every case.
     """
 
@@ -43,6 +48,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     place_type: Any = None
     show: Callable[[Any], Any] = lambda item: item
     finish: Callable[[Project, dict[str, Any], RecordedEvent], dict[str, Any]] | None = None
+    afterwards: Callable[[Project, dict[str, Any]], dict[str, Any]] | None = None
     known: bool = False
     keeps_key: bool = False
 

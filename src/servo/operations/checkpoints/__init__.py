@@ -1,0 +1,1 @@
+"""Checkpoints: what waits for a person."""

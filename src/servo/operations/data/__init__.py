@@ -1,0 +1,1 @@
+"""Data: the rows of assets."""

@@ -1,0 +1,1 @@
+"""Runs: what is computed, and what would be."""
