@@ -107,7 +107,7 @@ def test_a_run_is_cancelled_once_however_often_it_is_asked_for(client: servo.Cli
 
 def test_backfills(client: servo.Client) -> None:
     plan = client.backfills.preview("orders", partitions="2025-01-01..2025-01-04", chunk_size=2)
-    assert (plan["partitions"], plan["chunks"]) == (4, 2)
+    assert (plan.partitions, plan.chunks) == (4, 2)
     made = client.backfills.create("orders", partitions="2025-01-01..2025-01-04", chunk_size=2, name="history")
     assert made.total_partitions == 4
     told: list[float] = []

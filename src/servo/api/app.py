@@ -13,7 +13,6 @@ from servo.api.allowed import Allowed
 from servo.api.assets import AssetRoutes
 from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
-from servo.api.backfills import BackfillRoutes
 from servo.api.checkpoints import CheckpointRoutes
 from servo.api.conflicts import ConflictRoutes
 from servo.api.data import DataRoutes
@@ -54,7 +53,6 @@ __all__ = ["PREFIX", "ROUTES", "create_app"]
 ROUTES: list[Any] = [
     AssetRoutes,
     AuditRoutes,
-    BackfillRoutes,
     CheckpointRoutes,
     ConflictRoutes,
     DataRoutes,

@@ -10,7 +10,6 @@ from msgspec import Meta
 
 from servo.answers.backfills import Backfilled
 from servo.api.desk import AtDesk, Desk
-from servo.api.first_backfills import recorded
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading, Text
 from servo.api.keys import Keyed
@@ -19,6 +18,7 @@ from servo.errors import InvalidInput
 from servo.runtime.documents import invalidated, lineage_shown
 from servo.runtime.invalidating import Invalidation
 from servo.runtime.lineages import Lineages
+from servo.runtime.services.backfills import as_recorded
 
 __all__ = ["LineageRoutes"]
 
@@ -156,7 +156,7 @@ class LineageRoutes(Controller):
         body = await desk.body(Rematerialize)
         key = desk.require_key(body)
 
-        def work() -> dict[str, Any]:
+        def work() -> Any:
             made = Invalidation(desk.project).rematerialize(
                 body.asset,
                 body.partitions,
@@ -165,7 +165,7 @@ class LineageRoutes(Controller):
                 request_id=key,
                 actor=desk.actor,
             )
-            return _NO_BACKFILL if made is None else recorded(desk.project, made)
+            return _NO_BACKFILL if made is None else as_recorded(desk.project, made)
 
         # What was not stale may be by the time that it is asked again.
         return await desk.once(key, body, work, known=True)

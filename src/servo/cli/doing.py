@@ -30,33 +30,13 @@ class Doing:
 
         return require
 
-    # ── runs and backfills ───────────────────────────────────────────────────────────────────────────────────────
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
         """Ask for what should run now; None where that is nothing."""
         from servo.runtime.due import request_what_is_due
 
         return request_what_is_due(self._opened, selection, partitions, **wishes)
-
-    def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What it would come to, as JSON has it."""
-        from servo.cli.output import plain_struct
-        from servo.runtime.backfill_planning import BackfillRequest
-        from servo.runtime.backfills import Backfills
-        from servo.runtime.documents import plan_shown
-
-        found: dict[str, Any] = plain_struct(plan_shown(Backfills(self._opened).preview(BackfillRequest(**asked))))
-        return found
-
-    def create_backfill(
-        self, asked: dict[str, Any], *, request_id: str | None, before: Callable[[], None], actor: str
-    ) -> Backfilled:
-        from servo.runtime.backfill_planning import BackfillRequest
-        from servo.runtime.backfills import Backfills
-
-        return Backfills(self._opened).create(
-            BackfillRequest(**asked), request_id=request_id, actor=actor, before=before
-        )
 
     # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -13,7 +12,6 @@ from servo import decoders
 from servo.cli.opening import needs_folder, token_for
 from servo.cli.remote_doing import RemoteDoing
 from servo.cli.remote_nouns import (
-    RemoteBackfills,
     RemoteCheckpoints,
     RemoteLabels,
     RemoteOutdated,
@@ -30,7 +28,6 @@ from servo.clock import system_clock
 from servo.errors import NotAllowed
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import BackfillTree, ChunkView
     from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
@@ -38,7 +35,6 @@ if TYPE_CHECKING:
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
-    from servo.runtime.backfills import Backfills
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
@@ -102,7 +98,7 @@ class Remote(RemoteDoing, Services):
             items += found.items
         return Listed(items=items, more=more)
 
-    def do(self, request: Change[A], *, key: str | None = None) -> A:
+    def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
         return change(self._client.asking, request, key=key)
 
     # ── by noun: what follows has the methods that commands call, and no more ────────────────────────────────────
@@ -188,23 +184,6 @@ class Remote(RemoteDoing, Services):
 
         found = self._client.audit.verify(decoders.decode(to_json(report)))
         return cast("Verified", decoders.convert(found, _Verified))
-
-    # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def backfills(self) -> Backfills:
-        return cast("Backfills", RemoteBackfills(self._client))
-
-    def newest_backfills(self, *, state: str | None, asset: str | None, limit: int) -> list[BackfillTree]:
-        return list(self._client.backfills.list(status=state and state.upper(), asset=asset, limit=limit))
-
-    def backfill_tree(self, named: str) -> BackfillTree:
-        return self._client.backfills.tree(named)
-
-    def backfill_chunks(self, named: str, *, after: int, limit: int) -> tuple[str, str, list[ChunkView]]:
-        one = self._client.backfills.get(named)
-        chunks = (chunk for chunk in self._client.backfills.chunks(named) if chunk.chunk_index > after)
-        return one.backfill_id, one.name, list(islice(chunks, limit))
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))

@@ -25,7 +25,7 @@ class RemoteDoing(Doing):
     def before_waiting(self) -> Callable[[], None]:
         return lambda: None  # whoever works there does it
 
-    # ── runs and backfills ───────────────────────────────────────────────────────────────────────────────────────
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def request_due(self, selection: Sequence[str], partitions: str | None, **wishes: Any) -> Requested | None:
         return self._client.runs.create_due(
@@ -36,15 +36,6 @@ class RemoteDoing(Doing):
             accept_schema=wishes["accept_schema"],
             idempotency_key=wishes["request_id"],
         )
-
-    def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return self._client.backfills.preview(**_said(asked))
-
-    def create_backfill(
-        self, asked: dict[str, Any], *, request_id: str | None, before: Callable[[], None], actor: str
-    ) -> Backfilled:
-        before()
-        return self._client.backfills.create(**_said(asked), idempotency_key=request_id)
 
     # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
 
@@ -106,8 +97,3 @@ class RemoteDoing(Doing):
         return self._client.sensors.send(
             named, data, message_id=message_id, attributes=attributes, published_at=system_clock()
         )
-
-
-def _said(asked: dict[str, Any]) -> dict[str, Any]:
-    """What was given, without what was left out."""
-    return {name: value for name, value in asked.items() if value is not None}

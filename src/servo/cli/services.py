@@ -17,7 +17,6 @@ from servo.cli.doing import Doing
 from servo.cli.opening import actor
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import BackfillTree, ChunkView
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
     from servo.assets.graph import Graph
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.audits import Verified
-    from servo.runtime.backfills import Backfills
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
@@ -91,9 +89,14 @@ class Services(Doing):
         items, more = self._performer.listed(request, limit=limit or _ALL, as_of=as_of)
         return Listed(items=items, more=more)
 
-    def do(self, request: Change[A], *, key: str | None = None) -> A:
-        """Have something recorded; under the same key, once."""
-        return self._performer.change(request, actor=actor(), key=key).told
+    def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
+        """Have something recorded; under the same key, once.
+
+        `wait`: the command waits for what comes of it, and may have to start a worker. What would keep that from
+        working is said before anything is recorded.
+        """
+        before = self.before_waiting() if wait else (lambda: None)
+        return self._performer.change(request, actor=actor(), key=key, before=before).told
 
     @cached_property
     def _performer(self) -> Performer:
@@ -250,33 +253,6 @@ class Services(Doing):
 
         self._opened.ledger.head()  # where there is none, that is said first
         return Audits(self._opened).verify(report)
-
-    # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def backfills(self) -> Backfills:
-        from servo.runtime.backfills import Backfills
-
-        return Backfills(self._opened)
-
-    def newest_backfills(self, *, state: str | None, asset: str | None, limit: int) -> list[BackfillTree]:
-        from servo.runtime.backfill_book import BackfillBook
-
-        return BackfillBook(self._opened).newest(state=state, asset=asset, limit=limit)
-
-    def backfill_tree(self, named: str) -> BackfillTree:
-        from servo.runtime.backfill_book import BackfillBook
-
-        return BackfillBook(self._opened).tree(*self.backfills.find(named))
-
-    def backfill_chunks(self, named: str, *, after: int, limit: int) -> tuple[str, str, list[ChunkView]]:
-        """Its id, its name, and its chunks."""
-        from servo.runtime.backfill_book import BackfillBook
-        from servo.runtime.backfill_loading import backfills_of
-
-        backfill_id, root = self.backfills.find(named)
-        job = backfills_of(self._opened, [root]).jobs[backfill_id]
-        return backfill_id, job.fact.name, BackfillBook(self._opened).chunks(job, after=after, limit=limit)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return self.partitions.definition(asset, as_of=as_of)

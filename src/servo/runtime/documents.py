@@ -12,7 +12,6 @@ from servo.planning.stages import plan_fact
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from servo.answers.backfills import BackfillTree
     from servo.assets.graph import Graph
     from servo.assets.spec import AssetSpec
     from servo.partitions import PartitionSet
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from servo.planning.due import Due
     from servo.planning.history_changes import HistoryChange
     from servo.planning.stages import Plan
-    from servo.runtime.backfill_planning import BackfillPlan
     from servo.runtime.data import Table
     from servo.runtime.invalidating import Invalidated
     from servo.runtime.lineages import Lineage
@@ -28,13 +26,11 @@ if TYPE_CHECKING:
 __all__ = [
     "asset_listed",
     "asset_shown",
-    "backfill_listed",
     "due_shown",
     "held_back_of",
     "history_change_shown",
     "invalidated",
     "lineage_shown",
-    "plan_shown",
     "run_plan_shown",
     "table_shown",
 ]
@@ -180,40 +176,6 @@ def due_shown(due: Due) -> dict[str, Any]:
             for one in due.held
         ],
     }
-
-
-def plan_shown(plan: BackfillPlan) -> dict[str, Any]:
-    return {
-        "partitions": plan.partitions,
-        "chunks": plan.chunks,
-        "runs": plan.chunks,
-        "targets": list(plan.targets),
-        "first_chunk": {"asset_key": plan.jobs[0].asset_key, **_set(plan.jobs[0].first_chunk)},
-        "estimated_seconds": plan.estimated_seconds,
-        "warnings": list(plan.warnings),
-        "jobs": [
-            {
-                "asset_key": job.asset_key,
-                "role": job.role,
-                "level": job.level,
-                "distance": job.distance,
-                "waits_for": list(job.waits_for),
-                **_set(job.partitions),
-                "chunk_size": job.chunk_size,
-                "chunks": job.chunks,
-                "first_chunk": _set(job.first_chunk),
-                "reads": list(job.reads),
-                "warnings": list(job.warnings),
-                "estimated_seconds": job.estimated_seconds,
-            }
-            for job in plan.jobs
-        ],
-    }
-
-
-def backfill_listed(tree: BackfillTree) -> dict[str, Any]:
-    """Without its failures, for which nobody has looked."""
-    return {name: getattr(tree, name) for name in tree.__struct_fields__ if name != "failures"}
 
 
 def lineage_shown(found: Lineage) -> dict[str, Any]:

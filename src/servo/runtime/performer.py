@@ -127,8 +127,15 @@ class Performer:
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def change(self, request: Change[A], *, actor: str, key: str | None = None) -> Performed[A]:
-        """Do what is asked for, once for each key."""
+    def change(
+        self,
+        request: Change[A],
+        *,
+        actor: str,
+        key: str | None = None,
+        before: Callable[[], None] = lambda: None,
+    ) -> Performed[A]:
+        """Do what is asked for, once for each key. `before`: see `servo.runtime.serving.Call`."""
         kind = type(request)
         if self._in_folder and kind.contract.deploys == "always":
             self._deploy_for(request, actor)
@@ -141,7 +148,8 @@ class Performer:
                     raise
             self._deploy_for(request, actor)
             return _Attempt(self, request, handler, key=key, actor=actor).performed()
-        return _serve(self._project, self._user_code, request, service_of(kind), key=key, actor=actor)
+        call = Call(project=self._project, user_code=self._user_code, actor=actor, key=key, before=before)
+        return _serve(call, request, service_of(kind))
 
     def _deploy_for(self, request: Change[Any], actor: str) -> None:
         """Deploy the folder's definitions; what they do not have either is refused first, and nothing is written."""
@@ -357,12 +365,9 @@ def _without_floats(value: Any) -> Any:
 # ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _serve(
-    project: Project, user_code: UserCode, request: Change[A], service: Service, *, key: str | None, actor: str
-) -> Performed[A]:
+def _serve(call: Call, request: Change[A], service: Service) -> Performed[A]:
     """Have a service do a change, and record the request with what it appends."""
-    call = Call(project=project, user_code=user_code, actor=actor, key=key)
-    kind = answer_type(type(request))
+    project, key, kind = call.project, call.key, answer_type(type(request))
 
     def work() -> dict[str, Any]:
         return plain(service.function(call, request))
@@ -377,7 +382,7 @@ def _serve(
 
     if key is None or service.keeps_key or request.needs_no_key:
         return made(work())
-    accepting = Asking(project, _identity(request, key, actor))
+    accepting = Asking(project, _identity(request, key, call.actor))
 
     def again(fact: RequestAccepted) -> Performed[A]:
         if fact.fingerprint != accepting.request.fingerprint:

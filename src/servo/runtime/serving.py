@@ -22,12 +22,16 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One request for a change, for the service that does it."""
+    """One request for a change, for the service that does it.
+
+    `before` is to be called once the request is known to be sound and nothing is written yet; it may refuse.
+    """
 
     project: Project
     user_code: UserCode
     actor: str
     key: str | None
+    before: Callable[[], None] = lambda: None
 
 
 class Service(msgspec.Struct, frozen=True, kw_only=True):
