@@ -243,7 +243,7 @@ def test_lineage_history_and_audit(client: servo.Client) -> None:
     assert client.lineage.graph("orders", ["2025-01-11"]).direction == "both"
     assert client.lineage.at(datetime.now(UTC), "revenue", ["2025-01-11"]).as_of is not None
     done = client.lineage.invalidate("orders", ["2025-01-11"], reason="corrected")
-    assert done["total"] >= 1
+    assert done.total >= 1
     assert {one.partition for one in client.partitions.stale("revenue")} >= {"2025-01-11"}
     made = client.lineage.rematerialize("orders", ["2025-01-11"])
     assert made is not None

@@ -24,7 +24,6 @@ from servo.api.internal import InternalRoutes
 from servo.api.judgements import Judgements
 from servo.api.kept_reports import KeptReportRoutes
 from servo.api.limits import BODY_BYTES, Shares
-from servo.api.lineage import LineageRoutes
 from servo.api.materializations import MaterializationRoutes
 from servo.api.meant import Meant
 from servo.api.messages import MessageRoutes
@@ -61,7 +60,6 @@ ROUTES: list[Any] = [
     GridRoutes,
     InternalRoutes,
     KeptReportRoutes,
-    LineageRoutes,
     MarkRoutes,
     MaterializationRoutes,
     MessageRoutes,

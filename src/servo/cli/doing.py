@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import Backfilled
     from servo.answers.runs import Requested
     from servo.answers.sensors import Accepted
     from servo.runtime.wiring import Project
@@ -38,7 +37,7 @@ class Doing:
 
         return request_what_is_due(self._opened, selection, partitions, **wishes)
 
-    # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
+    # ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
         from servo.runtime.marking import mark
@@ -65,47 +64,6 @@ class Doing:
         from servo.runtime.dynamics import change_partitions
 
         return change_partitions(self._opened, dimension, added=added, removed=removed, actor=actor)
-
-    def invalidate(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        reason: str,
-        itself: bool,
-        request_id: str | None,
-        actor: str,
-    ) -> dict[str, Any]:
-        from servo.runtime.documents import invalidated
-        from servo.runtime.invalidating import Invalidation
-
-        done = Invalidation(self._opened).invalidate(
-            asset, tuple(partitions), reason=reason, itself=itself, request_id=request_id, actor=actor
-        )
-        return invalidated(done)
-
-    def rematerialize(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        itself: bool,
-        priority: int,
-        request_id: str | None,
-        before: Callable[[], None],
-        actor: str,
-    ) -> Backfilled | None:
-        from servo.runtime.invalidating import Invalidation
-
-        return Invalidation(self._opened).rematerialize(
-            asset,
-            tuple(partitions),
-            itself=itself,
-            priority=priority,
-            request_id=request_id,
-            actor=actor,
-            before=before,
-        )
 
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 

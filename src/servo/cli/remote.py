@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from servo.runtime.audits import Verified
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
-    from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
     from servo.runtime.runs import Runs
@@ -129,12 +128,6 @@ class Remote(RemoteDoing, Services):
         return cast("Why", RemoteWhy(self._client))
 
     @property
-    def lineages(self) -> Lineages:
-        from servo.cli.remote_lineages import RemoteLineages
-
-        return cast("Lineages", RemoteLineages(self._client))
-
-    @property
     def checkpoints(self) -> Checkpoints:
         return cast("Checkpoints", RemoteCheckpoints(self._client))
 
@@ -187,6 +180,9 @@ class Remote(RemoteDoing, Services):
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))
+
+    def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
+        return {one["asset_key"]: definition_of(one) for one in self._client.assets.list(as_of=as_of)}
 
 
 def _reading(as_of: datetime | str | None) -> Reading:

@@ -10,7 +10,6 @@ from servo.client import Client
 from servo.clock import system_clock
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import Backfilled
     from servo.answers.runs import Requested
     from servo.answers.sensors import Accepted
 
@@ -37,7 +36,7 @@ class RemoteDoing(Doing):
             idempotency_key=wishes["request_id"],
         )
 
-    # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
+    # ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
         done = self._client.partitions.mark(asset, partitions, mark=as_what, reason=reason)
@@ -56,38 +55,6 @@ class RemoteDoing(Doing):
 
     def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
         return str(self._client.partitions.change_values(dimension, added=added, removed=removed)["event_id"])
-
-    def invalidate(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        reason: str,
-        itself: bool,
-        request_id: str | None,
-        actor: str,
-    ) -> dict[str, Any]:
-        done = self._client.lineage.invalidate(
-            asset, partitions, reason=reason, itself=itself, idempotency_key=request_id
-        )
-        ours = ("invalidation_id", "event_id", "duplicate", "asset_key", "partition_keys", "reason", "total")
-        return {name: done[name] for name in (*ours, "invalidated")}
-
-    def rematerialize(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        itself: bool,
-        priority: int,
-        request_id: str | None,
-        before: Callable[[], None],
-        actor: str,
-    ) -> Backfilled | None:
-        before()
-        return self._client.lineage.rematerialize(
-            asset, partitions, itself=itself, priority=priority, idempotency_key=request_id
-        )
 
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from servo.runtime.audits import Verified
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
-    from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
     from servo.runtime.performer import Performer
@@ -157,12 +156,6 @@ class Services(Doing):
         return Why(self._opened, folder=True)
 
     @property
-    def lineages(self) -> Lineages:
-        from servo.runtime.lineages import Lineages
-
-        return Lineages(self._opened)
-
-    @property
     def checkpoints(self) -> Checkpoints:
         from servo.runtime.checkpoints import Checkpoints
 
@@ -256,3 +249,11 @@ class Services(Doing):
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return self.partitions.definition(asset, as_of=as_of)
+
+    def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
+        """The partitions of each asset that is deployed, by its key."""
+        from servo.operations.moments import parse_moment
+        from servo.runtime.cataloguing import recorded_catalog
+
+        known = recorded_catalog(self._opened, as_of=parse_moment(as_of) if isinstance(as_of, str) else as_of)
+        return {key: spec.partitions for key, spec in known.graph.specs.items()}

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from servo.operations.backfills import requests as backfills
+from servo.operations.lineage import requests as lineage
 from servo.operations.operation import Operation
 from servo.operations.schedules import requests as schedules
 from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (backfills, schedules, sensors)
+_NOUNS = (backfills, lineage, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind

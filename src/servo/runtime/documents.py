@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from servo.planning.history_changes import HistoryChange
     from servo.planning.stages import Plan
     from servo.runtime.data import Table
-    from servo.runtime.invalidating import Invalidated
-    from servo.runtime.lineages import Lineage
 
 __all__ = [
     "asset_listed",
@@ -29,8 +27,6 @@ __all__ = [
     "due_shown",
     "held_back_of",
     "history_change_shown",
-    "invalidated",
-    "lineage_shown",
     "run_plan_shown",
     "table_shown",
 ]
@@ -175,58 +171,6 @@ def due_shown(due: Due) -> dict[str, Any]:
             {"asset_key": one.asset_key, "why": one.why, "frozen": one.frozen, **_set(one.partitions)}
             for one in due.held
         ],
-    }
-
-
-def lineage_shown(found: Lineage) -> dict[str, Any]:
-    names = {node.asset_id: node.asset_key for node in found.nodes}
-    return {
-        "asset_key": found.asset_key,
-        "direction": found.direction,
-        "scope": found.scope,
-        "run_id": found.run_id,
-        "as_of": found.as_of,
-        "watermark": {"position": found.watermark.position, "event_id": found.watermark.event_id},
-        "nodes": [
-            {
-                "asset_key": node.asset_key,
-                "partition_key": node.partition_key,
-                "materialization_id": node.materialization_id,
-                "content_hash": node.content_hash,
-                "made_at": node.made_at,
-                "run_id": node.run_id,
-                "depth": node.depth,
-                "status": node.status,
-            }
-            for node in found.nodes
-        ],
-        "edges": [
-            {
-                "asset_key": names[edge.asset_id],
-                "partition_key": edge.partition_key,
-                "materialization_id": edge.materialization_id,
-                "upstream_asset_key": names[edge.upstream_asset_id],
-                "upstream_partition_key": edge.upstream_partition_key,
-                "upstream_materialization_id": edge.upstream_materialization_id,
-                "run_id": edge.run_id,
-                "consumed_at": edge.consumed_at,
-                "outdated": edge.outdated,
-            }
-            for edge in found.edges
-        ],
-    }
-
-
-def invalidated(done: Invalidated) -> dict[str, Any]:
-    return {
-        "invalidation_id": done.invalidation_id,
-        "event_id": done.event_id,
-        "duplicate": done.duplicate,
-        "asset_key": done.asset_key,
-        "partition_keys": done.partitions,
-        "reason": done.reason,
-        "total": done.total,
-        "invalidated": [{"asset_key": some.asset_key, "partition_keys": some.keys} for some in done.sets],
     }
 
 
