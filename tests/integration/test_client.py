@@ -251,8 +251,8 @@ def test_lineage_history_and_audit(client: servo.Client) -> None:
     assert client.lineage.rematerialize("orders", ["2025-01-11"]) is None
     versions = list(client.materializations.list("revenue", "2025-01-11"))
     assert len(versions) == 2
-    assert versions[0]["current"]
-    with pytest.raises(errors.DataNotFound, match=versions[1]["materialization_id"]):  # nothing here writes files
+    assert versions[0].current
+    with pytest.raises(errors.DataNotFound, match=versions[1].materialization_id):  # nothing here writes files
         client.materializations.rollback("revenue", ["2025-01-11"], reason="as it was")
     report = client.audit.report("orders", "2025-01-11")
     assert client.audit.verify(report)["valid"]

@@ -24,7 +24,6 @@ from servo.api.internal import InternalRoutes
 from servo.api.judgements import Judgements
 from servo.api.kept_reports import KeptReportRoutes
 from servo.api.limits import BODY_BYTES, Shares
-from servo.api.materializations import MaterializationRoutes
 from servo.api.meant import Meant
 from servo.api.messages import MessageRoutes
 from servo.api.metrics import Observing, metrics_route
@@ -61,7 +60,6 @@ ROUTES: list[Any] = [
     InternalRoutes,
     KeptReportRoutes,
     MarkRoutes,
-    MaterializationRoutes,
     MessageRoutes,
     PartitionRoutes,
     PlanRoutes,

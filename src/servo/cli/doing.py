@@ -52,13 +52,6 @@ class Doing:
         known = deployed_catalog(self._opened, actor=actor)
         return accept_code(self._opened, known, asset, versions, reason=reason, actor=actor)
 
-    def rollback(
-        self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
-    ) -> dict[str, Any]:
-        from servo.runtime.data import Data
-
-        return Data(self._opened).rollback(asset, partitions, to=to, reason=reason, actor=actor)
-
     def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
         """The id of the event."""
         from servo.runtime.dynamics import change_partitions

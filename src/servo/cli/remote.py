@@ -131,9 +131,6 @@ class Remote(RemoteDoing, Services):
     def checkpoints(self) -> Checkpoints:
         return cast("Checkpoints", RemoteCheckpoints(self._client))
 
-    def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
-        return list(self._client.materializations.list(asset, partition))
-
     def assets(self) -> list[dict[str, Any]]:
         """What is declared, upstreams first, else in the order of the files."""
         return upstreams_first(sorted(self._client.assets.list(), key=lambda one: (one["file"], one["line"])))

@@ -47,12 +47,6 @@ class RemoteDoing(Doing):
         ours = ("declaration_id", "asset_key", "code_version", "equal_to", "reason", "partitions", "changes")
         return {name: done[name] for name in (*ours, "event_id")}
 
-    def rollback(
-        self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
-    ) -> dict[str, Any]:
-        done = self._client.materializations.rollback(asset, partitions, to=to, reason=reason)
-        return {name: done[name] for name in ("event_id", "rollback_id", "asset", "partitions")}
-
     def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
         return str(self._client.partitions.change_values(dimension, added=added, removed=removed)["event_id"])
 

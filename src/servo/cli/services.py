@@ -161,11 +161,6 @@ class Services(Doing):
 
         return Checkpoints(self._opened)
 
-    def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
-        from servo.runtime.data import Data
-
-        return Data(self._opened).materializations(asset, partition)
-
     def assets(self) -> list[dict[str, Any]]:
         """What is declared, upstreams first; here by the code, at a server as it is deployed."""
         from servo.runtime.documents import asset_listed

@@ -16,8 +16,9 @@ from servo.client.automations import Conflicts, Sensors
 from servo.client.backfills import Backfills
 from servo.client.data import Data
 from servo.client.events import events as follow
-from servo.client.history import Audit, Checkpoints, Materializations
+from servo.client.history import Audit, Checkpoints
 from servo.client.lineage import Lineage
+from servo.client.materializations import Materializations
 from servo.client.operations import Schedules
 from servo.client.rows import Row
 from servo.client.runs import Runs

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime
 from typing import Any
 
@@ -11,29 +11,7 @@ from servo.client.asking import Noun, given
 from servo.client.rows import Row
 from servo.client.transport import path_of
 
-__all__ = ["Audit", "Checkpoints", "Materializations"]
-
-
-class Materializations(Noun):
-    """`client.materializations`."""
-
-    def list(self, asset: str, partition: str = "", *, limit: int | None = None, **reading: Any) -> Iterator[Row]:
-        """Every version of a partition that was ever published, newest first."""
-        query = given(asset=asset, partition=partition, limit=limit)
-        return self._ask.all(path_of("materializations"), dict, query | reading)
-
-    def rollback(
-        self,
-        asset: str,
-        partitions: Sequence[str] = (),
-        *,
-        reason: str,
-        to: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Row:
-        """Make earlier ones current again: the one before each, or what `to` says."""
-        body = {"asset": asset, "partitions": list(partitions), "reason": reason} | given(to=to)
-        return self._ask.change("POST", path_of("materializations", "rollback"), dict, body, key=idempotency_key)
+__all__ = ["Audit", "Checkpoints"]
 
 
 class Checkpoints(Noun):

@@ -17,6 +17,7 @@ from servo.answers.backfills import (
     ChunkView,
     Steered,
 )
+from servo.answers.materializations import Materialization
 from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
 from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.performing import Noun, Reading
@@ -32,6 +33,7 @@ from servo.operations.backfills.requests import (
     ResumeBackfill,
     RetryFailed,
 )
+from servo.operations.materializations.requests import ListMaterializations
 from servo.operations.schedules.requests import (
     CreateSchedule,
     DeleteSchedule,
@@ -56,7 +58,7 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 
-__all__ = ["Backfills", "Schedules", "Sensors"]
+__all__ = ["Backfills", "Materializations", "Schedules", "Sensors"]
 
 
 class Backfills(Noun):
@@ -173,6 +175,16 @@ class Backfills(Noun):
     def retry_failed(self, backfill: str, *, idempotency_key: str | None = None) -> Backfilled:
         """Compute again exactly the partitions that failed in one that has ended, as a new backfill."""
         return self._change(RetryFailed, locals())
+
+
+class Materializations(Noun):
+    """`client.materializations`."""
+
+    def list(
+        self, asset: str, partition: str = "", *, limit: int | None = None, **reading: Unpack[Reading]
+    ) -> Iterator[Materialization]:
+        """List the materializations of a partition that were ever published, newest first."""
+        return self._items(ListMaterializations, locals())
 
 
 class Schedules(Noun):

@@ -6,13 +6,14 @@ from typing import Any
 
 from servo.operations.backfills import requests as backfills
 from servo.operations.lineage import requests as lineage
+from servo.operations.materializations import requests as materializations
 from servo.operations.operation import Operation
 from servo.operations.schedules import requests as schedules
 from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (backfills, lineage, schedules, sensors)
+_NOUNS = (backfills, lineage, materializations, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind
