@@ -22,7 +22,6 @@ from servo.api.events import EventRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
 from servo.api.judgements import Judgements
-from servo.api.kept_reports import KeptReportRoutes
 from servo.api.limits import BODY_BYTES, Shares
 from servo.api.meant import Meant
 from servo.api.messages import MessageRoutes
@@ -58,7 +57,6 @@ ROUTES: list[Any] = [
     EventRoutes,
     GridRoutes,
     InternalRoutes,
-    KeptReportRoutes,
     MarkRoutes,
     MessageRoutes,
     PartitionRoutes,

@@ -25,16 +25,15 @@ from servo.cli.services import Listed, Services
 from servo.client import Client
 from servo.client.performing import Reading, answer, change, page
 from servo.clock import system_clock
-from servo.errors import NotAllowed
 
 if TYPE_CHECKING:
+    from servo.answers.audit import Verified
     from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
-    from servo.runtime.audits import Verified
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.outdated import Outdated
@@ -157,23 +156,11 @@ class Remote(RemoteDoing, Services):
         found = self._client.data.staged(checkpoint, limit=limit)
         return found.asset_key, rows_shown(found)
 
-    def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
-        from servo.lineage.report import parse
-
-        audit = self._client.audit
-        try:
-            found = audit.keep(asset, partition, as_of=as_of) if keep else audit.report(asset, partition, as_of=as_of)
-        except NotAllowed as problem:
-            if keep and problem.hint is None:
-                problem.hint = "or --no-keep: then vacuum may remove what the report cites"
-            raise
-        return parse(msgspec.json.encode(found))
-
     def verify(self, report: Report) -> Verified:
+        from servo.answers.audit import Verified
         from servo.lineage.report import to_json
 
-        found = self._client.audit.verify(decoders.decode(to_json(report)))
-        return cast("Verified", decoders.convert(found, _Verified))
+        return decoders.convert(self._client.audit.verify(decoders.decode(to_json(report))), Verified)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))
@@ -184,19 +171,6 @@ class Remote(RemoteDoing, Services):
 
 def _reading(as_of: datetime | str | None) -> Reading:
     return {} if as_of is None else {"as_of": as_of}
-
-
-class _Fault(msgspec.Struct, frozen=True):
-    path: str
-    reason: str
-
-
-class _Verified(msgspec.Struct, frozen=True):
-    """As `servo.runtime.audits.Verified`."""
-
-    events: int
-    with_ledger: bool
-    faults: list[_Fault]
 
 
 def rows_shown(found: Rows) -> dict[str, Any]:

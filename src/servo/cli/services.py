@@ -17,13 +17,13 @@ from servo.cli.doing import Doing
 from servo.cli.opening import actor
 
 if TYPE_CHECKING:
+    from servo.answers.audit import Verified
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
     from servo.assets.graph import Graph
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
-    from servo.runtime.audits import Verified
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.outdated import Outdated
@@ -229,11 +229,6 @@ class Services(Doing):
 
         asset, got = self.checkpoints.read(checkpoint, limit=limit)
         return asset, table_shown(got)
-
-    def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
-        from servo.runtime.audits import Audits
-
-        return Audits(self._opened).report(asset, partition, as_of=as_of, keep=keep)
 
     def verify(self, report: Report) -> Verified:
         """By the ledger too."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from servo.operations.audit import requests as audit
 from servo.operations.backfills import requests as backfills
 from servo.operations.lineage import requests as lineage
 from servo.operations.materializations import requests as materializations
@@ -13,7 +14,7 @@ from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (backfills, lineage, materializations, schedules, sensors)
+_NOUNS = (audit, backfills, lineage, materializations, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind
