@@ -107,7 +107,7 @@ def test_a_run_is_cancelled_once_however_often_it_is_asked_for(client: servo.Cli
 
 def test_backfills(client: servo.Client) -> None:
     plan = client.backfills.preview("orders", partitions="2025-01-01..2025-01-04", chunk_size=2)
-    assert (plan["partitions"], plan["chunks"]) == (4, 2)
+    assert (plan.partitions, plan.chunks) == (4, 2)
     made = client.backfills.create("orders", partitions="2025-01-01..2025-01-04", chunk_size=2, name="history")
     assert made.total_partitions == 4
     told: list[float] = []
@@ -243,7 +243,7 @@ def test_lineage_history_and_audit(client: servo.Client) -> None:
     assert client.lineage.graph("orders", ["2025-01-11"]).direction == "both"
     assert client.lineage.at(datetime.now(UTC), "revenue", ["2025-01-11"]).as_of is not None
     done = client.lineage.invalidate("orders", ["2025-01-11"], reason="corrected")
-    assert done["total"] >= 1
+    assert done.total >= 1
     assert {one.partition for one in client.partitions.stale("revenue")} >= {"2025-01-11"}
     made = client.lineage.rematerialize("orders", ["2025-01-11"])
     assert made is not None
@@ -251,8 +251,8 @@ def test_lineage_history_and_audit(client: servo.Client) -> None:
     assert client.lineage.rematerialize("orders", ["2025-01-11"]) is None
     versions = list(client.materializations.list("revenue", "2025-01-11"))
     assert len(versions) == 2
-    assert versions[0]["current"]
-    with pytest.raises(errors.DataNotFound, match=versions[1]["materialization_id"]):  # nothing here writes files
+    assert versions[0].current
+    with pytest.raises(errors.DataNotFound, match=versions[1].materialization_id):  # nothing here writes files
         client.materializations.rollback("revenue", ["2025-01-11"], reason="as it was")
     report = client.audit.report("orders", "2025-01-11")
     assert client.audit.verify(report)["valid"]

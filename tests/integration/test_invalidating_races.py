@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 
+from servo.answers.lineage import Invalidated
 from servo.errors import Conflict
 from servo.events import Proposal
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import PartitionsInvalidated, RunStarted, TaskFinished
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.data import Data
-from servo.runtime.invalidating import Invalidated, Invalidation
+from servo.runtime.invalidating import Invalidation
 from servo.runtime.lineages import Lineage, Lineages
 from tests.support.telling import MANUAL, Telling
 
@@ -54,7 +55,7 @@ def told(tmp_path: Path) -> Iterator[Telling]:
 
 
 def declared(answer: Invalidated) -> dict[str, list[str]]:
-    return {some.asset_key.removeprefix("shop/"): some.keys for some in answer.sets}
+    return {some.asset_key.removeprefix("shop/"): some.partition_keys for some in answer.invalidated}
 
 
 def invalidate(told: Telling, **more: Any) -> Invalidated:

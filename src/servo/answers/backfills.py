@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 import msgspec
 
@@ -77,6 +78,20 @@ class BackfillTree(msgspec.Struct, frozen=True, kw_only=True):
     eta_reliable: bool = False
 
 
+class BackfillSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A backfill with all jobs of its tree as a list has it: without what failed, for which `BackfillTree` looks."""
+
+    root: BackfillView
+    jobs: list[BackfillView]
+    partitions: int
+    succeeded: int
+    failed: int
+    percent: float
+    over: bool
+    eta_seconds: float | None = None
+    eta_reliable: bool = False
+
+
 class ChunkView(msgspec.Struct, frozen=True, kw_only=True):
     """One chunk that was planned."""
 
@@ -114,3 +129,61 @@ class Steered(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int  # of the tree, that were changed
     runs: int = 0  # that were asked to stop
     event_id: str
+
+
+class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of an asset: as data, in words, and how many."""
+
+    partitions: dict[str, Any]
+    described: str
+    count: int
+
+
+class FirstChunk(msgspec.Struct, frozen=True, kw_only=True):
+    """The partitions that a backfill begins with."""
+
+    asset_key: str
+    partitions: dict[str, Any]
+    described: str
+    count: int
+
+
+class BackfillRead(msgspec.Struct, frozen=True, kw_only=True):
+    """How a job came by its partitions: the mapping between it and a neighbour."""
+
+    asset_key: str  # the neighbour's
+    mapping: str
+    partitions: int  # how many the mapping gives
+    fallback: bool = False  # it could not be resolved: all partitions are taken
+
+
+class PreviewedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What one asset would have to compute, in chunks."""
+
+    asset_key: str
+    role: str  # target, upstream or downstream
+    level: int
+    distance: int
+    waits_for: list[str]  # asset keys
+    partitions: dict[str, Any]
+    described: str
+    count: int
+    chunk_size: int
+    chunks: int
+    first_chunk: PartitionSummary
+    reads: list[BackfillRead]
+    warnings: list[str]
+    estimated_seconds: float | None
+
+
+class BackfillPreview(msgspec.Struct, frozen=True, kw_only=True):
+    """What a backfill would come to: all jobs in an order in which they can run."""
+
+    partitions: int  # of all jobs together
+    chunks: int
+    runs: int  # one for each chunk
+    targets: list[str]
+    first_chunk: FirstChunk
+    estimated_seconds: float | None  # None: nothing like it has run yet
+    warnings: list[str]
+    jobs: list[PreviewedJob]

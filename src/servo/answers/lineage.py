@@ -7,6 +7,8 @@ from typing import Any
 
 import msgspec
 
+from servo.answers.backfills import Backfilled
+
 
 class LineageNode(msgspec.Struct, frozen=True, kw_only=True):
     """A partition with one materialization of it, and how many hops it is from where the walk began."""
@@ -41,8 +43,54 @@ class LineageGraph(msgspec.Struct, frozen=True, kw_only=True):
     asset_key: str | None  # None: of the whole project
     direction: str
     scope: str
-    nodes: list[LineageNode]
-    edges: list[LineageEdge]
-    watermark: dict[str, Any]
     run_id: str | None = None
     as_of: str | None = None
+    watermark: dict[str, Any]
+    nodes: list[LineageNode]
+    edges: list[LineageEdge]
+
+
+class InvalidatedSet(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of one asset that were declared stale."""
+
+    asset_key: str
+    partition_keys: list[str]
+
+
+class Invalidated(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that were declared stale, by asset; without an event where there was none to declare so."""
+
+    invalidation_id: str | None
+    event_id: str | None
+    duplicate: bool = False
+    asset_key: str
+    partition_keys: list[str]
+    reason: str
+    total: int
+    invalidated: list[InvalidatedSet]
+
+
+class Rematerialized(msgspec.Struct, frozen=True, kw_only=True):
+    """The backfill that makes anew what is stale; without one where nothing is."""
+
+    backfill_id: str | None = None
+    name: str | None = None
+    event_id: str | None = None
+    total_partitions: int = 0
+    jobs: dict[str, str] = {}
+    duplicate: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def backfill(self) -> Backfilled | None:
+        if self.backfill_id is None or self.name is None or self.event_id is None:
+            return None
+        return Backfilled(
+            backfill_id=self.backfill_id,
+            name=self.name,
+            event_id=self.event_id,
+            total_partitions=self.total_partitions,
+            jobs=self.jobs,
+            duplicate=self.duplicate,
+            warnings=self.warnings,
+        )

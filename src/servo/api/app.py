@@ -13,17 +13,13 @@ from servo.api.allowed import Allowed
 from servo.api.assets import AssetRoutes
 from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
-from servo.api.backfills import BackfillRoutes
 from servo.api.desk import at_desk
 from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
 from servo.api.judgements import Judgements
-from servo.api.kept_reports import KeptReportRoutes
 from servo.api.limits import BODY_BYTES, Shares
-from servo.api.lineage import LineageRoutes
-from servo.api.materializations import MaterializationRoutes
 from servo.api.meant import Meant
 from servo.api.messages import MessageRoutes
 from servo.api.metrics import Observing, metrics_route
@@ -49,15 +45,11 @@ __all__ = ["PREFIX", "ROUTES", "create_app"]
 ROUTES: list[Any] = [
     AssetRoutes,
     AuditRoutes,
-    BackfillRoutes,
     DimensionRoutes,
     EventRoutes,
     GridRoutes,
     InternalRoutes,
-    KeptReportRoutes,
-    LineageRoutes,
     MarkRoutes,
-    MaterializationRoutes,
     MessageRoutes,
     PartitionRoutes,
     SummaryRoutes,

@@ -1,15 +1,13 @@
-"""The routes of audit reports."""
+"""The route that verifies audit reports: a report is its body, as it was written."""
 
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Annotated, Any
+from typing import Any
 
-from litestar import Controller, Response, get, post
-from msgspec import Meta
+from litestar import Controller, Response, post
 
 from servo.api.desk import AtDesk, plain
-from servo.api.inputs import Reading
 from servo.api.limits import read_body
 from servo.api.operations import operation
 from servo.lineage.report import Report, parse
@@ -20,35 +18,9 @@ __all__ = ["AuditRoutes"]
 _REPORT_BYTES = 16 * 1024 * 1024
 
 
-class ReportAsked(Reading, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    asset: Annotated[str, Meta(description="`namespace/name` or `name`.", max_length=500)]
-    partition: Annotated[str, Meta(description="Which; empty for an asset without.", max_length=4_000)] = ""
-
-
 class AuditRoutes(Controller):
     path = "/audit"
     tags = ["audit"]
-
-    @get(
-        "/report",
-        opt=operation(
-            "viewer",
-            answers=Report,
-            query=ReportAsked,
-            refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.UNPROCESSABLE_ENTITY),
-        ),
-    )
-    async def report(self, desk: AtDesk) -> Response[bytes]:
-        """How the current materialization of a partition came about, proven by the ledger's own events.
-
-        `data` is the report itself, to be kept as a file and verified later. Nothing is recorded, and vacuum is not
-        told to spare what it cites: `servo audit report` does that.
-        """
-        asked = desk.query(ReportAsked)
-        return await desk.one(
-            asked,
-            lambda here: Audits(here.project).report(asked.asset, asked.partition, as_of=here.as_of, keep=False),
-        )
 
     @post(
         "/verify",

@@ -200,7 +200,8 @@ def _described(kind: type[Operation[Any]]) -> Described:
         query=None if has_body else query_type(kind),
         body=body_type(kind) if has_body else None,
         body_required=contract.body_required,
-        keyed="" if contract.key == "none" else contract.key,
+        # A question may be sent the body of the change that it is about, key and all.
+        keyed=contract.key if contract.key != "none" and issubclass(kind, Change) else "",
         example=contract.example,
         refusals=tuple(HTTPStatus(status) for status in contract.refusals),
         may_be_nothing=contract.may_do_nothing,

@@ -16,8 +16,8 @@ from servo.cli.output import note
 from servo.cli.states import counted
 
 if TYPE_CHECKING:
+    from servo.answers.audit import Verified
     from servo.lineage.report import Report
-    from servo.runtime.audits import Verified
 
 _MOST_SHOWN = 20
 
@@ -65,13 +65,10 @@ def report(
     servo audit report revenue 2025-01 --as-of 2025-02-01T00:00:00Z --output report.json
     """
     from servo.lineage.report import to_json
-    from servo.operations.moments import parse_moment
 
     if kind == "pdf" and not outputs and (as_json or sys.stdout.isatty()):
         raise click.UsageError("a PDF needs --output FILE.")
-    when = None if as_of is None else parse_moment(as_of)
-    with services(as_json=as_json) as here:
-        made = here.report(asset, partition_key, as_of=when, keep=keep)
+    made = _made(asset, partition_key, as_of, keep=keep, as_json=as_json)
 
     def document(chosen: str) -> bytes:
         return to_json(made) if chosen == "json" else _printed(made)
@@ -126,6 +123,24 @@ def verify(ctx: click.Context, *, file: Path, with_ledger: bool | None, report_h
     else:
         _tell(read, found, faults)
     ctx.exit(1 if faults else 0)
+
+
+def _made(asset: str, partition: str, as_of: str | None, *, keep: bool, as_json: bool) -> Report:
+    from servo.errors import NotAllowed
+    from servo.operations.audit.requests import GetReport, KeepReport
+    from servo.operations.moments import parse_moment
+
+    when = None if as_of is None else parse_moment(as_of)
+    with services(as_json=as_json) as here:
+        if not keep:
+            return here.ask(GetReport(asset=asset, partition=partition), as_of=when)
+        text = when if when is None or isinstance(when, str) else when.isoformat()
+        try:
+            return here.ask(KeepReport(asset=asset, partition=partition, as_of=text))
+        except NotAllowed as problem:
+            if problem.hint is None:
+                problem.hint = "or --no-keep: then vacuum may remove what the report cites"
+            raise
 
 
 def _with_ledger(read: Report, *, demanded: bool) -> Verified:

@@ -9,8 +9,8 @@ import click
 from servo.cli.backfill_options import asking
 from servo.cli.backfill_steering import cancel, named_backfill, nobody_works, pause, resume
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, services
-from servo.cli.options import json_option
+from servo.cli.opening import services
+from servo.cli.options import given, json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
 from servo.cli.progress import aside
@@ -51,11 +51,12 @@ def preview(*, asked: dict[str, Any], as_json: bool) -> None:
     servo backfill preview totals --filter missing --include-upstream
     """
     from servo.cli.backfill_tables import show_plan
+    from servo.operations.backfills.requests import PreviewBackfill
 
     with services(as_json=as_json) as here:
-        plan = here.preview_backfill(asked)
+        plan = here.ask(PreviewBackfill(**asked))
     if as_json:
-        echo_json(plan)
+        echo_json(plain_struct(plan))
     else:
         show_plan(plan)
 
@@ -78,13 +79,10 @@ def create(ctx: click.Context, *, asked: dict[str, Any], request_id: str | None,
     servo backfill create totals --partitions 2025-01 --include-upstream --wait
     servo backfill create orders --filter failed --newest-first
     """
+    from servo.operations.backfills.requests import CreateBackfill
+
     with services(as_json=as_json, create=True) as here:
-        made = here.create_backfill(
-            asked,
-            request_id=request_id,
-            actor=actor(),
-            before=here.before_waiting() if wait else (lambda: None),
-        )
+        made = here.do(CreateBackfill(**asked), key=request_id, wait=wait)
         ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
 
 
@@ -100,20 +98,21 @@ def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait
     Where others wait for that one they go on when the new one has succeeded; --wait waits for them too. A chunk's run
     that is retried by hand (`servo run retry`) does not count for the backfill.
     """
+    from servo.operations.backfills.requests import RetryFailed
+
     with services(as_json=as_json) as here:
-        backfill_id, _ = here.backfills.find(named)
-        if wait:
-            here.before_waiting()()
-        made = here.backfills.retry_failed(backfill_id, request_id=request_id, actor=actor())
+        made = here.do(RetryFailed(backfill=named), key=request_id, wait=wait)
         ctx.exit(see_through(here, made, f"is a retry of {named}", wait=wait, as_json=as_json))
 
 
 def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
     """Wait for a backfill that was just asked for, or say where it can be found; the exit code."""
+    from servo.operations.backfills.requests import GetBackfill, GetBackfillTree
+
     if not as_json:
         _accepted(made, what)
     if not wait:
-        tree = here.backfill_tree(made.backfill_id)
+        tree = here.ask(GetBackfillTree(backfill=made.backfill_id))
         if as_json:
             echo_json(plain_struct(made) | {"status": plain_struct(tree)})
             return 0
@@ -125,8 +124,8 @@ def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_j
         return 0
     from servo.cli.backfill_progress import outcome, summarize, wait_for
 
-    _, root = here.backfills.find(made.backfill_id)
     # A retry lets those go on that waited for what it repairs, and who waits wants all of it.
+    root = here.ask(GetBackfill(backfill=made.backfill_id)).root_backfill_id or made.backfill_id
     tree = wait_for(here, made.name, root, as_json=as_json)
     if as_json:
         echo_json(plain_struct(made) | {"status": plain_struct(tree)})
@@ -153,14 +152,14 @@ def _accepted(made: Backfilled, what: str) -> None:
 def list_backfills(state: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List backfills, newest first; what belongs to another is counted with it."""
     from servo.cli.backfill_tables import show_list
-    from servo.runtime.documents import backfill_listed
+    from servo.operations.backfills.requests import ListBackfills
 
     with services(as_json=as_json) as here:
-        trees = here.newest_backfills(state=state, asset=asset, limit=limit)
+        found = here.listed(ListBackfills(**given(status=state, asset=asset)), limit=limit).items
     if as_json:
-        echo_json({"backfills": [plain_struct(backfill_listed(tree)) for tree in trees]})
+        echo_json({"backfills": [plain_struct(one) for one in found]})
     else:
-        show_list(trees, limit)
+        show_list(found, limit)
 
 
 @backfill.command()
@@ -173,10 +172,11 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
     from servo.cli.backfill_progress import at_rest, outcome
     from servo.cli.backfill_progress import watch as watch_until_it_rests
     from servo.cli.backfill_tables import show_facts, show_tree
+    from servo.operations.backfills.requests import GetBackfillTree
     from servo.ui.backfill import to_retry
 
     with services(as_json=as_json) as here:
-        tree = here.backfill_tree(named)
+        tree = here.ask(GetBackfillTree(backfill=named))
         idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and nobody_works(here)
         missing = f"nothing is at work here: {'its runs end' if tree.over else 'it goes on'} when `servo up` does"
         if watch:
@@ -205,10 +205,11 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
 def chunks(named: str, limit: int, after: int, as_json: bool) -> None:
     """List the chunks that were planned, by their number: their partitions, their run and what came of it."""
     from servo.cli.backfill_tables import show_chunks
+    from servo.operations.backfills.requests import ListChunks
 
     with services(as_json=as_json) as here:
-        backfill_id, name, rows = here.backfill_chunks(named, after=after, limit=limit)
+        found = here.listed(ListChunks(backfill=named, after=max(after, -1)), limit=limit)
     if as_json:
-        echo_json({"backfill_id": backfill_id, "name": name, "chunks": [plain_struct(row) for row in rows]})
+        echo_json({**found.more, "chunks": [plain_struct(chunk) for chunk in found.items]})
     else:
-        show_chunks(rows, limit)
+        show_chunks(found.items, limit)

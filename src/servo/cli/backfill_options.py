@@ -42,7 +42,13 @@ _OPTIONS = [
     click.option("--chunk-size", type=int, metavar="N", help="Partitions of one run.  [default: 10]"),
     click.option("--target-chunk", type=Span(), metavar="T", help="Instead: as many as take about so long, 2m."),
     click.option(
-        "--concurrency", type=int, default=2, show_default=True, metavar="N", help="Runs of an asset at the same time."
+        "--concurrency",
+        "max_concurrent_runs",
+        type=int,
+        default=2,
+        show_default=True,
+        metavar="N",
+        help="Runs of an asset at the same time.",
     ),
     click.option("--include-upstream", is_flag=True, help="First compute what they are made from."),
     click.option(
@@ -70,14 +76,15 @@ def asking(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _NAMES = (
-    *("assets", "start", "end", "partitions", "filter", "chunk_size", "target_chunk", "concurrency"),
+    *("assets", "start", "end", "partitions", "filter", "chunk_size", "target_chunk"),
+    "max_concurrent_runs",
     *("include_upstream", "max_upstream_depth", "include_downstream", "only_missing", "priority", "newest_first"),
     "name",
 )
 
 
 def _chosen(given: dict[str, Any]) -> dict[str, Any]:
-    """As `servo.runtime.backfill_planning.BackfillRequest` has it."""
+    """As `CreateBackfill` and `PreviewBackfill` have it."""
     size, seconds = given.pop("chunk_size"), given.pop("target_chunk")
     if size is not None and seconds is not None:
         raise click.UsageError("--chunk-size and --target-chunk both say how large a chunk is: give one of them.")

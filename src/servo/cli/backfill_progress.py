@@ -10,15 +10,16 @@ from typing import TYPE_CHECKING, Protocol
 
 import click
 
+from servo.answers.backfills import BackfillTree, BackfillView
 from servo.cli.backfill_tables import show_tree
 from servo.cli.interrupts import Left, reacting
 from servo.cli.progress import aside
 from servo.cli.states import counted, duration
 from servo.cli.values import text
 from servo.errors import EnvironmentProblem
+from servo.operations.backfills.requests import GetBackfillTree
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import BackfillTree, BackfillView
     from servo.cli.services import Services
     from servo.runtime.embedded import Workplace
 
@@ -39,7 +40,7 @@ class Show(Protocol):
 
 def wait_for(here: Services, name: str, backfill_id: str, *, as_json: bool) -> BackfillTree:
     """See to it that a backfill is worked on, show how it goes, and give how it ended or what it is stuck at."""
-    already = here.backfill_tree(backfill_id)
+    already = here.ask(GetBackfillTree(backfill=backfill_id))
     if at_rest(already):
         return already
     interrupt = _Interrupt(name, elsewhere=here.remote)
@@ -82,7 +83,7 @@ def _follow(here: Services, named: str, show: Show, *, tick: Callable[[], None] 
     while True:
         began = time.monotonic()
         position = None if here.remote else here.folder.ledger.head().position
-        tree = here.backfill_tree(named)
+        tree = here.ask(GetBackfillTree(backfill=named))
         cost = time.monotonic() - began
         show(tree)
         if at_rest(tree):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.shell_completion import CompletionItem
 
-from servo.cli.opening import actor, services
+from servo.cli.opening import services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
@@ -28,9 +28,10 @@ def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[Co
     """The newest ones, with how they stand."""
     found: list[CompletionItem] = []
     with suppress(Exception):  # whatever is wrong, the command will say it better
+        from servo.operations.backfills.requests import ListBackfills
+
         with services() as here:
-            trees = here.newest_backfills(state=None, asset=None, limit=_COMPLETED)
-            jobs = [job for tree in trees for job in tree.jobs]
+            jobs = [job for one in here.listed(ListBackfills(), limit=_COMPLETED).items for job in one.jobs]
         found = [CompletionItem(job.name, help=job.display_state) for job in jobs if job.name.startswith(incomplete)]
     return found
 
@@ -60,8 +61,10 @@ def _steering(command: Callable[..., Any]) -> Callable[..., Any]:
 @_steering
 def pause(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Start no more chunks; those at work finish. Of a root, in its whole tree."""
+    from servo.operations.backfills.requests import PauseBackfill
+
     with services(as_json=as_json) as here:
-        done = here.backfills.pause(named, expected_version=expected_version, reason=reason, actor=actor())
+        done = here.do(PauseBackfill(backfill=named, expected_state_version=expected_version, reason=reason))
         _steered(done, "what is at work finishes, and nothing new starts", as_json=as_json)
         if not as_json:
             note(f"servo backfill resume {done.name}")
@@ -71,8 +74,10 @@ def pause(named: str, *, expected_version: int | None, reason: str | None, as_js
 @_steering
 def resume(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """Go on with the next chunk of a paused backfill. Of a root, in its whole tree."""
+    from servo.operations.backfills.requests import ResumeBackfill
+
     with services(as_json=as_json) as here:
-        done = here.backfills.resume(named, expected_version=expected_version, reason=reason, actor=actor())
+        done = here.do(ResumeBackfill(backfill=named, expected_state_version=expected_version, reason=reason))
         _steered(done, "it goes on where it was", as_json=as_json)
         if not as_json and nobody_works(here):
             aside("nothing is at work here: it goes on when `servo up` does")
@@ -82,8 +87,10 @@ def resume(named: str, *, expected_version: int | None, reason: str | None, as_j
 @_steering
 def cancel(named: str, *, expected_version: int | None, reason: str | None, as_json: bool) -> None:
     """End a backfill and its runs; what they have made stays. Of a root, its whole tree."""
+    from servo.operations.backfills.requests import CancelBackfill
+
     with services(as_json=as_json) as here:
-        done = here.backfills.cancel(named, expected_version=expected_version, reason=reason, actor=actor())
+        done = here.do(CancelBackfill(backfill=named, expected_state_version=expected_version, reason=reason))
         stopped = f", {counted(done.runs, 'run')} asked to stop" if done.runs else ""
         _steered(done, f"what was made stays{stopped}", as_json=as_json)
         if not as_json and done.runs and nobody_works(here):

@@ -5,18 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
+from servo.answers.backfills import BackfillPreview, BackfillSummary, BackfillTree, ChunkView, PreviewedJob
 from servo.cli.drawing import coloured_table, columns, draw
 from servo.cli.output import note, table
 from servo.cli.states import counted, duration
 from servo.cli.values import moment
 from servo.ui.marks import Line, Span
-
-if TYPE_CHECKING:
-    from servo.answers.backfills import BackfillTree, ChunkView
 
 _WIDE = 10_000  # columns of a pipe
 _SHORT = len("run_") + 12  # of an id, on a terminal: enough to be the only one, and every command takes it
@@ -26,7 +24,7 @@ _MOST_DRAWN = 40
 # ── what it would come to ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def show_plan(plan: dict[str, Any]) -> None:
+def show_plan(plan: BackfillPreview) -> None:
     """The jobs in the order in which they run, and what they come to."""
     if sys.stdout.isatty():
         _fitted_plan(plan)
@@ -35,67 +33,67 @@ def show_plan(plan: dict[str, Any]) -> None:
             ["asset", "role", "partitions", "count", "chunks", "first chunk", "mapping", "waits for", "estimate"],
             [
                 (
-                    job["asset_key"],
-                    job["role"],
-                    job["described"],
-                    job["count"],
-                    job["chunks"],
-                    job["first_chunk"]["described"],
+                    job.asset_key,
+                    job.role,
+                    job.described,
+                    job.count,
+                    job.chunks,
+                    job.first_chunk.described,
                     _mapping(job),
-                    ", ".join(job["waits_for"]),
-                    "" if job["estimated_seconds"] is None else duration(job["estimated_seconds"]),
+                    ", ".join(job.waits_for),
+                    "" if job.estimated_seconds is None else duration(job.estimated_seconds),
                 )
-                for job in plan["jobs"]
+                for job in plan.jobs
             ],
         )
-    warn(plan["warnings"])
+    warn(plan.warnings)
 
 
-def _fitted_plan(plan: dict[str, Any]) -> None:
+def _fitted_plan(plan: BackfillPreview) -> None:
     from servo.ui.backfill import rounded
 
     rows: list[list[Line]] = [
         [
-            [Span(job["asset_key"], bold=job["role"] == "target")],
-            [Span(job["role"])],
-            [Span(job["described"])],
-            [Span(f"{job['count']:,}")],
-            [Span(f"{job['chunks']:,}")],
+            [Span(job.asset_key, bold=job.role == "target")],
+            [Span(job.role)],
+            [Span(job.described)],
+            [Span(f"{job.count:,}")],
+            [Span(f"{job.chunks:,}")],
             [Span(_mapping(job))],
         ]
-        for job in plan["jobs"]
+        for job in plan.jobs
     ]
     coloured_table(["asset", "role", "partitions", "count", "chunks", "mapping"], rows)
-    first, seconds = plan["jobs"][0], plan["estimated_seconds"]
+    first, seconds = plan.jobs[0], plan.estimated_seconds
     took = "how long is not known yet" if seconds is None else f"about {rounded(seconds)}"
-    note(f"{counted(plan['partitions'], 'partition')}, {counted(plan['chunks'], 'chunk')}, each a run; {took}")
-    note(f"first chunk: {first['asset_key']} {first['first_chunk']['described']}".rstrip())
-    if 1 < len(plan["jobs"]) <= _MOST_DRAWN:
+    note(f"{counted(plan.partitions, 'partition')}, {counted(plan.chunks, 'chunk')}, each a run; {took}")
+    note(f"first chunk: {first.asset_key} {first.first_chunk.described}".rstrip())
+    if 1 < len(plan.jobs) <= _MOST_DRAWN:
         click.echo()
-        _draw_order(plan["jobs"])
+        _draw_order(plan.jobs)
 
 
-def _mapping(job: dict[str, Any]) -> str:
-    kinds = dict.fromkeys(f"{read['mapping']}{' (all)' if read['fallback'] else ''}" for read in job["reads"])
+def _mapping(job: PreviewedJob) -> str:
+    kinds = dict.fromkeys(f"{read.mapping}{' (all)' if read.fallback else ''}" for read in job.reads)
     return ", ".join(kinds)
 
 
-def _draw_order(jobs: Sequence[dict[str, Any]]) -> None:
+def _draw_order(jobs: Sequence[PreviewedJob]) -> None:
     """Below each job those it waits for. One that was drawn before is not opened again."""
     from servo.ui.tree import Node, drawn
 
-    by_asset, seen = {job["asset_key"]: job for job in jobs}, set[str]()
+    by_asset, seen = {job.asset_key: job for job in jobs}, set[str]()
 
-    def node(job: dict[str, Any]) -> Node:
-        again = job["asset_key"] in seen
-        seen.add(job["asset_key"])
-        remark = f"  {counted(job['count'], 'partition')}{', see above' if again else ''}"
-        below = [] if again else [node(by_asset[key]) for key in job["waits_for"]]
-        return Node(line=[Span(job["asset_key"]), Span(remark, "dim")], below=below)
+    def node(job: PreviewedJob) -> Node:
+        again = job.asset_key in seen
+        seen.add(job.asset_key)
+        remark = f"  {counted(job.count, 'partition')}{', see above' if again else ''}"
+        below = [] if again else [node(by_asset[key]) for key in job.waits_for]
+        return Node(line=[Span(job.asset_key), Span(remark, "dim")], below=below)
 
-    waited_for = {key for job in jobs for key in job["waits_for"]}
+    waited_for = {key for job in jobs for key in job.waits_for}
     for job in jobs:
-        if job["asset_key"] not in waited_for:
+        if job.asset_key not in waited_for:
             draw(drawn(node(job), columns()))
     note("each waits for those below it")
 
@@ -108,7 +106,7 @@ def warn(warnings: Sequence[str]) -> None:
 # ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def show_list(trees: list[BackfillTree], limit: int) -> None:
+def show_list(trees: Sequence[BackfillSummary], limit: int) -> None:
     """A row for each, the newest first."""
     from servo.ui.backfill import COLOURS, time_left
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import Backfilled
     from servo.answers.sensors import Accepted
     from servo.runtime.wiring import Project
 
@@ -29,29 +28,7 @@ class Doing:
 
         return require
 
-    # ── backfills ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
-        """What it would come to, as JSON has it."""
-        from servo.cli.output import plain_struct
-        from servo.runtime.backfill_planning import BackfillRequest
-        from servo.runtime.backfills import Backfills
-        from servo.runtime.documents import plan_shown
-
-        found: dict[str, Any] = plain_struct(plan_shown(Backfills(self._opened).preview(BackfillRequest(**asked))))
-        return found
-
-    def create_backfill(
-        self, asked: dict[str, Any], *, request_id: str | None, before: Callable[[], None], actor: str
-    ) -> Backfilled:
-        from servo.runtime.backfill_planning import BackfillRequest
-        from servo.runtime.backfills import Backfills
-
-        return Backfills(self._opened).create(
-            BackfillRequest(**asked), request_id=request_id, actor=actor, before=before
-        )
-
-    # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
+    # ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
         from servo.runtime.marking import mark
@@ -66,59 +43,11 @@ class Doing:
         known = deployed_catalog(self._opened, actor=actor)
         return accept_code(self._opened, known, asset, versions, reason=reason, actor=actor)
 
-    def rollback(
-        self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
-    ) -> dict[str, Any]:
-        from servo.runtime.data import Data
-
-        return Data(self._opened).rollback(asset, partitions, to=to, reason=reason, actor=actor)
-
     def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
         """The id of the event."""
         from servo.runtime.dynamics import change_partitions
 
         return change_partitions(self._opened, dimension, added=added, removed=removed, actor=actor)
-
-    def invalidate(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        reason: str,
-        itself: bool,
-        request_id: str | None,
-        actor: str,
-    ) -> dict[str, Any]:
-        from servo.runtime.documents import invalidated
-        from servo.runtime.invalidating import Invalidation
-
-        done = Invalidation(self._opened).invalidate(
-            asset, tuple(partitions), reason=reason, itself=itself, request_id=request_id, actor=actor
-        )
-        return invalidated(done)
-
-    def rematerialize(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        itself: bool,
-        priority: int,
-        request_id: str | None,
-        before: Callable[[], None],
-        actor: str,
-    ) -> Backfilled | None:
-        from servo.runtime.invalidating import Invalidation
-
-        return Invalidation(self._opened).rematerialize(
-            asset,
-            tuple(partitions),
-            itself=itself,
-            priority=priority,
-            request_id=request_id,
-            actor=actor,
-            before=before,
-        )
 
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,12 +6,12 @@ import sys
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, read_ahead, services
+from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct, table
@@ -19,25 +19,15 @@ from servo.cli.states import counted
 from servo.cli.values import text
 
 if TYPE_CHECKING:
+    from servo.answers.lineage import Invalidated, LineageGraph
+    from servo.cli.drawn_lineage import DrawnLineage
     from servo.cli.services import Services
-    from servo.runtime.lineages import Lineage
+    from servo.operations.operation import Question
 
 F = TypeVar("F", bound=Callable[..., Any])
-Way = Literal["upstream", "downstream", "both"]
 
 _FORMATS = ("tree", "json", "dot", "mermaid", "svg")
 _SUFFIXES = {".json": "json", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "svg"}
-
-_NO_BACKFILL: dict[str, Any] = {  # what `servo backfill create` answers, where there was nothing to create
-    "backfill_id": None,
-    "name": None,
-    "event_id": None,
-    "total_partitions": 0,
-    "jobs": {},
-    "duplicate": False,
-    "warnings": [],
-    "status": None,
-}
 
 
 @click.group()
@@ -77,23 +67,28 @@ def upstream(as_json: bool, **asked: Any) -> None:
     servo lineage upstream month_report 2025-01
     servo lineage upstream revenue 2025-01-15,eu --depth 1 --json
     """
-    _show(_look("upstream", as_json=as_json, **asked), as_json=as_json)
+    from servo.operations.lineage.requests import GetUpstream
+
+    _show(GetUpstream, asked, as_json=as_json)
 
 
 @lineage.command()
 @_asked
 def downstream(as_json: bool, **asked: Any) -> None:
     """Show what was made from partitions, hop by hop."""
-    _show(_look("downstream", as_json=as_json, **asked), as_json=as_json)
+    from servo.operations.lineage.requests import GetDownstream
+
+    _show(GetDownstream, asked, as_json=as_json)
 
 
 @lineage.command()
 @_asked
 def impact(as_json: bool, **asked: Any) -> None:
     """Show what a change of partitions would reach, and how each of it stands now."""
-    found = _look("downstream", as_json=as_json, **asked)
-    _show(found, as_json=as_json)
-    if not as_json and found.found:
+    from servo.operations.lineage.requests import GetImpact
+
+    found = _show(GetImpact, asked, as_json=as_json)
+    if found is not None and found.found:
         _summary(found)
 
 
@@ -106,16 +101,16 @@ def impact(as_json: bool, **asked: Any) -> None:
 )
 @click.option("--depth", type=click.IntRange(min=1), metavar="N", help="At most so many hops.")
 @json_option
-def at(*, time: str, asset: str, partitions: tuple[str, ...], direction: Way, depth: int | None, as_json: bool) -> None:
+def at(*, time: str, asset: str, partitions: tuple[str, ...], direction: str, depth: int | None, as_json: bool) -> None:
     """Show the lineage as it was: every hop with what was current then, and the definitions of that day.
 
     \b
     servo lineage at 2025-02-01T06:00:00Z month_report 2025-01
     """
-    _show(
-        _look(direction, as_json=as_json, asset=asset, partitions=partitions, depth=depth, as_of=time),
-        as_json=as_json,
-    )
+    from servo.operations.lineage.requests import GetLineageAt
+
+    asked = {"asset": asset, "partitions": partitions, "depth": depth, "as_of": time, "direction": direction}
+    _show(GetLineageAt, asked, as_json=as_json)
 
 
 @lineage.command()
@@ -134,18 +129,20 @@ def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -
     servo lineage graph revenue 2025-01-15,eu -o revenue.svg
     servo lineage graph month_report --format mermaid
     """
+    from servo.operations.lineage.requests import GetLineageGraph
+
     named = _SUFFIXES.get(output.suffix.lower(), "tree") if output else "tree"
     # With a file to draw to, what is said as JSON is about the file.
     chosen = "json" if as_json and output is None else shape or named
-    found = _look("both", as_json=as_json, pictured=chosen != "json", **asked)
     if chosen == "tree" and output is None:
-        _show(found, as_json=False)
+        _show(GetLineageGraph, asked, as_json=False)
         return
     if chosen == "tree":
         raise click.UsageError(
             f"how to write {output}? Give --format, or a name that ends in .svg, .dot, .mmd or .json"
         )
-    document = _drawn(found, chosen)
+    found, drawn = _look(GetLineageGraph, asked, as_json=as_json, draw=chosen != "json")
+    document = _json(found) if drawn is None else _drawn(drawn, chosen)
     if output is None:
         click.echo(document, nl=False)
         return
@@ -171,8 +168,11 @@ def invalidate(
     \b
     servo lineage invalidate raw_orders 2025-01-15 --reason "the source was corrected"
     """
+    from servo.operations.lineage.requests import Invalidate
+
     with services(as_json=as_json) as here:
-        done = here.invalidate(asset, partitions, reason=reason, itself=itself, request_id=request_id, actor=actor())
+        request = Invalidate(asset=asset, partitions=partitions, reason=reason, itself=itself)
+        done = here.do(request, key=request_id)
         if as_json:
             echo_json(plain_struct(done))
             return
@@ -207,22 +207,17 @@ def rematerialize(
     \b
     servo lineage rematerialize raw_orders 2025-01-15
     """
+    from servo.answers.lineage import Rematerialized
     from servo.cli.backfill import see_through
+    from servo.operations.lineage.requests import Rematerialize
 
     with services(as_json=as_json) as here:
-        made = here.rematerialize(
-            asset,
-            partitions,
-            itself=itself,
-            priority=priority,
-            request_id=request_id,
-            actor=actor(),
-            before=here.before_waiting() if wait else (lambda: None),
-        )
+        request = Rematerialize(asset=asset, partitions=partitions, itself=itself, priority=priority)
+        made = here.do(request, key=request_id, wait=wait).backfill
         if made is not None:
             ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
         if as_json:
-            echo_json(_NO_BACKFILL)
+            echo_json(plain_struct(Rematerialized()) | {"status": None})
         else:
             click.echo("✓ nothing to do: nothing that was made from it is stale")
 
@@ -231,45 +226,43 @@ def rematerialize(
 
 
 def _look(
-    direction: Way,
-    *,
-    as_json: bool,
-    pictured: bool = False,
-    asset: str | None,
-    partitions: tuple[str, ...],
-    **asked: Any,
-) -> Lineage:
+    kind: type[Question[LineageGraph]], asked: dict[str, Any], *, as_json: bool, draw: bool
+) -> tuple[LineageGraph, DrawnLineage | None]:
+    """The lineage that is asked for, and that which is drawn of it."""
     read_ahead()
+    partitions, as_of = asked.pop("partitions"), asked.pop("as_of")
     with services(as_json=as_json) as here:
-        found = here.lineages.look(direction, asset, partitions, statuses=True, **asked)
-        if not as_json or pictured:
-            _ = found.definitions  # which a server is asked for
-        return found
+        found = here.ask(kind(partition=partitions, **asked), as_of=as_of)
+        if not draw:
+            return found, None
+        from servo.cli.drawn_lineage import drawn_lineage
+
+        return found, drawn_lineage(found, here.definitions(as_of=as_of))
 
 
-def _show(found: Lineage, *, as_json: bool) -> None:
-    if as_json:
-        from servo.runtime.documents import lineage_shown
-
-        echo_json(plain_struct(lineage_shown(found)))
-        return
+def _show(kind: type[Question[LineageGraph]], asked: dict[str, Any], *, as_json: bool) -> DrawnLineage | None:
+    found, drawn = _look(kind, asked, as_json=as_json, draw=not as_json)
+    if drawn is None:
+        echo_json(plain_struct(found))
+        return None
     from servo.cli.trees import show
 
-    show(found)
+    show(drawn)
+    return drawn
 
 
-def _drawn(found: Lineage, shape: str) -> str:
+def _json(found: LineageGraph) -> str:
     import json
 
+    return json.dumps(plain_struct(found), ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def _drawn(found: DrawnLineage, shape: str) -> str:
     from servo.lineage.dot import dot
     from servo.lineage.graph import picture
     from servo.lineage.mermaid import mermaid
     from servo.lineage.svg import svg
     from servo.runtime.described import describe
-    from servo.runtime.documents import lineage_shown
-
-    if shape == "json":
-        return json.dumps(plain_struct(lineage_shown(found)), ensure_ascii=False, allow_nan=False) + "\n"
 
     def described(asset: str, keys: Any) -> str:
         return describe(found.definitions, asset, keys)
@@ -285,7 +278,7 @@ def _drawn(found: Lineage, shape: str) -> str:
     return {"dot": dot, "mermaid": mermaid, "svg": svg}[shape](drawn)
 
 
-def _summary(found: Lineage) -> None:
+def _summary(found: DrawnLineage) -> None:
     """How much of each asset would be reached, by status."""
     from servo.lineage.graph import said
 
@@ -302,24 +295,24 @@ def _summary(found: Lineage) -> None:
     )
 
 
-def _say_invalidated(here: Services, done: dict[str, Any]) -> None:
+def _say_invalidated(here: Services, done: Invalidated) -> None:
     from servo.errors import AssetNotFound
     from servo.runtime.described import describe
 
-    asset, sets = done["asset_key"], done["invalidated"]
-    if not done["total"]:
+    asset, sets = done.asset_key, done.invalidated
+    if not done.total:
         click.echo(f"✓ nothing to do: nothing was made from {asset}")
         return
     definitions = {}
     for some in sets:
         with suppress(AssetNotFound):  # it is gone: its partitions are told as they stand
-            definitions[some["asset_key"]] = here.definition(some["asset_key"], as_of=None)
-    rows = [(some["asset_key"], some["partition_keys"]) for some in sets]
+            definitions[some.asset_key] = here.definition(some.asset_key, as_of=None)
+    rows = [(some.asset_key, some.partition_keys) for some in sets]
     table(["asset", "partitions", "count"], [(key, describe(definitions, key, keys), len(keys)) for key, keys in rows])
-    again = " (was declared before)" if done["duplicate"] else ""
-    click.echo(f"✓ {counted(done['total'], 'partition')} of {counted(len(sets), 'asset')} declared stale{again}")
+    again = " (was declared before)" if done.duplicate else ""
+    click.echo(f"✓ {counted(done.total, 'partition')} of {counted(len(sets), 'asset')} declared stale{again}")
     if sys.stdout.isatty():
-        keys = done["partition_keys"]
+        keys = done.partition_keys
         typed = f"{asset} {here.label(asset, keys[0])}".strip()
         note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(keys) > 1 else ''}")
         if all(key != asset for key, _ in rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,10 +11,13 @@ from servo.cli.completing import complete_assets
 from servo.cli.opening import actor, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, table
+from servo.cli.output import note, plain_struct, table
 from servo.cli.partition_status import list_partitions, mark, stale, status, sweep, why
 from servo.cli.states import counted
-from servo.cli.values import moment, plain
+from servo.cli.values import moment
+
+if TYPE_CHECKING:
+    from servo.answers.materializations import Materialization
 
 
 @click.group()
@@ -35,13 +38,15 @@ def history(asset: str, partition_key: str, as_json: bool) -> None:
 
     An asset without partitions has one, which needs no name.
     """
+    from servo.operations.materializations.requests import ListMaterializations
+
     with services(as_json=as_json) as here:
-        rows = here.materializations(asset, partition_key)
+        rows = here.listed(ListMaterializations(asset=asset, partition=partition_key)).items
     if as_json:
-        echo_json({"materializations": plain(rows)})
+        echo_json({"materializations": [plain_struct(row) for row in rows]})
         return
-    if rows and rows[0]["removed_at"] is not None:
-        at, by = moment(rows[0]["removed_at"]), rows[0]["removed_by"]
+    if rows and rows[0].removed_at is not None:
+        at, by = moment(rows[0].removed_at), rows[0].removed_by
         note(f"{asset} {partition_key} was removed at {at} by {by}; read it with `servo read … --as-of` a time before")
     whole = not sys.stdout.isatty()
     table(
@@ -60,18 +65,20 @@ def history(asset: str, partition_key: str, as_json: bool) -> None:
 @json_option
 def rollback(asset: str, partitions: tuple[str, ...], to: str | None, reason: str, as_json: bool) -> None:
     """Make earlier materializations current again. Nothing is copied or removed, and it can be undone likewise."""
+    from servo.operations.materializations.requests import RollBack
+
     with services(as_json=as_json) as here:
-        done: dict[str, Any] = here.rollback(asset, partitions, to=to, reason=reason, actor=actor())
+        done = here.do(RollBack(asset=asset, partitions=partitions, to=to, reason=reason))
         if as_json:
-            echo_json(plain(done))
+            echo_json(plain_struct(done))
             return
-        if not done["partitions"]:
-            click.echo(f"nothing was rolled back: that is what is current of {done['asset']}")
+        if not done.partitions:
+            click.echo(f"nothing was rolled back: that is what is current of {done.asset}")
             return
         label = here.label
-        for one in done["partitions"]:
-            note(f"  {label(done['asset'], one['partition_key'])} → {one['materialization_id']}")
-    click.echo(f"✓ rolled back {counted(len(done['partitions']), 'partition')} of {done['asset']}")
+        for one in done.partitions:
+            note(f"  {label(done.asset, one.partition_key)} → {one.materialization_id}")
+    click.echo(f"✓ rolled back {counted(len(done.partitions), 'partition')} of {done.asset}")
 
 
 @partition.command()
@@ -102,16 +109,15 @@ def _changed(dimension: str, *, added: tuple[str, ...] = (), removed: tuple[str,
     click.echo(f"✓ {counted(len(added or removed), 'value')} {done} {dimension}")
 
 
-def _cells(row: dict[str, Any], *, whole: bool) -> tuple[Any, ...]:
-    content = row.get("content_hash") or ""
-    made_at = row.get("made_at")
+def _cells(row: Materialization, *, whole: bool) -> tuple[Any, ...]:
+    content = row.content_hash or ""
     return (
-        "→" if row.get("current") else "",
-        row["materialization_id"],
-        "" if made_at is None else moment(made_at.replace(microsecond=0)),
-        row.get("rows"),
-        row.get("bytes"),
+        "→" if row.current else "",
+        row.materialization_id,
+        "" if row.made_at is None else moment(row.made_at.replace(microsecond=0)),
+        row.rows,
+        row.bytes,
         content if whole else content[:12],
-        row.get("code_version"),
-        row.get("run_id") if whole else (row.get("run_id") or "")[:16],
+        row.code_version,
+        row.run_id if whole else (row.run_id or "")[:16],
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import msgspec
@@ -13,7 +12,6 @@ from servo import decoders
 from servo.cli.opening import needs_folder, token_for
 from servo.cli.remote_doing import RemoteDoing
 from servo.cli.remote_nouns import (
-    RemoteBackfills,
     RemoteLabels,
     RemoteOutdated,
     RemotePartitions,
@@ -26,21 +24,17 @@ from servo.client import Client
 from servo.client.performing import Reading, answer, change, page
 from servo.client.runs import until
 from servo.clock import system_clock
-from servo.errors import NotAllowed
 from servo.operations.runs.requests import GetProgress
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import BackfillTree, ChunkView
+    from servo.answers.audit import Verified
     from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
-    from servo.runtime.audits import Verified
-    from servo.runtime.backfills import Backfills
     from servo.runtime.labels import Labels
-    from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
     from servo.runtime.why import Why
@@ -144,15 +138,6 @@ class Remote(RemoteDoing, Services):
     def why(self) -> Why:
         return cast("Why", RemoteWhy(self._client))
 
-    @property
-    def lineages(self) -> Lineages:
-        from servo.cli.remote_lineages import RemoteLineages
-
-        return cast("Lineages", RemoteLineages(self._client))
-
-    def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
-        return list(self._client.materializations.list(asset, partition))
-
     def assets(self) -> list[dict[str, Any]]:
         """What is declared, upstreams first, else in the order of the files."""
         return upstreams_first(sorted(self._client.assets.list(), key=lambda one: (one["file"], one["line"])))
@@ -171,57 +156,18 @@ class Remote(RemoteDoing, Services):
     def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
         return self._client.data.staged(checkpoint, limit=limit)
 
-    def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
-        from servo.lineage.report import parse
-
-        audit = self._client.audit
-        try:
-            found = audit.keep(asset, partition, as_of=as_of) if keep else audit.report(asset, partition, as_of=as_of)
-        except NotAllowed as problem:
-            if keep and problem.hint is None:
-                problem.hint = "or --no-keep: then vacuum may remove what the report cites"
-            raise
-        return parse(msgspec.json.encode(found))
-
     def verify(self, report: Report) -> Verified:
+        from servo.answers.audit import Verified
         from servo.lineage.report import to_json
 
-        found = self._client.audit.verify(decoders.decode(to_json(report)))
-        return cast("Verified", decoders.convert(found, _Verified))
-
-    # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def backfills(self) -> Backfills:
-        return cast("Backfills", RemoteBackfills(self._client))
-
-    def newest_backfills(self, *, state: str | None, asset: str | None, limit: int) -> list[BackfillTree]:
-        return list(self._client.backfills.list(status=state and state.upper(), asset=asset, limit=limit))
-
-    def backfill_tree(self, named: str) -> BackfillTree:
-        return self._client.backfills.tree(named)
-
-    def backfill_chunks(self, named: str, *, after: int, limit: int) -> tuple[str, str, list[ChunkView]]:
-        one = self._client.backfills.get(named)
-        chunks = (chunk for chunk in self._client.backfills.chunks(named) if chunk.chunk_index > after)
-        return one.backfill_id, one.name, list(islice(chunks, limit))
+        return decoders.convert(self._client.audit.verify(decoders.decode(to_json(report))), Verified)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))
 
+    def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
+        return {one["asset_key"]: definition_of(one) for one in self._client.assets.list(as_of=as_of)}
+
 
 def _reading(as_of: datetime | str | None) -> Reading:
     return {} if as_of is None else {"as_of": as_of}
-
-
-class _Fault(msgspec.Struct, frozen=True):
-    path: str
-    reason: str
-
-
-class _Verified(msgspec.Struct, frozen=True):
-    """As `servo.runtime.audits.Verified`."""
-
-    events: int
-    with_ledger: bool
-    faults: list[_Fault]

@@ -10,7 +10,6 @@ from servo.client import Client
 from servo.clock import system_clock
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import Backfilled
     from servo.answers.sensors import Accepted
 
 __all__ = ["RemoteDoing"]
@@ -24,18 +23,7 @@ class RemoteDoing(Doing):
     def before_waiting(self) -> Callable[[], None]:
         return lambda: None  # whoever works there does it
 
-    # ── backfills ─────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def preview_backfill(self, asked: dict[str, Any]) -> dict[str, Any]:
-        return self._client.backfills.preview(**_said(asked))
-
-    def create_backfill(
-        self, asked: dict[str, Any], *, request_id: str | None, before: Callable[[], None], actor: str
-    ) -> Backfilled:
-        before()
-        return self._client.backfills.create(**_said(asked), idempotency_key=request_id)
-
-    # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
+    # ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
         done = self._client.partitions.mark(asset, partitions, mark=as_what, reason=reason)
@@ -46,46 +34,8 @@ class RemoteDoing(Doing):
         ours = ("declaration_id", "asset_key", "code_version", "equal_to", "reason", "partitions", "changes")
         return {name: done[name] for name in (*ours, "event_id")}
 
-    def rollback(
-        self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
-    ) -> dict[str, Any]:
-        done = self._client.materializations.rollback(asset, partitions, to=to, reason=reason)
-        return {name: done[name] for name in ("event_id", "rollback_id", "asset", "partitions")}
-
     def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
         return str(self._client.partitions.change_values(dimension, added=added, removed=removed)["event_id"])
-
-    def invalidate(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        reason: str,
-        itself: bool,
-        request_id: str | None,
-        actor: str,
-    ) -> dict[str, Any]:
-        done = self._client.lineage.invalidate(
-            asset, partitions, reason=reason, itself=itself, idempotency_key=request_id
-        )
-        ours = ("invalidation_id", "event_id", "duplicate", "asset_key", "partition_keys", "reason", "total")
-        return {name: done[name] for name in (*ours, "invalidated")}
-
-    def rematerialize(
-        self,
-        asset: str,
-        partitions: Sequence[str],
-        *,
-        itself: bool,
-        priority: int,
-        request_id: str | None,
-        before: Callable[[], None],
-        actor: str,
-    ) -> Backfilled | None:
-        before()
-        return self._client.lineage.rematerialize(
-            asset, partitions, itself=itself, priority=priority, idempotency_key=request_id
-        )
 
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -95,8 +45,3 @@ class RemoteDoing(Doing):
         return self._client.sensors.send(
             named, data, message_id=message_id, attributes=attributes, published_at=system_clock()
         )
-
-
-def _said(asked: dict[str, Any]) -> dict[str, Any]:
-    """What was given, without what was left out."""
-    return {name: value for name, value in asked.items() if value is not None}

@@ -61,29 +61,6 @@ class RemoteLabels:
             return key
 
 
-class RemoteBackfills:
-    """As `servo.runtime.backfills.Backfills`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client.backfills
-
-    def find(self, named: str) -> tuple[str, str]:
-        one = self._client.get(named)
-        return one.backfill_id, one.root_backfill_id or one.backfill_id
-
-    def pause(self, named: str, *, expected_version: int | None, reason: str | None, actor: str) -> Any:
-        return self._client.pause(named, expected_state_version=expected_version, reason=reason)
-
-    def resume(self, named: str, *, expected_version: int | None, reason: str | None, actor: str) -> Any:
-        return self._client.resume(named, expected_state_version=expected_version, reason=reason)
-
-    def cancel(self, named: str, *, expected_version: int | None, reason: str | None, actor: str) -> Any:
-        return self._client.cancel(named, expected_state_version=expected_version, reason=reason)
-
-    def retry_failed(self, named: str, *, request_id: str | None, actor: str) -> Any:
-        return self._client.retry_failed(named, idempotency_key=request_id)
-
-
 class _Page(msgspec.Struct, frozen=True, kw_only=True):
     partitions: list[Any]
     total: int

@@ -17,7 +17,7 @@ from servo.cli.doing import Doing
 from servo.cli.opening import actor
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import BackfillTree, ChunkView
+    from servo.answers.audit import Verified
     from servo.answers.data import Rows
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import Record, Requested, RunProgress
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
-    from servo.runtime.audits import Verified
-    from servo.runtime.backfills import Backfills
     from servo.runtime.labels import Labels
-    from servo.runtime.lineages import Lineages
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
     from servo.runtime.performer import Performer
@@ -168,17 +165,6 @@ class Services(Doing):
 
         return Why(self._opened, folder=True)
 
-    @property
-    def lineages(self) -> Lineages:
-        from servo.runtime.lineages import Lineages
-
-        return Lineages(self._opened)
-
-    def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
-        from servo.runtime.data import Data
-
-        return Data(self._opened).materializations(asset, partition)
-
     def assets(self) -> list[dict[str, Any]]:
         """What is declared, upstreams first; here by the code, at a server as it is deployed."""
         from servo.runtime.documents import asset_listed
@@ -233,11 +219,6 @@ class Services(Doing):
 
         return table_shown(*Checkpoints(self._opened).read(checkpoint, limit=limit))
 
-    def report(self, asset: str, partition: str, *, as_of: datetime | str | None, keep: bool) -> Report:
-        from servo.runtime.audits import Audits
-
-        return Audits(self._opened).report(asset, partition, as_of=as_of, keep=keep)
-
     def verify(self, report: Report) -> Verified:
         """By the ledger too."""
         from servo.runtime.audits import Audits
@@ -245,32 +226,13 @@ class Services(Doing):
         self._opened.ledger.head()  # where there is none, that is said first
         return Audits(self._opened).verify(report)
 
-    # ── backfills ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    @property
-    def backfills(self) -> Backfills:
-        from servo.runtime.backfills import Backfills
-
-        return Backfills(self._opened)
-
-    def newest_backfills(self, *, state: str | None, asset: str | None, limit: int) -> list[BackfillTree]:
-        from servo.runtime.backfill_book import BackfillBook
-
-        return BackfillBook(self._opened).newest(state=state, asset=asset, limit=limit)
-
-    def backfill_tree(self, named: str) -> BackfillTree:
-        from servo.runtime.backfill_book import BackfillBook
-
-        return BackfillBook(self._opened).tree(*self.backfills.find(named))
-
-    def backfill_chunks(self, named: str, *, after: int, limit: int) -> tuple[str, str, list[ChunkView]]:
-        """Its id, its name, and its chunks."""
-        from servo.runtime.backfill_book import BackfillBook
-        from servo.runtime.backfill_loading import backfills_of
-
-        backfill_id, root = self.backfills.find(named)
-        job = backfills_of(self._opened, [root]).jobs[backfill_id]
-        return backfill_id, job.fact.name, BackfillBook(self._opened).chunks(job, after=after, limit=limit)
-
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
         return self.partitions.definition(asset, as_of=as_of)
+
+    def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
+        """The partitions of each asset that is deployed, by its key."""
+        from servo.operations.moments import parse_moment
+        from servo.runtime.cataloguing import recorded_catalog
+
+        known = recorded_catalog(self._opened, as_of=parse_moment(as_of) if isinstance(as_of, str) else as_of)
+        return {key: spec.partitions for key, spec in known.graph.specs.items()}

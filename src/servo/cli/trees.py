@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
+    from servo.cli.drawn_lineage import DrawnLineage
     from servo.lineage.tree import Branch
     from servo.lineage.walking import Direction
-    from servo.runtime.lineages import Lineage
 
 _MARKS = {
     "MATERIALIZED": ("●", "green"),
@@ -30,7 +30,7 @@ _URGENT = ("MATERIALIZED_BUT_LAST_ATTEMPT_FAILED", "STALE", "NEVER_MATERIALIZED"
 _WIDE = 10_000  # columns of a pipe
 
 
-def show(found: Lineage) -> None:
+def show(found: DrawnLineage) -> None:
     """Print it: one tree for a direction, two where it goes both ways."""
     from rich.console import Console
 
@@ -51,7 +51,7 @@ def show(found: Lineage) -> None:
     _legend(found)
 
 
-def _drawn(found: Lineage, root: Branch, direction: str) -> Tree:
+def _drawn(found: DrawnLineage, root: Branch, direction: str) -> Tree:
     from rich.text import Text
     from rich.tree import Tree
 
@@ -66,7 +66,7 @@ def _drawn(found: Lineage, root: Branch, direction: str) -> Tree:
     return drawn
 
 
-def _line(found: Lineage, branch: Branch, direction: str, *, root: bool = False) -> Text:
+def _line(found: DrawnLineage, branch: Branch, direction: str, *, root: bool = False) -> Text:
     from rich.text import Text
 
     from servo.lineage.graph import said, short_time
@@ -100,7 +100,7 @@ def _line(found: Lineage, branch: Branch, direction: str, *, root: bool = False)
     return line
 
 
-def _legend(found: Lineage) -> None:
+def _legend(found: DrawnLineage) -> None:
     """Where there is no colour to tell, or more than one status to be told."""
     from servo.lineage.graph import said
 

@@ -17,7 +17,9 @@ from servo.client.automations import Sensors
 from servo.client.backfills import Backfills
 from servo.client.data import Data
 from servo.client.events import events as follow
-from servo.client.history import Audit, Lineage, Materializations
+from servo.client.history import Audit
+from servo.client.lineage import Lineage
+from servo.client.materializations import Materializations
 from servo.client.operations import Checkpoints, Conflicts, Schedules
 from servo.client.runs import Runs
 from servo.client.transport import Transport, path_of

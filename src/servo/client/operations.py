@@ -8,14 +8,37 @@ from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
 from servo.answers.automation import Changed
+from servo.answers.backfills import (
+    Backfilled,
+    BackfillPreview,
+    BackfillSummary,
+    BackfillTree,
+    BackfillView,
+    ChunkView,
+    Steered,
+)
 from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
+from servo.answers.materializations import Materialization
 from servo.answers.plans import RunPlan
 from servo.answers.run_views import RunListed, RunView, TaskView
 from servo.answers.runs import CancelRequested, Requested, RunConflict, RunProgress
 from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
 from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.performing import Noun, Reading
+from servo.operations.backfills.requests import (
+    CancelBackfill,
+    CreateBackfill,
+    GetBackfill,
+    GetBackfillTree,
+    ListBackfills,
+    ListChunks,
+    PauseBackfill,
+    PreviewBackfill,
+    ResumeBackfill,
+    RetryFailed,
+)
 from servo.operations.checkpoints.requests import ApproveCheckpoint, GetCheckpoint, ListCheckpoints, RejectCheckpoint
+from servo.operations.materializations.requests import ListMaterializations
 from servo.operations.runs.requests import (
     CancelRun,
     CreateRun,
@@ -51,7 +74,123 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 
-__all__ = ["Checkpoints", "Conflicts", "Runs", "Schedules", "Sensors"]
+__all__ = ["Backfills", "Checkpoints", "Conflicts", "Materializations", "Runs", "Schedules", "Sensors"]
+
+
+class Backfills(Noun):
+    """`client.backfills`."""
+
+    def create(
+        self,
+        assets: str | Sequence[str],
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        partitions: str | None = None,
+        filter: Literal["missing", "failed", "stale"] | None = None,
+        chunk_size: int = 10,
+        target_chunk_seconds: float | None = None,
+        max_concurrent_runs: int | None = None,
+        concurrency: int | None = None,
+        include_upstream: bool = False,
+        max_upstream_depth: int | None = None,
+        include_downstream: bool = False,
+        only_missing: bool = False,
+        priority: int = 0,
+        newest_first: bool = False,
+        name: str | None = None,
+        idempotency_key: str | None = None,
+    ) -> Backfilled:
+        """Ask for a backfill with all jobs of its tree, in one append. Whoever works here does it."""
+        return self._change(CreateBackfill, locals())
+
+    def preview(
+        self,
+        assets: str | Sequence[str],
+        *,
+        start: str | None = None,
+        end: str | None = None,
+        partitions: str | None = None,
+        filter: Literal["missing", "failed", "stale"] | None = None,
+        chunk_size: int = 10,
+        target_chunk_seconds: float | None = None,
+        max_concurrent_runs: int | None = None,
+        concurrency: int | None = None,
+        include_upstream: bool = False,
+        max_upstream_depth: int | None = None,
+        include_downstream: bool = False,
+        only_missing: bool = False,
+        priority: int = 0,
+        newest_first: bool = False,
+        name: str | None = None,
+    ) -> BackfillPreview:
+        """Say what the same body would come to; nothing is written."""
+        return self._answer(PreviewBackfill, locals())
+
+    def list(
+        self,
+        *,
+        status: Literal["PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED"]
+        | None = None,
+        asset: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[BackfillSummary]:
+        """List backfills with their trees, newest first."""
+        return self._items(ListBackfills, locals())
+
+    def get(self, backfill: str, **reading: Unpack[Reading]) -> BackfillView:
+        """Show a backfill, by its name or id: how far it is, how fast, and until when."""
+        return self._answer(GetBackfill, locals())
+
+    def tree(self, backfill: str, **reading: Unpack[Reading]) -> BackfillTree:
+        """Show it with all jobs of its tree, and what failed first."""
+        return self._answer(GetBackfillTree, locals())
+
+    def chunks(
+        self, backfill: str, *, after: int = -1, limit: int | None = None, **reading: Unpack[Reading]
+    ) -> Iterator[ChunkView]:
+        """List the chunks that were planned, by their number."""
+        return self._items(ListChunks, locals())
+
+    def pause(
+        self,
+        backfill: str,
+        *,
+        reason: str | None = None,
+        expected_state_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Steered:
+        """Start no more chunks; those at work finish. Of a root, in its whole tree."""
+        return self._change(PauseBackfill, locals())
+
+    def resume(
+        self,
+        backfill: str,
+        *,
+        reason: str | None = None,
+        expected_state_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Steered:
+        """Go on with the next chunk. Of a root, in its whole tree."""
+        return self._change(ResumeBackfill, locals())
+
+    def cancel(
+        self,
+        backfill: str,
+        *,
+        reason: str | None = None,
+        expected_state_version: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> Steered:
+        """End it and its runs; what they have made stays. Of a root, its whole tree."""
+        return self._change(CancelBackfill, locals())
+
+    def retry_failed(self, backfill: str, *, idempotency_key: str | None = None) -> Backfilled:
+        """Compute again exactly the partitions that failed in one that has ended, as a new backfill."""
+        return self._change(RetryFailed, locals())
 
 
 class Checkpoints(Noun):
@@ -99,6 +238,16 @@ class Conflicts(Noun):
     ) -> Iterator[RunConflict]:
         """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
         return self._items(ListConflicts, locals())
+
+
+class Materializations(Noun):
+    """`client.materializations`."""
+
+    def list(
+        self, asset: str, partition: str = "", *, limit: int | None = None, **reading: Unpack[Reading]
+    ) -> Iterator[Materialization]:
+        """List the materializations of a partition that were ever published, newest first."""
+        return self._items(ListMaterializations, locals())
 
 
 class Runs(Noun):

@@ -30,6 +30,7 @@ __all__ = [
     "Contract",
     "ListQuestion",
     "Operation",
+    "OperationType",
     "Question",
     "Route",
     "answer_type",

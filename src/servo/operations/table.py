@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from servo.operations.audit import requests as audit
+from servo.operations.backfills import requests as backfills
 from servo.operations.checkpoints import requests as checkpoints
 from servo.operations.data import requests as data
+from servo.operations.lineage import requests as lineage
+from servo.operations.materializations import requests as materializations
 from servo.operations.operation import Operation
 from servo.operations.runs import requests as runs
 from servo.operations.schedules import requests as schedules
@@ -13,7 +17,7 @@ from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (checkpoints, data, runs, schedules, sensors)
+_NOUNS = (audit, backfills, checkpoints, data, lineage, materializations, runs, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-import msgspec
-
+from servo.answers.audit import Verified
 from servo.errors import DataNotFound, InvalidInput, LedgerCorrupt, ServoError
 from servo.events import GENESIS, RecordedEvent, canonical_bytes, decode
 from servo.events.envelope import timestamp_text
@@ -45,19 +44,6 @@ _CHECKPOINTS = """
 """
 _PATIENCE = 60.0
 _DENSE = 50  # events to read past for one that is wanted
-
-
-class Verified(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found wrong with a report, and whether the ledger was asked as well."""
-
-    report_hash: str
-    events: int
-    with_ledger: bool
-    faults: list[Fault]
-
-    @property
-    def valid(self) -> bool:
-        return not self.faults
 
 
 class Audits:

@@ -16,7 +16,6 @@ from servo.planning.stages import plan_fact
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from servo.answers.backfills import BackfillTree
     from servo.assets.graph import Graph
     from servo.assets.spec import AssetSpec
     from servo.partitions import PartitionSet
@@ -24,20 +23,13 @@ if TYPE_CHECKING:
     from servo.planning.due import Due
     from servo.planning.history_changes import HistoryChange
     from servo.planning.stages import Plan
-    from servo.runtime.backfill_planning import BackfillPlan
     from servo.runtime.data import Table
-    from servo.runtime.invalidating import Invalidated
-    from servo.runtime.lineages import Lineage
 
 __all__ = [
     "asset_listed",
     "asset_shown",
-    "backfill_listed",
     "held_back_of",
     "history_change_shown",
-    "invalidated",
-    "lineage_shown",
-    "plan_shown",
     "run_plan_shown",
     "table_shown",
 ]
@@ -185,92 +177,6 @@ def _due_held(due: Due) -> list[DueHeld]:
     return [
         DueHeld(asset_key=one.asset_key, why=one.why, frozen=one.frozen, **_set(one.partitions)) for one in due.held
     ]
-
-
-def plan_shown(plan: BackfillPlan) -> dict[str, Any]:
-    return {
-        "partitions": plan.partitions,
-        "chunks": plan.chunks,
-        "runs": plan.chunks,
-        "targets": list(plan.targets),
-        "first_chunk": {"asset_key": plan.jobs[0].asset_key, **_set(plan.jobs[0].first_chunk)},
-        "estimated_seconds": plan.estimated_seconds,
-        "warnings": list(plan.warnings),
-        "jobs": [
-            {
-                "asset_key": job.asset_key,
-                "role": job.role,
-                "level": job.level,
-                "distance": job.distance,
-                "waits_for": list(job.waits_for),
-                **_set(job.partitions),
-                "chunk_size": job.chunk_size,
-                "chunks": job.chunks,
-                "first_chunk": _set(job.first_chunk),
-                "reads": list(job.reads),
-                "warnings": list(job.warnings),
-                "estimated_seconds": job.estimated_seconds,
-            }
-            for job in plan.jobs
-        ],
-    }
-
-
-def backfill_listed(tree: BackfillTree) -> dict[str, Any]:
-    """Without its failures, for which nobody has looked."""
-    return {name: getattr(tree, name) for name in tree.__struct_fields__ if name != "failures"}
-
-
-def lineage_shown(found: Lineage) -> dict[str, Any]:
-    names = {node.asset_id: node.asset_key for node in found.nodes}
-    return {
-        "asset_key": found.asset_key,
-        "direction": found.direction,
-        "scope": found.scope,
-        "run_id": found.run_id,
-        "as_of": found.as_of,
-        "watermark": {"position": found.watermark.position, "event_id": found.watermark.event_id},
-        "nodes": [
-            {
-                "asset_key": node.asset_key,
-                "partition_key": node.partition_key,
-                "materialization_id": node.materialization_id,
-                "content_hash": node.content_hash,
-                "made_at": node.made_at,
-                "run_id": node.run_id,
-                "depth": node.depth,
-                "status": node.status,
-            }
-            for node in found.nodes
-        ],
-        "edges": [
-            {
-                "asset_key": names[edge.asset_id],
-                "partition_key": edge.partition_key,
-                "materialization_id": edge.materialization_id,
-                "upstream_asset_key": names[edge.upstream_asset_id],
-                "upstream_partition_key": edge.upstream_partition_key,
-                "upstream_materialization_id": edge.upstream_materialization_id,
-                "run_id": edge.run_id,
-                "consumed_at": edge.consumed_at,
-                "outdated": edge.outdated,
-            }
-            for edge in found.edges
-        ],
-    }
-
-
-def invalidated(done: Invalidated) -> dict[str, Any]:
-    return {
-        "invalidation_id": done.invalidation_id,
-        "event_id": done.event_id,
-        "duplicate": done.duplicate,
-        "asset_key": done.asset_key,
-        "partition_keys": done.partitions,
-        "reason": done.reason,
-        "total": done.total,
-        "invalidated": [{"asset_key": some.asset_key, "partition_keys": some.keys} for some in done.sets],
-    }
 
 
 def table_shown(asset: str, found: Table) -> Rows:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from servo import canonical
 from servo.answers.backfills import Backfilled
+from servo.answers.lineage import Invalidated, InvalidatedSet
 from servo.errors import Conflict, IdempotencyMismatch, InvalidInput, InvalidPartition
 from servo.events import Proposal, decode
 from servo.events.columns import PartitionSet as KeySet
@@ -26,26 +25,10 @@ from servo.runtime.requesting import recorded_under
 from servo.runtime.staleness import Staleness
 from servo.runtime.wiring import Project
 
-__all__ = ["Invalidated", "Invalidation"]
+__all__ = ["Invalidation"]
 
 _CHUNK_SIZE = 100  # partitions of an asset that are made anew in one run
 _LOOKS = 20  # at the lineage, each after something of it had changed
-
-
-class Invalidated(msgspec.Struct, frozen=True, kw_only=True):
-    """Partitions that were declared stale, by asset; without an event where there was none to declare so."""
-
-    invalidation_id: str | None
-    event_id: str | None
-    asset_key: str
-    partitions: list[str]
-    reason: str
-    sets: list[KeySet]
-    duplicate: bool = False
-
-    @property
-    def total(self) -> int:
-        return sum(len(some.keys) for some in self.sets)
 
 
 class Invalidation:
@@ -213,11 +196,12 @@ def _answer(fact: PartitionsInvalidated, event_id: str | None, *, duplicate: boo
     return Invalidated(
         invalidation_id=None if event_id is None else fact.invalidation_id,
         event_id=event_id,
-        asset_key=cause.asset_key,
-        partitions=cause.keys,
-        reason=fact.reason,
-        sets=fact.sets,
         duplicate=duplicate,
+        asset_key=cause.asset_key,
+        partition_keys=cause.keys,
+        reason=fact.reason,
+        total=sum(len(some.keys) for some in fact.sets),
+        invalidated=[InvalidatedSet(asset_key=some.asset_key, partition_keys=some.keys) for some in fact.sets],
     )
 
 

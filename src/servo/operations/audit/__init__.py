@@ -1,0 +1,1 @@
+"""Audit reports: how a partition came about, with the proof."""

@@ -1,0 +1,1 @@
+"""Backfills: any slice of history, computed in chunks."""

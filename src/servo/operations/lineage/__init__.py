@@ -1,0 +1,1 @@
+"""Lineage: what partitions were made from, and what was made from them."""
