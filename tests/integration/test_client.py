@@ -211,7 +211,7 @@ def test_sensors(client: servo.Client) -> None:
 
 def test_partitions_and_assets(client: servo.Client) -> None:
     client.wait_for_run(client.runs.create("orders", DAY).run_id, timeout=60)
-    assert [one["asset_key"] for one in client.assets.list()] == [
+    assert [one.asset_key for one in client.assets.list()] == [
         *("shop/filing", "shop/orders", "shop/revenue", "shop/totals")
     ]
     assert client.assets.get("orders") == client.assets.get("shop/orders")

@@ -27,8 +27,10 @@ def _asset_names() -> list[str]:
     from servo.cli.opening import server, services
 
     if server() is not None:
+        from servo.operations.assets.requests import ListAssets
+
         with services() as here:
-            keys = [one["asset_key"] for one in here.assets()]
+            keys = [one.asset_key for one in here.listed(ListAssets()).items]
     else:
         from servo.runtime.definitions_cache import remembered_keys
         from servo.runtime.settings import load_settings

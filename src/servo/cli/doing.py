@@ -65,14 +65,6 @@ class Doing:
 
         return mark(self._opened, asset, partitions, as_what=as_what, reason=reason, actor=actor)
 
-    def accept_code(self, asset: str, versions: Sequence[str], *, reason: str, actor: str) -> dict[str, Any]:
-        """The folder's code is deployed first, where that is another."""
-        from servo.runtime.accepting_code import accept_code
-        from servo.runtime.cataloguing import deployed_catalog
-
-        known = deployed_catalog(self._opened, actor=actor)
-        return accept_code(self._opened, known, asset, versions, reason=reason, actor=actor)
-
     def rollback(
         self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
     ) -> dict[str, Any]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from servo.answers.why import PartitionWhy
 from servo.cli.completing import complete_assets
 from servo.cli.opening import actor, project, read_ahead, services
 from servo.cli.options import json_option
@@ -14,6 +15,7 @@ from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
 from servo.cli.states import counted
 from servo.cli.values import plain
+from servo.operations.assets.requests import Explain
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -340,8 +342,9 @@ def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> Non
     """Explain a partition: why it is stale, missing or failed, from what it was made, and why it did not run."""
     read_ahead()
     with services(as_json=as_json) as here:
-        explains = here.why
-        found = explains.partition(asset, partition_key, as_of=_moment(as_of))
+        when = _moment(as_of)
+        found = here.ask(Explain(asset=asset, partition=partition_key), as_of=when)
+        assert isinstance(found, PartitionWhy)
         if as_json:
             echo_json(plain_struct(found))
             return
@@ -349,7 +352,7 @@ def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> Non
         from servo.ui.proof import partition_proof
         from servo.ui.tree import drawn
 
-        draw(drawn(partition_proof(found, explains.label), columns()))
+        draw(drawn(partition_proof(found, here.labels(when)), columns()))
     if found.hint and as_of is None:
         note(found.hint)
 

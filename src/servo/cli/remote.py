@@ -19,9 +19,7 @@ from servo.cli.remote_nouns import (
     RemoteOutdated,
     RemotePartitions,
     RemoteRuns,
-    RemoteWhy,
     definition_of,
-    upstreams_first,
 )
 from servo.cli.services import Listed, Services
 from servo.client import Client
@@ -45,7 +43,6 @@ if TYPE_CHECKING:
     from servo.runtime.outdated import Outdated
     from servo.runtime.partitions import PartitionBook
     from servo.runtime.runs import Runs
-    from servo.runtime.why import Why
     from servo.runtime.wiring import Project
 
 __all__ = ["Remote"]
@@ -80,9 +77,8 @@ class Remote(RemoteDoing, Services):
         well = [one for one in self._client.ready()["checks"] if one["ok"] and one.get("detail") != "none"]
         return {"driver", *(one["name"] for one in well)}
 
-    @property
-    def label(self) -> Labels:
-        return cast("Labels", RemoteLabels(self._client))
+    def labels(self, as_of: datetime | str | None) -> Labels:
+        return cast("Labels", RemoteLabels(self._client, as_of))
 
     # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
 
@@ -129,10 +125,6 @@ class Remote(RemoteDoing, Services):
         return cast("Outdated", RemoteOutdated(self._client))
 
     @property
-    def why(self) -> Why:
-        return cast("Why", RemoteWhy(self._client))
-
-    @property
     def lineages(self) -> Lineages:
         from servo.cli.remote_lineages import RemoteLineages
 
@@ -144,16 +136,6 @@ class Remote(RemoteDoing, Services):
 
     def materializations(self, asset: str, partition: str) -> list[dict[str, Any]]:
         return list(self._client.materializations.list(asset, partition))
-
-    def assets(self) -> list[dict[str, Any]]:
-        """What is declared, upstreams first, else in the order of the files."""
-        return upstreams_first(sorted(self._client.assets.list(), key=lambda one: (one["file"], one["line"])))
-
-    def asset(self, name: str) -> dict[str, Any]:
-        return self._client.assets.get(name)
-
-    def declared(self, asset: str) -> Partitions:
-        return self.definition(asset, as_of=None)
 
     # ── looking ahead ────────────────────────────────────────────────────────────────────────────────────────────
 

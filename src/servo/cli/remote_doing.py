@@ -52,11 +52,6 @@ class RemoteDoing(Doing):
         done = self._client.partitions.mark(asset, partitions, mark=as_what, reason=reason)
         return {name: done[name] for name in ("event_id", "mark_id", "asset_key", "mark", "partitions", "described")}
 
-    def accept_code(self, asset: str, versions: Sequence[str], *, reason: str, actor: str) -> dict[str, Any]:
-        done = self._client.assets.accept_code(asset, versions, reason=reason)
-        ours = ("declaration_id", "asset_key", "code_version", "equal_to", "reason", "partitions", "changes")
-        return {name: done[name] for name in (*ours, "event_id")}
-
     def rollback(
         self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
     ) -> dict[str, Any]:

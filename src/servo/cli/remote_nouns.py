@@ -5,7 +5,7 @@ Their answers have the same fields. Who did it is the token's name, so nobody's 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from functools import cache
 from itertools import islice
@@ -18,37 +18,24 @@ from servo.client.runs import until
 from servo.errors import AssetNotFound, InvalidPartitionKey
 
 if TYPE_CHECKING:
+    from servo.answers.assets import AssetDetails
     from servo.partitions import Partitions
 
 _MOST = 100  # items of a page
 
 
-def definition_of(asset: Mapping[str, Any]) -> Partitions:
+def definition_of(asset: AssetDetails) -> Partitions:
     """Which partitions an asset has, by what the server says of it."""
     from servo.partitions import Partitions
 
-    return Partitions.from_json({"dimensions": asset["partitions"]})
-
-
-def upstreams_first(assets: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As a graph has them (`servo.assets.graph`); else in the order in which they come."""
-    given = list(assets)
-    waiting = {one["asset_key"]: len(one["upstream"]) for one in given}
-    ordered = [one for one in given if not one["upstream"]]
-    for one in ordered:  # grows while it is walked through
-        for reader in given:
-            if one["asset_key"] in reader["upstream"]:
-                waiting[reader["asset_key"]] -= 1
-                if waiting[reader["asset_key"]] == 0:
-                    ordered.append(reader)
-    return ordered
+    return Partitions.from_json({"dimensions": asset.partitions})
 
 
 class RemoteLabels:
     """As `servo.runtime.labels.Labels`: what people type for partitions."""
 
-    def __init__(self, client: Client) -> None:
-        self._definition = cache(lambda asset: definition_of(client.assets.get(asset)))
+    def __init__(self, client: Client, as_of: datetime | str | None = None) -> None:
+        self._definition = cache(lambda asset: definition_of(client.assets.get(asset, as_of=as_of)))
 
     def __call__(self, asset: str, key: str | None) -> str:
         if not key:
@@ -194,20 +181,6 @@ class RemoteOutdated:
             )
             found += page.items
         return _Stale(partitions=found, total=first.more["total"], assets=first.more["assets"])
-
-
-class RemoteWhy:
-    """As `servo.runtime.why.Why`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-        self.label = RemoteLabels(client)
-
-    def partition(self, asset: str, partition: str, *, as_of: Any) -> Any:
-        return self._client.partitions.why(asset, partition, as_of=as_of)
-
-    def asset(self, asset: str, *, as_of: Any) -> Any:
-        return self._client.assets.why(asset, as_of=as_of)
 
 
 class RemoteCheckpoints:

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
     from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
-    from servo.assets.graph import Graph
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
@@ -34,7 +33,6 @@ if TYPE_CHECKING:
     from servo.runtime.performer import Performer
     from servo.runtime.runs import Runs
     from servo.runtime.user_code import FolderUserCode
-    from servo.runtime.why import Why
     from servo.runtime.wiring import Project
 
 __all__ = ["Listed", "Services"]
@@ -74,9 +72,14 @@ class Services(Doing):
 
     @property
     def label(self) -> Labels:
+        """What people type for partitions."""
+        return self.labels(None)
+
+    def labels(self, as_of: datetime | str | None) -> Labels:
+        """The same by the definitions of then."""
         from servo.runtime.labels import Labels
 
-        return Labels(self._opened)
+        return Labels(self._opened, as_of)
 
     # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
 
@@ -148,12 +151,6 @@ class Services(Doing):
         return Outdated(self._opened)
 
     @property
-    def why(self) -> Why:
-        from servo.runtime.why import Why
-
-        return Why(self._opened, folder=True)
-
-    @property
     def lineages(self) -> Lineages:
         from servo.runtime.lineages import Lineages
 
@@ -169,44 +166,6 @@ class Services(Doing):
         from servo.runtime.data import Data
 
         return Data(self._opened).materializations(asset, partition)
-
-    def assets(self) -> list[dict[str, Any]]:
-        """What is declared, upstreams first; here by the code, at a server as it is deployed."""
-        from servo.runtime.documents import asset_listed
-
-        graph, now = self._declared, self._opened.clock()
-        return [asset_listed(graph, spec, now) for spec in graph.specs.values()]
-
-    def asset(self, name: str) -> dict[str, Any]:
-        """All that is declared about one."""
-        from servo.runtime.documents import asset_shown
-
-        graph = self._declared
-        return asset_shown(graph, graph[graph.resolve(name)], self._opened.clock())
-
-    def declared(self, asset: str) -> Partitions:
-        """Which partitions it has, by the same."""
-        graph = self._declared
-        return graph[graph.resolve(asset)].partitions
-
-    @cached_property
-    def _declared(self) -> Graph:
-        """As last deployed, where the code has not changed since; else from the code."""
-        from servo.runtime.definitions_cache import quick_catalog
-
-        known = quick_catalog(self._opened.settings)
-        if known is not None:
-            graph = known.graph
-        else:
-            from servo.assets.loading import load
-
-            graph = load(self._opened.settings).graph
-        kinds = {one.kind for spec in graph.specs.values() for one in spec.partitions.dimensions}
-        if "dynamic" not in kinds or self._opened.unbegun:
-            return graph
-        from servo.runtime.cataloguing import local_catalog
-
-        return local_catalog(self._opened).graph  # whose values the ledger knows
 
     # ── looking ahead ────────────────────────────────────────────────────────────────────────────────────────────
 

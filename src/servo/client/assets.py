@@ -5,37 +5,32 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Unpack
 
 import msgspec
 
 from servo.answers.grids import AssetGrid, AssetStrip
 from servo.answers.partitions import AssetSummary, OutdatedPartition, PartitionView
 from servo.answers.why import AssetWhy, PartitionWhy
+from servo.client import operations
 from servo.client.asking import Noun, given
 from servo.client.paging import Page
+from servo.client.performing import Reading, answer
 from servo.client.rows import Row
 from servo.client.transport import path_of
+from servo.operations.assets.requests import Explain
 
 __all__ = ["Assets", "Partitions"]
 
 
-class Assets(Noun):
+class Assets(operations.Assets):
     """`client.assets`. One is named as `namespace/name`, `namespace.name` or `name`."""
 
-    def list(self, *, limit: int | None = None, **reading: Any) -> Iterator[Row]:
-        """Assets by their keys, as they are deployed."""
-        return self._ask.all(path_of("assets"), dict, given(limit=limit) | reading)
-
-    def get(self, asset: str, **reading: Any) -> Row:
-        """All that is declared about it."""
-        return self._ask.one(_asset(asset), dict, reading)
-
-    def why(self, asset: str, **reading: Any) -> AssetWhy:
+    def why(self, asset: str, **reading: Unpack[Reading]) -> AssetWhy:
         """How many of its partitions are stale, missing or failed, why, and where that began."""
-        found: AssetWhy = self._ask.one(_asset(asset, "why"), AssetWhy, reading)
-        reasons = [{**one, "since": datetime.fromisoformat(one["since"])} for one in found.reasons]
-        return msgspec.structs.replace(found, reasons=reasons)
+        found = answer(self._ask, Explain(asset=asset), reading)
+        assert isinstance(found, AssetWhy)
+        return found
 
     def partitions(self, asset: str, **asked: Any) -> Iterator[PartitionView]:
         """Its partitions, in the order of its definition; takes what `client.partitions.list` does."""
@@ -48,13 +43,6 @@ class Assets(Noun):
     def grid(self, asset: str, **reading: Any) -> AssetGrid:
         """The same, and as a picture: a month in a row and a day in a cell, and so on."""
         return self._ask.one(_asset(asset, "partitions", "grid"), AssetGrid, reading)
-
-    def accept_code(
-        self, asset: str, versions: Sequence[str] = (), *, reason: str, idempotency_key: str | None = None
-    ) -> Row:
-        """Declare that its code makes what other versions of it made; by default, the version before."""
-        body = {"asset": asset, "versions": [*versions], "reason": reason}
-        return self._ask.change("POST", path_of("assets", "accept-code"), dict, body, key=idempotency_key)
 
 
 class _Summaries(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,9 +126,11 @@ class Partitions(Noun):
             return self.why(asset, "", **reading).partition
         return self._ask.one(_asset(asset, "partitions", partition), PartitionView, reading)
 
-    def why(self, asset: str, partition: str, **reading: Any) -> PartitionWhy:
+    def why(self, asset: str, partition: str, **reading: Unpack[Reading]) -> PartitionWhy:
         """Why it is stale, missing or failed, from what it was made, and why it did not run."""
-        return self._ask.one(_asset(asset, "why"), PartitionWhy, {"partition": partition, **reading})
+        found = answer(self._ask, Explain(asset=asset, partition=partition), reading)
+        assert isinstance(found, PartitionWhy)
+        return found
 
 
 def _asset(asset: str, *parts: str) -> str:

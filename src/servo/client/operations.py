@@ -7,10 +7,12 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
+from servo.answers.assets import AssetDetails, AssetView, CodeAccepted
 from servo.answers.automation import Changed
 from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
 from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.performing import Noun, Reading
+from servo.operations.assets.requests import AcceptCode, GetAsset, ListAssets
 from servo.operations.schedules.requests import (
     CreateSchedule,
     DeleteSchedule,
@@ -35,7 +37,25 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 
-__all__ = ["Schedules", "Sensors"]
+__all__ = ["Assets", "Schedules", "Sensors"]
+
+
+class Assets(Noun):
+    """`client.assets`."""
+
+    def list(self, *, limit: int | None = None, **reading: Unpack[Reading]) -> Iterator[AssetView]:
+        """List assets by their keys, as they are deployed."""
+        return self._items(ListAssets, locals())
+
+    def get(self, asset: str, **reading: Unpack[Reading]) -> AssetDetails:
+        """Show all that is declared about an asset."""
+        return self._answer(GetAsset, locals())
+
+    def accept_code(
+        self, asset: str, versions: str | Sequence[str] = (), *, reason: str, idempotency_key: str | None = None
+    ) -> CodeAccepted:
+        """Declare that an asset's code, as deployed, makes what it made before: a refactoring. Nothing is computed."""
+        return self._change(AcceptCode, locals())
 
 
 class Schedules(Noun):
@@ -148,8 +168,8 @@ class Schedules(Noun):
 
     def forecast(
         self,
-        *,
         schedule: str | None = None,
+        *,
         days: float = 7,
         since: datetime | str | None = None,
         limit: int = 200,

@@ -76,15 +76,18 @@ class Route(msgspec.Struct, frozen=True):
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """What the class of an operation declares beside its fields.
 
-    `client`: the noun and method of the typed client. `refusals`: HTTP statuses of refusals beyond those that every
-    operation may have. `cacheable`: the answer follows from the state alone, whatever the time is. `slow`: it waits for
-    user code or storage, and must not hold a place among quick reads. `shares`: requests of this kind, or about the
-    same thing of this kind, share a bounded number of threads. `deploys`: in a project's folder, the definitions of the
-    folder are deployed before it: always, or where the ledger does not know what is named. `longest_body`: bytes.
+    `client`: the noun and method of the typed client; left out, the client has one by hand. `positional`: the fields
+    that this method takes by position, where these are not the required ones. `refusals`: HTTP statuses of refusals
+    beyond those that every operation may have. `cacheable`: the answer follows from the state alone, whatever the time
+    is. `slow`: it waits for user code or storage, and must not hold a place among quick reads. `shares`: requests of
+    this kind, or about the same thing of this kind, share a bounded number of threads. `deploys`: in a project's
+    folder, the definitions of the folder are deployed before it: always, or where the ledger does not know what is
+    named. `longest_body`: bytes.
     """
 
     route: Route
-    client: str
+    client: str = ""
+    positional: tuple[str, ...] = ()
     role: Role = "viewer"
     key: KeyRule = "none"
     example: dict[str, Any] | None = None
@@ -130,6 +133,7 @@ class Operation(msgspec.Struct, Generic[A_co], metaclass=OperationType):
         *,
         route: str | None = None,
         client: str = "",
+        positional: tuple[str, ...] = (),
         role: Role = "viewer",
         key: KeyRule = "none",
         example: dict[str, Any] | None = None,

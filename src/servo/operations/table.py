@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from servo.operations.assets import requests as assets
 from servo.operations.operation import Operation
 from servo.operations.schedules import requests as schedules
 from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (schedules, sensors)
+_NOUNS = (assets, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind

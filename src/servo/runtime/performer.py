@@ -104,7 +104,8 @@ class Performer:
         if isinstance(handler, Handler):
             answer: A = handler(self._user_code, self._state(as_of=as_of), request)
             return answer
-        served: A = service_of(type(request)).function(self._project, request, as_of)
+        serve = service_of(type(request)).reading(in_folder=self._in_folder)
+        served: A = serve(self._project, request, as_of)
         return served
 
     def find(self, request: ListQuestion[A], after: Any = None, *, as_of: datetime | str | None = None) -> Found[A]:
@@ -112,7 +113,8 @@ class Performer:
         lister = handler_of(type(request))
         if isinstance(lister, Lister):
             return lister.function(self._state(as_of=as_of), request, after)
-        found: Found[A] = service_of(type(request)).function(self._project, request, after, as_of)
+        serve = service_of(type(request)).reading(in_folder=self._in_folder)
+        found: Found[A] = serve(self._project, request, after, as_of)
         return found
 
     def listed(

@@ -161,6 +161,7 @@ class ForecastSchedules(
     Question[Forecast],
     route="GET /forecast",
     client="schedules.forecast",
+    positional=("schedule",),
     slow=True,
     shares="forecast",
     refusals=(NOT_FOUND, UNFIT, 429),
