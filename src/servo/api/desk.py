@@ -107,8 +107,10 @@ class Desk:
 
         def answer(here: Glimpse) -> dict[str, Any]:
             found = work(here, after)
-            shown = found.items[: asked.limit]
-            following = cursors.text(place(shown[-1])) if len(found.items) > asked.limit else None
+            shown, following = found.items[: asked.limit], found.next_place
+            if len(found.items) > asked.limit:
+                following = place(shown[-1])
+            following = None if following is None else cursors.text(following)
             items = [item(one) for one in shown]
             return {"items": items, "watermark": here.mark, "next_cursor": following, **found.more}
 

@@ -14,7 +14,7 @@ from servo.cli.completing import complete_assets
 from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct, table
+from servo.cli.output import note, plain_struct, table, without_duplicate
 from servo.cli.states import counted
 from servo.cli.values import text
 from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
@@ -111,7 +111,7 @@ def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool
     with services(as_json=as_json) as here:
         done = here.do(AcceptCode(asset=name, versions=versions, reason=reason))
     if as_json:
-        echo_json({field: value for field, value in plain_struct(done).items() if field != "duplicate"})
+        echo_json(without_duplicate(done))
         return
     equal, count = " and ".join(done.equal_to), counted(done.partitions, "partition")
     click.echo(f"✓ {done.asset_key}: code {done.code_version} makes what {equal} made ({count})")

@@ -60,23 +60,12 @@ class Doing:
 
     # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
 
-    def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
-        from servo.runtime.marking import mark
-
-        return mark(self._opened, asset, partitions, as_what=as_what, reason=reason, actor=actor)
-
     def rollback(
         self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
     ) -> dict[str, Any]:
         from servo.runtime.data import Data
 
         return Data(self._opened).rollback(asset, partitions, to=to, reason=reason, actor=actor)
-
-    def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
-        """The id of the event."""
-        from servo.runtime.dynamics import change_partitions
-
-        return change_partitions(self._opened, dimension, added=added, removed=removed, actor=actor)
 
     def invalidate(
         self,

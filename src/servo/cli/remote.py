@@ -16,8 +16,6 @@ from servo.cli.remote_nouns import (
     RemoteBackfills,
     RemoteCheckpoints,
     RemoteLabels,
-    RemoteOutdated,
-    RemotePartitions,
     RemoteRuns,
     definition_of,
 )
@@ -30,7 +28,6 @@ from servo.errors import NotAllowed
 if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
     from servo.answers.data import Rows
-    from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
@@ -40,8 +37,6 @@ if TYPE_CHECKING:
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
-    from servo.runtime.outdated import Outdated
-    from servo.runtime.partitions import PartitionBook
     from servo.runtime.runs import Runs
     from servo.runtime.wiring import Project
 
@@ -86,17 +81,22 @@ class Remote(RemoteDoing, Services):
         return answer(self._client.asking, request, _reading(as_of))
 
     def listed(
-        self, request: ListQuestion[A], *, limit: int | None = None, as_of: datetime | str | None = None
+        self,
+        request: ListQuestion[A],
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        as_of: datetime | str | None = None,
     ) -> Listed[A]:
         wanted = msgspec.structs.replace(request, limit=min(limit or _PAGE, _PAGE))
-        found = page(self._client.asking, wanted, reading=_reading(as_of))
+        found = page(self._client.asking, wanted, cursor, _reading(as_of))
         items, more = list(found.items), found.more
         while found.next_cursor is not None and (limit is None or len(items) < limit):
             left = _PAGE if limit is None else min(_PAGE, limit - len(items))
             wanted = msgspec.structs.replace(request, limit=left)
             found = page(self._client.asking, wanted, found.next_cursor, _reading(as_of))
             items += found.items
-        return Listed(items=items, more=more)
+        return Listed(items=items, more=more, next_cursor=found.next_cursor)
 
     def do(self, request: Change[A], *, key: str | None = None) -> A:
         return change(self._client.asking, request, key=key)
@@ -109,20 +109,6 @@ class Remote(RemoteDoing, Services):
 
     def conflicts(self, *, run_key: str | None, limit: int) -> list[RunConflict]:
         return list(self._client.conflicts.list(run_key=run_key, limit=limit))
-
-    @property
-    def partitions(self) -> PartitionBook:
-        return cast("PartitionBook", RemotePartitions(self._client))
-
-    def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
-        return self._client.partitions.summary(cells=cells, as_of=as_of)
-
-    def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
-        return self._client.assets.grid(asset, as_of=as_of)
-
-    @property
-    def outdated(self) -> Outdated:
-        return cast("Outdated", RemoteOutdated(self._client))
 
     @property
     def lineages(self) -> Lineages:

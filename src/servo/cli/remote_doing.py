@@ -48,18 +48,11 @@ class RemoteDoing(Doing):
 
     # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
 
-    def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
-        done = self._client.partitions.mark(asset, partitions, mark=as_what, reason=reason)
-        return {name: done[name] for name in ("event_id", "mark_id", "asset_key", "mark", "partitions", "described")}
-
     def rollback(
         self, asset: str, partitions: Sequence[str], *, to: str | None, reason: str, actor: str
     ) -> dict[str, Any]:
         done = self._client.materializations.rollback(asset, partitions, to=to, reason=reason)
         return {name: done[name] for name in ("event_id", "rollback_id", "asset", "partitions")}
-
-    def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
-        return str(self._client.partitions.change_values(dimension, added=added, removed=removed)["event_id"])
 
     def invalidate(
         self,

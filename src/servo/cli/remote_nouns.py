@@ -11,8 +11,6 @@ from functools import cache
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from servo.client import Client
 from servo.client.runs import until
 from servo.errors import AssetNotFound, InvalidPartitionKey
@@ -20,8 +18,6 @@ from servo.errors import AssetNotFound, InvalidPartitionKey
 if TYPE_CHECKING:
     from servo.answers.assets import AssetDetails
     from servo.partitions import Partitions
-
-_MOST = 100  # items of a page
 
 
 def definition_of(asset: AssetDetails) -> Partitions:
@@ -126,61 +122,6 @@ class RemoteBackfills:
 
     def retry_failed(self, named: str, *, request_id: str | None, actor: str) -> Any:
         return self._client.retry_failed(named, idempotency_key=request_id)
-
-
-class _Page(msgspec.Struct, frozen=True, kw_only=True):
-    partitions: list[Any]
-    total: int
-    cursor: str | None
-
-
-class RemotePartitions:
-    """As `servo.runtime.partitions.PartitionBook`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def page(self, asset: str | None, *, statuses: Sequence[str], limit: int, cursor: str | None, **asked: Any) -> Any:
-        found: list[Any] = []
-        while True:
-            size = min(limit - len(found), _MOST)
-            page = self._client.partitions.page(asset, status=list(statuses), limit=size, cursor=cursor, **asked)
-            found += page.items
-            cursor = page.next_cursor
-            if cursor is None or len(found) == limit:
-                return _Page(partitions=found, total=page.more["total"], cursor=cursor)
-
-    def one(self, asset: str, partition: str, *, as_of: datetime | str | None) -> Any:
-        return self._client.partitions.get(asset, partition, as_of=as_of)
-
-
-class _Stale(msgspec.Struct, frozen=True, kw_only=True):
-    partitions: list[Any]
-    total: int
-    assets: dict[str, int]
-
-
-class RemoteOutdated:
-    """As `servo.runtime.outdated.Outdated`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def find(self, selection: list[str], *, transitive: bool, as_of: Any, limit: int) -> Any:
-        first = self._client.partitions.stale_page(
-            selection, transitive=transitive or None, as_of=as_of, limit=min(limit, _MOST)
-        )
-        found, page = list(first.items), first
-        while page.next_cursor is not None and len(found) < limit:
-            page = self._client.partitions.stale_page(
-                selection,
-                transitive=transitive or None,
-                as_of=as_of,
-                limit=min(limit - len(found), _MOST),
-                cursor=page.next_cursor,
-            )
-            found += page.items
-        return _Stale(partitions=found, total=first.more["total"], assets=first.more["assets"])
 
 
 class RemoteCheckpoints:

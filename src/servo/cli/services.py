@@ -18,7 +18,6 @@ from servo.cli.opening import actor
 
 if TYPE_CHECKING:
     from servo.answers.backfills import BackfillTree, ChunkView
-    from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import RunConflict
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
@@ -28,8 +27,6 @@ if TYPE_CHECKING:
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
-    from servo.runtime.outdated import Outdated
-    from servo.runtime.partitions import PartitionBook
     from servo.runtime.performer import Performer
     from servo.runtime.runs import Runs
     from servo.runtime.user_code import FolderUserCode
@@ -44,10 +41,11 @@ _ALL = 2**31  # items, of a list without a limit
 
 
 class Listed(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
-    """Items of a list, and what is said beside them."""
+    """Items of a list, what is said beside them, and where it goes on, if that was asked to be told."""
 
     items: list[A]
     more: dict[str, Any] = {}
+    next_cursor: str | None = None
 
 
 class Services(Doing):
@@ -88,11 +86,16 @@ class Services(Doing):
         return self._performer.ask(request, as_of=as_of)
 
     def listed(
-        self, request: ListQuestion[A], *, limit: int | None = None, as_of: datetime | str | None = None
+        self,
+        request: ListQuestion[A],
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        as_of: datetime | str | None = None,
     ) -> Listed[A]:
-        """The items of a list: all, or so many of them."""
-        items, more = self._performer.listed(request, limit=limit or _ALL, as_of=as_of)
-        return Listed(items=items, more=more)
+        """The items of a list: all, or so many of them; after a cursor, of lists that give one."""
+        found = self._performer.listed(request, limit=limit or _ALL, after=cursor, as_of=as_of)
+        return Listed(items=list(found.items), more=found.more, next_cursor=found.next_place)
 
     def do(self, request: Change[A], *, key: str | None = None) -> A:
         """Have something recorded; under the same key, once."""
@@ -126,29 +129,6 @@ class Services(Doing):
         from servo.runtime.automation.run_conflicts import run_conflicts
 
         return run_conflicts(self._opened, run_key=run_key, limit=limit)
-
-    @property
-    def partitions(self) -> PartitionBook:
-        from servo.runtime.partitions import PartitionBook
-
-        return PartitionBook(self._opened)
-
-    def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
-        """The partitions of each asset, counted, and in so many cells."""
-        from servo.runtime.pictures import strips
-
-        return strips(self._opened, cells=cells, as_of=as_of)
-
-    def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
-        from servo.runtime.pictures import picture
-
-        return picture(self._opened, asset, as_of=as_of)
-
-    @property
-    def outdated(self) -> Outdated:
-        from servo.runtime.outdated import Outdated
-
-        return Outdated(self._opened)
 
     @property
     def lineages(self) -> Lineages:
@@ -238,4 +218,6 @@ class Services(Doing):
         return backfill_id, job.fact.name, BackfillBook(self._opened).chunks(job, after=after, limit=limit)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
-        return self.partitions.definition(asset, as_of=as_of)
+        from servo.runtime.partitions import PartitionBook
+
+        return PartitionBook(self._opened).definition(asset, as_of=as_of)

@@ -40,6 +40,10 @@ class Noun:
     def _items(self, kind: type[ListQuestion[A]], given: dict[str, Any]) -> Iterator[A]:
         return items(self._ask, _request(kind, given), given["limit"], given["reading"])
 
+    def _page(self, kind: type[ListQuestion[A]], given: dict[str, Any]) -> Page[A]:
+        request = msgspec.structs.replace(_request(kind, given), limit=given["limit"])
+        return page(self._ask, request, given["cursor"], given["reading"])
+
     def _change(self, kind: type[Change[A]], given: dict[str, Any]) -> A:
         return change(self._ask, _request(kind, given), key=given.get("idempotency_key"))
 

@@ -36,10 +36,14 @@ Evidence = Callable[[Outside, State, Any], Any]
 
 
 class Found(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
-    """Items of a list, at least one more than were asked for if there are more, and what is said beside them."""
+    """Items of a list, at least one more than were asked for if there are more, and what is said beside them.
+
+    `next_place`: where the list goes on, of one that finds no more than were asked for and says so itself.
+    """
 
     items: Sequence[T]
     more: dict[str, Any] = {}
+    next_place: Any = None
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):

@@ -6,12 +6,13 @@ from typing import Any
 
 from servo.operations.assets import requests as assets
 from servo.operations.operation import Operation
+from servo.operations.partitions import requests as partitions
 from servo.operations.schedules import requests as schedules
 from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
-_NOUNS = (assets, schedules, sensors)
+_NOUNS = (assets, partitions, schedules, sensors)
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind

@@ -118,14 +118,14 @@ class Performer:
         return found
 
     def listed(
-        self, request: ListQuestion[A], *, limit: int, as_of: datetime | str | None = None
-    ) -> tuple[list[A], dict[str, Any]]:
-        """The first items of a list as they are shown, and what is said beside them."""
+        self, request: ListQuestion[A], *, limit: int, after: Any = None, as_of: datetime | str | None = None
+    ) -> Found[A]:
+        """The first items of a list, or the first after a place, as they are shown."""
         whole = msgspec.structs.replace(request, limit=limit)
-        found, kind = self.find(whole, as_of=as_of), type(request)
+        found, kind = self.find(whole, after, as_of=as_of), type(request)
         lister = handler_of(kind)
         show = lister.show if isinstance(lister, Lister) else service_of(kind).show
-        return [show(item) for item in found.items[:limit]], found.more
+        return msgspec.structs.replace(found, items=[show(item) for item in found.items[:limit]])
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 
