@@ -11,6 +11,7 @@ import click
 from servo.answers.assets import AssetDetails, AssetView, RetryView
 from servo.answers.why import AssetWhy
 from servo.cli.completing import complete_assets
+from servo.cli.drawing import columns, draw
 from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
@@ -19,6 +20,8 @@ from servo.cli.states import counted
 from servo.cli.values import text
 from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
 from servo.operations.moments import parse_moment
+from servo.ui.proof import asset_proof
+from servo.ui.tree import drawn
 
 if TYPE_CHECKING:
     from servo.partitions import Dimension, Partitions
@@ -85,10 +88,6 @@ def why(name: str, as_of: str | None, as_json: bool) -> None:
     if as_json:
         echo_json(plain_struct(found))
         return
-    from servo.cli.drawing import columns, draw
-    from servo.ui.proof import asset_proof
-    from servo.ui.tree import drawn
-
     draw(drawn(asset_proof(found), columns()))
     if found.hint and as_of is None:
         note(found.hint)

@@ -9,6 +9,8 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem
 
+from servo.cli.opening import server, services
+
 _BEFORE = re.compile(r"(.*[\s(]|)(\d*\+)?")  # of a selection, what may stand before a name
 
 
@@ -24,8 +26,6 @@ def complete_assets(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 
 def _asset_names() -> list[str]:
-    from servo.cli.opening import server, services
-
     if server() is not None:
         from servo.operations.assets.requests import ListAssets
 

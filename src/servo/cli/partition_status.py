@@ -13,6 +13,7 @@ from servo.answers.grids import KINDS, AssetGrid
 from servo.answers.partitions import PartitionView
 from servo.answers.why import PartitionWhy
 from servo.cli.completing import complete_assets
+from servo.cli.drawing import coloured_table, columns, draw
 from servo.cli.opening import project, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
@@ -32,6 +33,11 @@ from servo.operations.partitions.requests import (
     MarkPartitions,
     Summarize,
 )
+from servo.ui.heatmap import heatmap
+from servo.ui.marks import DIM, MARKS, STATUS_MARKS, Span, legend, wrapped
+from servo.ui.proof import minute_text, moment_text, partition_proof
+from servo.ui.strip import strip
+from servo.ui.tree import drawn
 
 if TYPE_CHECKING:
     from servo.cli.services import Services
@@ -116,8 +122,6 @@ def list_partitions(
         shown = [plain_struct(one) for one in page.items]
         echo_json({"partitions": shown, "total": total, "cursor": page.next_cursor})
         return
-    from servo.cli.drawing import coloured_table
-
     several = asset is None
     names = [*(["asset"] if several else []), "partition", "status", "made", "stale since", "why", "run"]
     footer = f"{len(page.items):,} of {counted(total, 'partition')}"
@@ -128,8 +132,6 @@ def list_partitions(
 
 
 def _listed(view: PartitionView, *, several: bool) -> list[Line]:
-    from servo.ui.marks import DIM, Span
-
     made, since = _when(view.last_materialization_at), _when(view.stale_since)
     run = view.last_attempt_run_id or view.last_materialization_run_id or ""
     cells: list[Line] = [
@@ -145,16 +147,12 @@ def _listed(view: PartitionView, *, several: bool) -> list[Line]:
 
 def _when(moment: datetime | None) -> str:
     """On a terminal to the minute; whole for a pipe."""
-    from servo.ui.proof import minute_text
-
     if moment is None:
         return ""
     return minute_text(moment) if sys.stdout.isatty() else str(plain(moment))
 
 
 def _status(view: PartitionView) -> Line:
-    from servo.ui.marks import MARKS, STATUS_MARKS, Span
-
     mark = STATUS_MARKS[view.status]
     words = mark.words
     if view.status == "NEVER_MATERIALIZED":
@@ -207,10 +205,6 @@ def _all(here: Services, when: datetime | str | None, *, as_json: bool) -> None:
         documents = plain_struct(here.ask(Summarize(), as_of=when))["assets"]
         echo_json({"assets": [{name: one[name] for name in one if name != "strip"} for one in documents]})
         return
-    from servo.cli.drawing import coloured_table, columns, draw
-    from servo.ui.marks import DIM, MARKS, Span, legend, wrapped
-    from servo.ui.strip import strip
-
     rows, seen = [], set()
     for summary in here.ask(Summarize(cells=_STRIP if columns() < 100 else 2 * _STRIP), as_of=when).assets:
         cells = summary.strip
@@ -236,10 +230,6 @@ def _one_asset(summary: AssetGrid, *, as_json: bool) -> None:
     if as_json:
         echo_json(plain_struct(summary))
         return
-    from servo.cli.drawing import columns, draw
-    from servo.ui.heatmap import heatmap
-    from servo.ui.marks import DIM, Span
-
     head: Line = [Span(summary.asset_key, bold=True), Span(f"  {counted(summary.total, 'partition')}", DIM)]
     grid = summary.grid
     if grid.unit:
@@ -255,10 +245,6 @@ def _one_partition(view: PartitionView, *, as_json: bool) -> None:
     if as_json:
         echo_json(plain_struct(view))
         return
-    from servo.cli.drawing import draw
-    from servo.ui.marks import DIM, Span
-    from servo.ui.proof import moment_text
-
     name = " ".join(filter(None, [view.asset_key, view.partition]))
     window = None
     if view.window_start is not None:
@@ -299,9 +285,6 @@ def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str |
     if as_json:
         echo_json({"partitions": [plain_struct(one) for one in found.items], "total": total, "assets": assets})
         return
-    from servo.cli.drawing import coloured_table
-    from servo.ui.marks import DIM, Span
-
     names = ["asset", "partition", "stale since", "why", *(["began with"] if transitive else [])]
     rows: list[list[Line]] = []
     for one in found.items:
@@ -356,10 +339,6 @@ def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> Non
         if as_json:
             echo_json(plain_struct(found))
             return
-        from servo.cli.drawing import columns, draw
-        from servo.ui.proof import partition_proof
-        from servo.ui.tree import drawn
-
         draw(drawn(partition_proof(found, here.labels(when)), columns()))
     if found.hint and as_of is None:
         note(found.hint)
