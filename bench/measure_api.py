@@ -18,8 +18,9 @@ from bench.measure_why import record_run
 from bench.serving import Up, closed_loop, percentile, timed, up
 from servo.api.cursors import Cursors
 from servo.api.desk import filters_of
-from servo.api.partitions import PartitionsAsked
+from servo.api.operation_routes import query_type
 from servo.assets.loading import load
+from servo.operations.partitions.requests import ListPartitions
 from servo.partitions import Daily, Static
 from servo.projections.compactor import Compactor
 from servo.runtime import Project
@@ -60,7 +61,8 @@ def one_backfill() -> Iterator[Figure]:
 def of_a_million() -> Iterator[Figure]:
     """Pages deep in a list of a million partitions, and how many of them are what."""
     with up(_MILLION, fill=_a_million) as server:
-        cursors = Cursors(server.project.secret, f"{PREFIX}/partitions", filters_of(PartitionsAsked(limit=100)))
+        filters = filters_of(query_type(ListPartitions)(limit=100))
+        cursors = Cursors(server.project.secret, f"{PREFIX}/partitions", filters)
         paths = [f"{PREFIX}/partitions?limit=100&cursor={cursors.text(text_of(place))}" for place in _places()]
         timed(server.port, paths[:5])
         first = timed(server.port, [f"{PREFIX}/partitions?limit=100"] * 20)

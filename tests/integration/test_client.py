@@ -15,6 +15,7 @@ from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 
 import servo
@@ -146,8 +147,8 @@ def test_statements(client: servo.Client, shop: House) -> None:
     done = client.partitions.mark("orders", ["2025-01-10", "2025-01-11"], **how)
     head = shop.head()
     again = client.partitions.mark("orders", ["2025-01-10", "2025-01-11"], **how)
-    assert {**done, "duplicate": True} == again
-    assert done["partitions"] == ["date=d:2025-01-10", "date=d:2025-01-11"]
+    assert msgspec.structs.replace(done, duplicate=True) == again
+    assert done.partitions == ["date=d:2025-01-10", "date=d:2025-01-11"]
     assert shop.head() == head
     assert "frozen" in client.partitions.get("orders", "2025-01-10").overlays
     with pytest.raises(errors.Conflict):
@@ -211,7 +212,7 @@ def test_sensors(client: servo.Client) -> None:
 
 def test_partitions_and_assets(client: servo.Client) -> None:
     client.wait_for_run(client.runs.create("orders", DAY).run_id, timeout=60)
-    assert [one["asset_key"] for one in client.assets.list()] == [
+    assert [one.asset_key for one in client.assets.list()] == [
         *("shop/filing", "shop/orders", "shop/revenue", "shop/totals")
     ]
     assert client.assets.get("orders") == client.assets.get("shop/orders")

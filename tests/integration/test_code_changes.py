@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from servo.answers.assets import CodeAccepted
 from servo.assets.loading import load
 from servo.controllers.dispatch import Claim
 from servo.errors import InvalidInput
@@ -122,7 +123,7 @@ class Shop:
         due, _ = plan_what_is_due(self.project, ["*"])
         return [f"{one.asset_key} {one.sentence()}" for one in due.groups]
 
-    def accept(self, *versions: str, asset: str = "orders", reason: str = "a refactoring") -> dict[str, Any]:
+    def accept(self, *versions: str, asset: str = "orders", reason: str = "a refactoring") -> CodeAccepted:
         known = recorded_catalog(self.project)
         return accept_code(self.project, known, asset, versions, reason=reason, actor="person:ann")
 
@@ -226,7 +227,7 @@ def test_a_refactoring_is_declared_equal(shop: Shop) -> None:
     assert set(shop.stale().values()) == {changed_at}
     before = shop.project.ledger.head().position
     done = shop.accept()
-    assert (done["partitions"], done["changes"]) == (2, ["helpers.LIMIT in helpers.py"])
+    assert (done.partitions, done.changes) == (2, ["helpers.LIMIT in helpers.py"])
     assert (shop.stale(), shop.due()) == ({}, [])
     # As of before it was declared, they were stale.
     [event] = shop.project.history.read(before - 1, 1)
@@ -238,7 +239,7 @@ def test_a_refactoring_is_declared_equal(shop: Shop) -> None:
     shop.deploy()
     assert shop.stale() == {}
     # Whoever reproduces what either made is not told that it was other code.
-    mine, versions = load(shop.settings).assets["shop/orders"], [done["code_version"], *done["equal_to"]]
+    mine, versions = load(shop.settings).assets["shop/orders"], [done.code_version, *done.equal_to]
     asset_id = recorded_catalog(shop.project).asset_id("shop/orders")
     for version in (*versions, mine.spec.first_version):
         require_same_code(shop.project, asset_id, mine, version, "it")
@@ -257,7 +258,7 @@ def test_a_refactoring_in_several_steps_is_about_what_partitions_were_made_with(
     for step in ("11", "12", "2 * 5"):
         shop.helpers(step)
         shop.deploy()
-    assert shop.accept()["partitions"] == 2
+    assert shop.accept().partitions == 2
     assert shop.stale() == {}
     # Equal to the same is equal.
     shop.make(days=DAYS[:1])

@@ -46,6 +46,12 @@ class AssetStrip(AssetSummary, frozen=True, kw_only=True):
     strip: list[Cell] = []
 
 
+class Summaries(msgspec.Struct, frozen=True, kw_only=True):
+    """The partitions of all assets, counted; assets in the order of the graph."""
+
+    assets: list[AssetStrip]
+
+
 class AssetGrid(AssetSummary, frozen=True, kw_only=True):
     """The partitions of one asset, counted: all of them, and in the cells of a picture."""
 

@@ -67,3 +67,25 @@ class OutdatedPartition(msgspec.Struct, frozen=True, kw_only=True):
     root_partition_key: str | None = None
     root_partition: str | None = None
     root_reason_code: str | None = None
+
+
+class Marked(msgspec.Struct, frozen=True, kw_only=True):
+    """What was stated about partitions of an asset."""
+
+    mark_id: str
+    asset_key: str
+    mark: str
+    described: str
+    event_id: str | None = None
+    partitions: list[str] = []
+    duplicate: bool = False
+
+
+class DimensionChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Values that a dynamic dimension has from now on, and those that it has no more."""
+
+    event_id: str | None = None
+    dimension: str
+    added: list[str]
+    removed: list[str]
+    duplicate: bool = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict
 
 import msgspec
 
@@ -75,13 +75,22 @@ class Obstacle(msgspec.Struct, frozen=True, kw_only=True):
     because_of: list[str] = []  # what it waits for or stumbled over: tasks, or partitions as people type them
 
 
+class ReasonCount(TypedDict):
+    """A reason for which partitions of an asset are stale: how many, which, and since when."""
+
+    code: str
+    partitions: int
+    since: datetime
+    described: str
+
+
 class AssetWhy(msgspec.Struct, frozen=True, kw_only=True):
     """The answer about all partitions of an asset, condensed."""
 
     summary: AssetSummary
     sentence: str
     now: datetime
-    reasons: list[dict[str, Any]] = []  # code, partitions (how many), since, described
+    reasons: list[ReasonCount] = []
     roots: list[dict[str, Any]] = []  # asset_key, code, partitions (how many of ours), root_partitions
     failures: list[dict[str, Any]] = []  # error, partitions (how many of the newest), newest
     missing: list[dict[str, Any]] = []  # why, partitions, described

@@ -10,7 +10,6 @@ from litestar.di import Provide
 
 from servo import decoders
 from servo.api.allowed import Allowed
-from servo.api.assets import AssetRoutes
 from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
 from servo.api.desk import at_desk
@@ -18,19 +17,14 @@ from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
-from servo.api.judgements import Judgements
 from servo.api.limits import BODY_BYTES, Shares
 from servo.api.meant import Meant
-from servo.api.messages import MessageRoutes
 from servo.api.metrics import Observing, metrics_route
 from servo.api.operation_routes import operation_routes
-from servo.api.partitions import PartitionRoutes
-from servo.api.pictures import GridRoutes, SummaryRoutes
 from servo.api.problems import HANDLERS
 from servo.api.protocols import Driver
 from servo.api.questions import Questions
 from servo.api.remembered import Remembered
-from servo.api.statements import DimensionRoutes, MarkRoutes
 from servo.api.streams import Streams
 from servo.api.threads import Threads
 from servo.runtime.metrics import Metrics
@@ -43,16 +37,9 @@ __all__ = ["PREFIX", "ROUTES", "create_app"]
 
 # Under the prefix, one noun each.
 ROUTES: list[Any] = [
-    AssetRoutes,
     AuditRoutes,
-    DimensionRoutes,
     EventRoutes,
-    GridRoutes,
     InternalRoutes,
-    MarkRoutes,
-    MessageRoutes,
-    PartitionRoutes,
-    SummaryRoutes,
 ]
 # Beside it.
 PLAIN_ROUTES: list[Any] = [healthz, readyz, metrics_route, openapi_json, docs]
@@ -87,7 +74,6 @@ def create_app(
         "threads": threads,
         "shares": shares,
         "answers": Remembered(),
-        "judgements": Judgements(),
         "questions": Questions(threads),
         "streams": streams or Streams(project),
         "gate": gate,

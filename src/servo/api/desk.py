@@ -108,7 +108,7 @@ class Desk:
         def answer(here: Glimpse) -> dict[str, Any]:
             found = work(here, after)
             shown = found.items[: asked.limit]
-            following = place(shown[-1]) if len(found.items) > asked.limit else found.goes_on
+            following = place(shown[-1]) if len(found.items) > asked.limit else found.next_place
             items = [item(one) for one in shown]
             cursor = None if following is None else cursors.text(following)
             return {"items": items, "watermark": here.mark, "next_cursor": cursor, **found.more}

@@ -6,7 +6,8 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
-from typing import Any
+from types import UnionType
+from typing import Any, get_args
 
 import msgspec
 from litestar import Response
@@ -186,7 +187,8 @@ def _paths(kind: type[Operation[Any]]) -> Iterator[str]:
 
 
 def _noun(kind: type[Operation[Any]]) -> str:
-    return kind.contract.client.partition(".")[0]
+    """The room of an operation."""
+    return kind.__module__.split(".")[2]
 
 
 def _described(kind: type[Operation[Any]]) -> Described:
@@ -194,8 +196,9 @@ def _described(kind: type[Operation[Any]]) -> Described:
     contract = kind.contract
     has_body = contract.route.has_body
     shape = "accepted" if issubclass(kind, Change) else "page" if issubclass(kind, ListQuestion) else "one"
+    answered = answer_type(kind)
     return Described(
-        answers=answer_type(kind),
+        answers=get_args(answered) if isinstance(answered, UnionType) else answered,
         shape="plain" if shape == "one" and has_body else shape,  # type: ignore[arg-type]  # one of the four
         query=None if has_body else query_type(kind),
         body=body_type(kind) if has_body else None,

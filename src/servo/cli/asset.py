@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from servo.answers.assets import AssetDetails, AssetView, RetryView
+from servo.answers.why import AssetWhy
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, read_ahead, services
+from servo.cli.drawing import columns, draw
+from servo.cli.opening import read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct, table
+from servo.cli.output import note, plain_struct, table, without_duplicate
 from servo.cli.states import counted
-from servo.cli.values import plain, text
+from servo.cli.values import text
+from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
+from servo.operations.moments import parse_moment
+from servo.ui.proof import asset_proof
+from servo.ui.tree import drawn
 
 if TYPE_CHECKING:
     from servo.partitions import Dimension, Partitions
@@ -32,20 +39,20 @@ def asset() -> None:
 def list_assets(as_json: bool) -> None:
     """List the assets, upstreams first, as the project's code declares them. No ledger is needed."""
     with services(as_json=as_json) as here:
-        found = here.assets()
+        found = here.listed(ListAssets()).items
+        if here.remote:
+            found = _upstreams_first(sorted(found, key=lambda one: (one.file, one.line)))
     if as_json:
-        echo_json({"assets": plain(found)})
+        echo_json({"assets": [plain_struct(one) for one in found]})
         return
-    from servo.partitions import Partitions
-
     rows = [
         (
-            one["asset_key"],
-            in_words(Partitions.from_json({"dimensions": one["partitions"]})),
-            one["partition_count"],
-            ", ".join(_short(one["asset_key"], upstream) for upstream in one["upstream"]),
-            one["group"],
-            one["code_version"],
+            one.asset_key,
+            in_words(_definition(one)),
+            one.partition_count,
+            ", ".join(_short(one.asset_key, upstream) for upstream in one.upstream),
+            one.group,
+            one.code_version,
         )
         for one in found
     ]
@@ -59,11 +66,11 @@ def list_assets(as_json: bool) -> None:
 def show(name: str, as_json: bool) -> None:
     """Show all that is declared about an asset: `orders`, `sales/orders` or `sales.orders`."""
     with services(as_json=as_json) as here:
-        found = here.asset(name)
+        found = here.ask(GetAsset(asset=name))
         if as_json:
-            echo_json(plain(found))
+            echo_json(plain_struct(found))
             return
-        lines = _lines(found, here.declared, here.clock())
+        lines = _lines(found, lambda asset: _definition(here.ask(GetAsset(asset=asset))), here.clock())
     for label, value in lines:
         click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
 
@@ -76,14 +83,11 @@ def why(name: str, as_of: str | None, as_json: bool) -> None:
     """Explain an asset: how many of its partitions are stale, missing or failed, why, and where that began."""
     read_ahead()
     with services(as_json=as_json) as here:
-        found = here.why.asset(name, as_of=None if as_of is None else _moment(as_of))
+        found = here.ask(Explain(asset=name), as_of=None if as_of is None else parse_moment(as_of))
+    assert isinstance(found, AssetWhy)
     if as_json:
         echo_json(plain_struct(found))
         return
-    from servo.cli.drawing import columns, draw
-    from servo.ui.proof import asset_proof
-    from servo.ui.tree import drawn
-
     draw(drawn(asset_proof(found), columns()))
     if found.hint and as_of is None:
         note(found.hint)
@@ -104,71 +108,64 @@ def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool
     servo asset accept-code orders --reason "moved helpers into a module"
     """
     with services(as_json=as_json) as here:
-        done: dict[str, Any] = here.accept_code(name, versions, reason=reason, actor=actor())
+        done = here.do(AcceptCode(asset=name, versions=versions, reason=reason))
     if as_json:
-        echo_json(plain(done))
+        echo_json(without_duplicate(done))
         return
-    count, equal = done["partitions"], " and ".join(done["equal_to"])
-    click.echo(
-        f"✓ {done['asset_key']}: code {done['code_version']} makes what {equal} made ({counted(count, 'partition')})"
-    )
-    for change in done["changes"]:
+    equal, count = " and ".join(done.equal_to), counted(done.partitions, "partition")
+    click.echo(f"✓ {done.asset_key}: code {done.code_version} makes what {equal} made ({count})")
+    for change in done.changes:
         note(change)
-
-
-def _moment(written: str) -> datetime | str:
-    from servo.operations.moments import parse_moment
-
-    return parse_moment(written)
 
 
 # ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lines(found: dict[str, Any], definition: Callable[[str], Partitions], now: datetime) -> list[tuple[str, Any]]:
-    from servo.partitions import Partitions
-
-    own = Partitions.from_json({"dimensions": found["partitions"]})
+def _lines(found: AssetDetails, definition: Callable[[str], Partitions], now: datetime) -> list[tuple[str, Any]]:
+    own = _definition(found)
     partitions = in_words(own)
     if own.dimensions:
         everything = own.everything(now)
         # Of values that are added and taken away, what is declared says nothing.
         which = f", {everything.describe()}" if everything else ""
-        partitions = f"{partitions}: {found['partition_count']:,} until now{which}"
-    declared_at = f"{found['file']}:{found['line']}"
+        partitions = f"{partitions}: {found.partition_count:,} until now{which}"
     lines: list[tuple[str, Any]] = [
-        ("asset", found["asset_key"]),
-        ("declared at", declared_at),
+        ("asset", found.asset_key),
+        ("declared at", f"{found.file}:{found.line}"),
         ("partitions", partitions),
     ]
-    for one in found["upstream"]:
-        as_what = "no DataFrame" if one["parameter"] is None else f"as {one['parameter']}"
-        how = mapping_in_words(definition(one["asset_key"]), own, one["mapping"])
-        lines.append(("upstream", f"{one['asset_key']} ({as_what}): {how}"))
-    for one in found["downstream"]:
-        how = mapping_in_words(own, definition(one["asset_key"]), one["mapping"])
-        lines.append(("downstream", f"{one['asset_key']}: {how}"))
-    lines += [("check", f"{one['name']}{', blocking' if one['blocking'] else ''}") for one in found["checks"]]
-    lines.append(("computed", "all partitions of a task at once" if found["batch"] else "partition by partition"))
-    lines.append(("code version", found["code_version"]))
-    lines.append(("retry", _retry(found["retry"])))
-    approval = found["approval"]
-    if approval is not None:
-        four = ", not by whoever asked for the run" if approval["four_eyes"] else ""
-        deadline = approval["deadline_seconds"]
-        until = "" if deadline is None else f", within {_duration(deadline)}"
-        lines.append(("approval", f"by {approval['approvers']}{four}{until}"))
-    if found["freshness_seconds"] is not None:
-        lines.append(("freshness", f"at most {_duration(found['freshness_seconds'])} old"))
-    tags = ", ".join(f"{name}={value}" if value else name for name, value in found["tags"].items())
+    for upstream in found.upstream:
+        as_what = "no DataFrame" if upstream.parameter is None else f"as {upstream.parameter}"
+        how = mapping_in_words(definition(upstream.asset_key), own, upstream.mapping)
+        lines.append(("upstream", f"{upstream.asset_key} ({as_what}): {how}"))
+    for downstream in found.downstream:
+        how = mapping_in_words(own, definition(downstream.asset_key), downstream.mapping)
+        lines.append(("downstream", f"{downstream.asset_key}: {how}"))
+    lines += [("check", f"{check.name}{', blocking' if check.blocking else ''}") for check in found.checks]
+    lines.append(("computed", "all partitions of a task at once" if found.batch else "partition by partition"))
+    lines.append(("code version", found.code_version))
+    lines.append(("retry", _retry(found.retry)))
+    if (approval := found.approval) is not None:
+        four = ", not by whoever asked for the run" if approval.four_eyes else ""
+        until = "" if approval.deadline_seconds is None else f", within {_duration(approval.deadline_seconds)}"
+        lines.append(("approval", f"by {approval.approvers}{four}{until}"))
+    if found.freshness_seconds is not None:
+        lines.append(("freshness", f"at most {_duration(found.freshness_seconds)} old"))
     optional = {
-        "group": found["group"],
-        "owners": ", ".join(found["owners"]),
-        "tags": tags,
-        "renamed from": found["renamed_from"],
-        "description": found["description"] and " ".join(found["description"].split()),
+        "group": found.group,
+        "owners": ", ".join(found.owners),
+        "tags": ", ".join(f"{name}={value}" if value else name for name, value in found.tags.items()),
+        "renamed from": found.renamed_from,
+        "description": found.description and " ".join(found.description.split()),
     }
     return lines + [(label, value) for label, value in optional.items() if value]
+
+
+def _definition(asset: AssetView | AssetDetails) -> Partitions:
+    # A remote command that only prints JSON need not load this.
+    from servo.partitions import Partitions
+
+    return Partitions.from_json({"dimensions": asset.partitions})
 
 
 def in_words(partitions: Partitions) -> str:
@@ -236,14 +233,12 @@ def _mapped(data: dict[str, Any]) -> str:
     return str(data["kind"])
 
 
-def _retry(retry: dict[str, Any]) -> str:
-    if retry["attempts"] == 1:
+def _retry(retry: RetryView) -> str:
+    if retry.attempts == 1:
         return "one attempt"
-    delay, cap = _duration(retry["delay_seconds"]), _duration(retry["cap_seconds"])
-    waits = f"after {delay}, then {retry['factor']} times as long, at most {cap}"
-    return f"{retry['attempts']} attempts, {waits}" + (
-        f", on {', '.join(map(str, retry['on']))}" if retry["on"] else ""
-    )
+    delay, cap = _duration(retry.delay_seconds), _duration(retry.cap_seconds)
+    on = f", on {', '.join(retry.on)}" if retry.on else ""
+    return f"{retry.attempts} attempts, after {delay}, then {retry.factor} times as long, at most {cap}{on}"
 
 
 def _duration(seconds: float) -> str:
@@ -251,6 +246,19 @@ def _duration(seconds: float) -> str:
         if seconds >= size and seconds % size == 0:
             return f"{seconds / size:g} {unit}"
     return f"{seconds:g} s"
+
+
+def _upstreams_first(assets: list[AssetView]) -> list[AssetView]:
+    """As a graph has them (`servo.assets.graph`); else in the order in which they come."""
+    waiting = {one.asset_key: len(one.upstream) for one in assets}
+    ordered = [one for one in assets if not one.upstream]
+    for one in ordered:  # grows while it is walked through
+        for reader in assets:
+            if one.asset_key in reader.upstream:
+                waiting[reader.asset_key] -= 1
+                if waiting[reader.asset_key] == 0:
+                    ordered.append(reader)
+    return ordered
 
 
 def _short(key: str, upstream: str) -> str:

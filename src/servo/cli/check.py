@@ -14,6 +14,7 @@ from servo.cli.output import as_json as echo_json
 from servo.cli.output import note
 from servo.cli.values import text
 from servo.clock import system_clock
+from servo.errors import ServoError
 
 if TYPE_CHECKING:
     from servo.assets.loading import Definitions
@@ -67,7 +68,6 @@ def check(ctx: click.Context, as_json: bool) -> None:
 
 def _changes(settings: Settings, definitions: Definitions) -> Sequence[HistoryChange]:
     """What deploying these definitions would do to history; nothing where no ledger is there to have any."""
-    from servo.errors import ServoError
     from servo.runtime.deployed_state import look
     from servo.runtime.deploying import preview
     from servo.runtime.wiring import open_workspace

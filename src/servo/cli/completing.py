@@ -9,6 +9,8 @@ from contextlib import suppress
 import click
 from click.shell_completion import CompletionItem
 
+from servo.cli.opening import server, services
+
 _BEFORE = re.compile(r"(.*[\s(]|)(\d*\+)?")  # of a selection, what may stand before a name
 
 
@@ -24,11 +26,11 @@ def complete_assets(_: click.Context, __: click.Parameter, incomplete: str) -> l
 
 
 def _asset_names() -> list[str]:
-    from servo.cli.opening import server, services
-
     if server() is not None:
+        from servo.operations.assets.requests import ListAssets
+
         with services() as here:
-            keys = [one["asset_key"] for one in here.assets()]
+            keys = [one.asset_key for one in here.listed(ListAssets()).items]
     else:
         from servo.runtime.definitions_cache import remembered_keys
         from servo.runtime.settings import load_settings

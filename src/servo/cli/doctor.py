@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import click
 
+from servo.cli.doctor_server import server_checks
+from servo.cli.opening import about_here
 from servo.cli.options import json_option, show_warnings
 from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
+from servo.errors import InvalidSettings
 
 _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗", "red")}
 
@@ -21,9 +24,6 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
     projections, the disks, the clock, and the server: that of SERVO_URL, or the `servo up` of this folder.
     Exits with 1 if anything is wrong (✗); a warning (!) does not count as wrong.
     """
-    from servo.cli.doctor_server import server_checks
-    from servo.cli.opening import about_here
-    from servo.errors import InvalidSettings
     from servo.runtime.doctor import examine, examine_without_settings
     from servo.runtime.settings import load_settings
     from servo.runtime.wiring import open_workspace

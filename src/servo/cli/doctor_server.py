@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from datetime import datetime
@@ -51,8 +52,6 @@ def server_checks(home: Path | None) -> Iterator[Check]:
 
 
 def _examined(asked: Transport) -> Iterator[Check]:
-    import json
-
     document = json.loads(asked.ask("GET", "/schema/openapi.json").body)
     version = str(document["info"]["version"])
     date = asked.ask("GET", "/healthz").date

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from servo.answers.sensors import Accepted
@@ -29,25 +29,6 @@ class Doing:
         return require
 
     # ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────
-
-    def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
-        from servo.runtime.marking import mark
-
-        return mark(self._opened, asset, partitions, as_what=as_what, reason=reason, actor=actor)
-
-    def accept_code(self, asset: str, versions: Sequence[str], *, reason: str, actor: str) -> dict[str, Any]:
-        """The folder's code is deployed first, where that is another."""
-        from servo.runtime.accepting_code import accept_code
-        from servo.runtime.cataloguing import deployed_catalog
-
-        known = deployed_catalog(self._opened, actor=actor)
-        return accept_code(self._opened, known, asset, versions, reason=reason, actor=actor)
-
-    def change_values(self, dimension: str, *, added: Sequence[str], removed: Sequence[str], actor: str) -> str:
-        """The id of the event."""
-        from servo.runtime.dynamics import change_partitions
-
-        return change_partitions(self._opened, dimension, added=added, removed=removed, actor=actor)
 
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import gc
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -178,8 +179,6 @@ def run(args: Sequence[str]) -> int:
 
 def _say(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
     if as_json:
-        import json
-
         error = {"code": code, "message": message, "hint": hint}
         click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)
         return

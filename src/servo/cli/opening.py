@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from servo.cli.lean import do_without_pandas
 from servo.cli.options import show_warnings
+from servo.errors import InvalidInput, InvalidSettings
 
 if TYPE_CHECKING:
     from servo.cli.services import Services
@@ -45,7 +47,6 @@ def server() -> str | None:
 
 def token_for(url: str) -> str | None:
     """SERVO_TOKEN, or the owner's token where the address is that of this folder's own loopback server."""
-    from servo.errors import InvalidSettings
     from servo.local_server import owner_token_for
     from servo.runtime.settings import load_settings
 
@@ -59,8 +60,6 @@ def token_for(url: str) -> str | None:
 
 
 def needs_folder(what: str = "this command") -> NoReturn:
-    from servo.errors import InvalidInput
-
     raise InvalidInput(
         f"{what} needs the project's folder, and SERVO_URL names a server", hint="run it there, without SERVO_URL"
     )
@@ -70,8 +69,6 @@ def about_here(but: str | None = None) -> None:
     """Say, where commands are to ask a server, that this one is about this folder all the same: all `but` a part."""
     url = server()
     if url is not None:
-        import logging
-
         what = "this is" if but is None else f"all but {but} is"
         logging.getLogger("servo.cli").warning("%s about this folder, not about %s (SERVO_URL)", what, url)
 

@@ -32,6 +32,11 @@ def plain_struct(value: Any) -> Any:
     return plain(msgspec.to_builtins(value, builtin_types=(datetime,)))
 
 
+def without_duplicate(done: Any) -> Any:
+    """What was recorded, for commands that take no key: nothing can have been asked before."""
+    return {name: value for name, value in plain_struct(done).items() if name != "duplicate"}
+
+
 def table(
     columns: Sequence[str], rows: Sequence[Sequence[Any]], footer: str = "", *, whole: Collection[str] = ()
 ) -> None:

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, services
+from servo.cli.opening import services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct, table
+from servo.cli.output import note, plain_struct, table, without_duplicate
 from servo.cli.partition_status import list_partitions, mark, stale, status, sweep, why
 from servo.cli.states import counted
 from servo.cli.values import moment
+from servo.operations.partitions.requests import ChangeValues
 
 if TYPE_CHECKING:
     from servo.answers.materializations import Materialization
@@ -101,9 +102,9 @@ def remove(dimension: str, values: tuple[str, ...], as_json: bool) -> None:
 
 def _changed(dimension: str, *, added: tuple[str, ...] = (), removed: tuple[str, ...] = (), as_json: bool) -> None:
     with services(as_json=as_json, create=True) as here:
-        event_id = here.change_values(dimension, added=added, removed=removed, actor=actor())
+        changed = here.do(ChangeValues(dimension=dimension, added=added, removed=removed))
     if as_json:
-        echo_json({"event_id": event_id, "dimension": dimension, "added": added, "removed": removed})
+        echo_json(without_duplicate(changed))
         return
     done = "added to" if added else "removed from"
     click.echo(f"✓ {counted(len(added or removed), 'value')} {done} {dimension}")

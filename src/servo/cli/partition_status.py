@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
+import msgspec
 
+from servo.answers.grids import KINDS, AssetGrid
+from servo.answers.partitions import PartitionView
+from servo.answers.why import PartitionWhy
 from servo.cli.completing import complete_assets
-from servo.cli.opening import actor, project, read_ahead, services
+from servo.cli.drawing import coloured_table, columns, draw
+from servo.cli.opening import project, read_ahead, services
 from servo.cli.options import json_option
 from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct
+from servo.cli.output import note, plain_struct, without_duplicate
 from servo.cli.states import counted
 from servo.cli.values import plain
+from servo.errors import InvalidInput
+from servo.operations.assets.requests import Explain
+from servo.operations.moments import parse_moment
+from servo.operations.partitions.requests import (
+    GetGrid,
+    GetPartition,
+    ListPartitions,
+    ListPartitionsOf,
+    ListStale,
+    Mark,
+    MarkPartitions,
+    Summarize,
+)
+from servo.ui.heatmap import heatmap
+from servo.ui.marks import DIM, MARKS, STATUS_MARKS, Span, legend, wrapped
+from servo.ui.proof import minute_text, moment_text, partition_proof
+from servo.ui.strip import strip
+from servo.ui.tree import drawn
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from servo.answers.grids import AssetGrid
-    from servo.answers.partitions import PartitionView
     from servo.cli.services import Services
     from servo.ui.marks import Line
 
@@ -31,22 +51,16 @@ as_of_option = click.option(
 
 
 def _moment(text: str | None) -> datetime | str | None:
+    return None if text is None else parse_moment(text)
+
+
+def _time(text: str | None, option: str) -> str | None:
     if text is None:
         return None
-    from servo.operations.moments import parse_moment
-
-    return parse_moment(text)
-
-
-def _time(text: str | None, option: str) -> datetime | None:
-    from datetime import datetime
-
-    from servo.errors import InvalidInput
-
-    found = _moment(text)
-    if found is not None and not isinstance(found, datetime):
+    found = parse_moment(text)
+    if not isinstance(found, datetime):
         raise InvalidInput(f"{option} takes a time, not an event id", hint="write 2025-01-15 or 2025-01-15T10:30:00Z")
-    return found
+    return found.isoformat()
 
 
 # ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -98,33 +112,26 @@ def list_partitions(
     """
     read_ahead()
     with services(as_json=as_json) as here:
-        page = here.partitions.page(
-            asset,
-            statuses=[one for text in statuses for one in text.split(",")],
-            partitions=partitions,
-            since=_time(since, "--since"),
-            until=_time(until, "--until"),
-            limit=limit,
-            cursor=cursor,
-            as_of=_moment(as_of),
+        request = ListPartitions(
+            status=statuses, partitions=partitions, since=_time(since, "--since"), until=_time(until, "--until")
         )
+        of_asset = None if asset is None else ListPartitionsOf(asset=asset, **msgspec.structs.asdict(request))
+        page = here.listed(of_asset or request, limit=limit, cursor=cursor, as_of=_moment(as_of))
+    total = page.more["total"]
     if as_json:
-        echo_json(plain_struct(page))
+        shown = [plain_struct(one) for one in page.items]
+        echo_json({"partitions": shown, "total": total, "cursor": page.next_cursor})
         return
-    from servo.cli.drawing import coloured_table
-
     several = asset is None
     names = [*(["asset"] if several else []), "partition", "status", "made", "stale since", "why", "run"]
-    footer = f"{len(page.partitions):,} of {counted(page.total, 'partition')}"
-    footer += f"; go on with --cursor {page.cursor}" if page.cursor else ""
-    coloured_table(names, [_listed(one, several=several) for one in page.partitions], footer)
-    if page.cursor and not sys.stdout.isatty():
+    footer = f"{len(page.items):,} of {counted(total, 'partition')}"
+    footer += f"; go on with --cursor {page.next_cursor}" if page.next_cursor else ""
+    coloured_table(names, [_listed(one, several=several) for one in page.items], footer)
+    if page.next_cursor and not sys.stdout.isatty():
         click.echo(f"servo: note: {footer}", err=True)  # a pipe has no footer, and must not pass for the whole
 
 
 def _listed(view: PartitionView, *, several: bool) -> list[Line]:
-    from servo.ui.marks import DIM, Span
-
     made, since = _when(view.last_materialization_at), _when(view.stale_since)
     run = view.last_attempt_run_id or view.last_materialization_run_id or ""
     cells: list[Line] = [
@@ -140,16 +147,12 @@ def _listed(view: PartitionView, *, several: bool) -> list[Line]:
 
 def _when(moment: datetime | None) -> str:
     """On a terminal to the minute; whole for a pipe."""
-    from servo.ui.proof import minute_text
-
     if moment is None:
         return ""
     return minute_text(moment) if sys.stdout.isatty() else str(plain(moment))
 
 
 def _status(view: PartitionView) -> Line:
-    from servo.ui.marks import MARKS, STATUS_MARKS, Span
-
     mark = STATUS_MARKS[view.status]
     words = mark.words
     if view.status == "NEVER_MATERIALIZED":
@@ -182,9 +185,14 @@ def status(asset: str | None, partition_key: str | None, as_of: str | None, as_j
         if asset is None:
             _all(here, when, as_json=as_json)
         elif partition_key is None and not _is_whole(here, asset, when):
-            _one_asset(here.picture(asset, as_of=when), as_json=as_json)
-        else:
-            _one_partition(here.partitions.one(asset, partition_key or "", as_of=when), as_json=as_json)
+            _one_asset(here.ask(GetGrid(asset=asset), as_of=when), as_json=as_json)
+        elif partition_key:
+            found = here.ask(GetPartition(asset=asset, partition=partition_key), as_of=when)
+            _one_partition(found, as_json=as_json)
+        else:  # the only one, of an asset without partitions, has no name to write in a path
+            why = here.ask(Explain(asset=asset, partition=""), as_of=when)
+            assert isinstance(why, PartitionWhy)
+            _one_partition(why.partition, as_json=as_json)
 
 
 def _is_whole(here: Services, asset: str, when: datetime | str | None) -> bool:
@@ -194,16 +202,11 @@ def _is_whole(here: Services, asset: str, when: datetime | str | None) -> bool:
 
 def _all(here: Services, when: datetime | str | None, *, as_json: bool) -> None:
     if as_json:
-        documents = [plain_struct(one) for one in here.strips(cells=0, as_of=when)]
+        documents = plain_struct(here.ask(Summarize(), as_of=when))["assets"]
         echo_json({"assets": [{name: one[name] for name in one if name != "strip"} for one in documents]})
         return
-    from servo.answers.grids import KINDS
-    from servo.cli.drawing import coloured_table, columns, draw
-    from servo.ui.marks import DIM, MARKS, Span, legend, wrapped
-    from servo.ui.strip import strip
-
     rows, seen = [], set()
-    for summary in here.strips(cells=_STRIP if columns() < 100 else 2 * _STRIP, as_of=when):
+    for summary in here.ask(Summarize(cells=_STRIP if columns() < 100 else 2 * _STRIP), as_of=when).assets:
         cells = summary.strip
         seen |= {kind for cell in cells for kind in cell}
         busy = sum(count for overlay, count in summary.overlays.items() if overlay != "frozen")
@@ -227,10 +230,6 @@ def _one_asset(summary: AssetGrid, *, as_json: bool) -> None:
     if as_json:
         echo_json(plain_struct(summary))
         return
-    from servo.cli.drawing import columns, draw
-    from servo.ui.heatmap import heatmap
-    from servo.ui.marks import DIM, Span
-
     head: Line = [Span(summary.asset_key, bold=True), Span(f"  {counted(summary.total, 'partition')}", DIM)]
     grid = summary.grid
     if grid.unit:
@@ -246,10 +245,6 @@ def _one_partition(view: PartitionView, *, as_json: bool) -> None:
     if as_json:
         echo_json(plain_struct(view))
         return
-    from servo.cli.drawing import draw
-    from servo.ui.marks import DIM, Span
-    from servo.ui.proof import moment_text
-
     name = " ".join(filter(None, [view.asset_key, view.partition]))
     window = None
     if view.window_start is not None:
@@ -285,16 +280,14 @@ def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str |
     """List the partitions that are stale, since when, and why: of a selection, or of all assets."""
     read_ahead()
     with services(as_json=as_json) as here:
-        found = here.outdated.find(list(selection), transitive=transitive, as_of=_moment(as_of), limit=limit)
+        found = here.listed(ListStale(select=selection, transitive=transitive), limit=limit, as_of=_moment(as_of))
+    total, assets = found.more["total"], found.more["assets"]
     if as_json:
-        echo_json(plain_struct(found))
+        echo_json({"partitions": [plain_struct(one) for one in found.items], "total": total, "assets": assets})
         return
-    from servo.cli.drawing import coloured_table
-    from servo.ui.marks import DIM, Span
-
     names = ["asset", "partition", "stale since", "why", *(["began with"] if transitive else [])]
     rows: list[list[Line]] = []
-    for one in found.partitions:
+    for one in found.items:
         codes = ", ".join(code for code, _ in one.reasons)
         cells: list[Line] = [
             [Span(one.asset_key)],
@@ -306,8 +299,8 @@ def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str |
             root = " ".join(filter(None, [one.root_asset_key, one.root_partition, one.root_reason_code]))
             cells.append([Span(root, DIM)])
         rows.append(cells)
-    more = found.total - len(rows)
-    footer = f"{counted(found.total, 'partition')} of {counted(len(found.assets), 'asset')}"
+    more = total - len(rows)
+    footer = f"{counted(total, 'partition')} of {counted(len(assets), 'asset')}"
     coloured_table(names, rows, footer + (f"; {more:,} more, see --limit" if more else ""))
 
 
@@ -340,16 +333,13 @@ def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> Non
     """Explain a partition: why it is stale, missing or failed, from what it was made, and why it did not run."""
     read_ahead()
     with services(as_json=as_json) as here:
-        explains = here.why
-        found = explains.partition(asset, partition_key, as_of=_moment(as_of))
+        when = _moment(as_of)
+        found = here.ask(Explain(asset=asset, partition=partition_key), as_of=when)
+        assert isinstance(found, PartitionWhy)
         if as_json:
             echo_json(plain_struct(found))
             return
-        from servo.cli.drawing import columns, draw
-        from servo.ui.proof import partition_proof
-        from servo.ui.tree import drawn
-
-        draw(drawn(partition_proof(found, explains.label), columns()))
+        draw(drawn(partition_proof(found, here.labels(when)), columns()))
     if found.hint and as_of is None:
         note(found.hint)
 
@@ -360,18 +350,18 @@ def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> Non
 @click.command()
 @click.argument("asset", shell_complete=complete_assets)
 @click.argument("partitions", nargs=-1, metavar="PARTITION…")
-@click.option("--as", "as_what", required=True, type=click.Choice(["materialized", "frozen", "thawed"]), help="What.")
+@click.option("--as", "as_what", required=True, type=click.Choice(get_args(Mark)), help="What.")
 @click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
 @json_option
-def mark(asset: str, partitions: tuple[str, ...], as_what: str, reason: str, as_json: bool) -> None:
+def mark(asset: str, partitions: tuple[str, ...], as_what: Mark, reason: str, as_json: bool) -> None:
     """State something about partitions: made elsewhere (materialized), left alone (frozen), or that no more (thawed).
 
     Nothing is computed. What is frozen is never stale, and is left out of what should run.
     """
     with services(as_json=as_json) as here:
-        done: dict[str, Any] = here.mark(asset, partitions, as_what=as_what, reason=reason, actor=actor())
+        done = here.do(MarkPartitions(asset=asset, partitions=partitions, mark=as_what, reason=reason))
     if as_json:
-        echo_json(plain(done))
+        echo_json(without_duplicate(done))
         return
-    which = f": {done['described']}" if done["described"] else ""
-    click.echo(f"✓ marked {counted(len(done['partitions']), 'partition')} of {done['asset_key']} as {as_what}{which}")
+    which = f": {done.described}" if done.described else ""
+    click.echo(f"✓ marked {counted(len(done.partitions), 'partition')} of {done.asset_key} as {as_what}{which}")

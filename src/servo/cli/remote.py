@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
 
@@ -13,11 +13,7 @@ from servo.cli.opening import needs_folder, token_for
 from servo.cli.remote_doing import RemoteDoing
 from servo.cli.remote_nouns import (
     RemoteLabels,
-    RemoteOutdated,
-    RemotePartitions,
-    RemoteWhy,
     definition_of,
-    upstreams_first,
 )
 from servo.cli.services import Listed, Services
 from servo.client import Client
@@ -29,15 +25,11 @@ from servo.operations.runs.requests import GetProgress
 if TYPE_CHECKING:
     from servo.answers.audit import Verified
     from servo.answers.data import Rows
-    from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.labels import Labels
-    from servo.runtime.outdated import Outdated
-    from servo.runtime.partitions import PartitionBook
-    from servo.runtime.why import Why
     from servo.runtime.wiring import Project
 
 __all__ = ["Remote"]
@@ -72,9 +64,8 @@ class Remote(RemoteDoing, Services):
         well = [one for one in self._client.ready()["checks"] if one["ok"] and one.get("detail") != "none"]
         return {"driver", *(one["name"] for one in well)}
 
-    @property
-    def label(self) -> Labels:
-        return cast("Labels", RemoteLabels(self._client))
+    def labels(self, as_of: datetime | str | None) -> Labels:
+        return cast("Labels", RemoteLabels(self._client, as_of))
 
     # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
 
@@ -82,17 +73,22 @@ class Remote(RemoteDoing, Services):
         return answer(self._client.asking, request, _reading(as_of))
 
     def listed(
-        self, request: ListQuestion[A], *, limit: int | None = None, as_of: datetime | str | None = None
+        self,
+        request: ListQuestion[A],
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        as_of: datetime | str | None = None,
     ) -> Listed[A]:
         wanted = msgspec.structs.replace(request, limit=min(limit or _PAGE, _PAGE))
-        found = page(self._client.asking, wanted, reading=_reading(as_of))
+        found = page(self._client.asking, wanted, cursor, _reading(as_of))
         items, more = list(found.items), found.more
         while found.next_cursor is not None and (limit is None or len(items) < limit):
             left = _PAGE if limit is None else min(_PAGE, limit - len(items))
             wanted = msgspec.structs.replace(request, limit=left)
             found = page(self._client.asking, wanted, found.next_cursor, _reading(as_of))
             items += found.items
-        return Listed(items=items, more=more)
+        return Listed(items=items, more=more, next_cursor=found.next_cursor)
 
     def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
         return change(self._client.asking, request, key=key)
@@ -120,34 +116,6 @@ class Remote(RemoteDoing, Services):
     def run_logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Record]:
         return self._client.runs.logs(run_id, task=task, follow=follow)
 
-    @property
-    def partitions(self) -> PartitionBook:
-        return cast("PartitionBook", RemotePartitions(self._client))
-
-    def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
-        return self._client.partitions.summary(cells=cells, as_of=as_of)
-
-    def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
-        return self._client.assets.grid(asset, as_of=as_of)
-
-    @property
-    def outdated(self) -> Outdated:
-        return cast("Outdated", RemoteOutdated(self._client))
-
-    @property
-    def why(self) -> Why:
-        return cast("Why", RemoteWhy(self._client))
-
-    def assets(self) -> list[dict[str, Any]]:
-        """What is declared, upstreams first, else in the order of the files."""
-        return upstreams_first(sorted(self._client.assets.list(), key=lambda one: (one["file"], one["line"])))
-
-    def asset(self, name: str) -> dict[str, Any]:
-        return self._client.assets.get(name)
-
-    def declared(self, asset: str) -> Partitions:
-        return self.definition(asset, as_of=None)
-
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
@@ -166,7 +134,7 @@ class Remote(RemoteDoing, Services):
         return definition_of(self._client.assets.get(asset, as_of=as_of))
 
     def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
-        return {one["asset_key"]: definition_of(one) for one in self._client.assets.list(as_of=as_of)}
+        return {one.asset_key: definition_of(one) for one in self._client.assets.list(as_of=as_of)}
 
 
 def _reading(as_of: datetime | str | None) -> Reading:

@@ -19,18 +19,13 @@ from servo.cli.opening import actor
 if TYPE_CHECKING:
     from servo.answers.audit import Verified
     from servo.answers.data import Rows
-    from servo.answers.grids import AssetGrid, AssetStrip
     from servo.answers.runs import Record, Requested, RunProgress
-    from servo.assets.graph import Graph
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
     from servo.runtime.labels import Labels
-    from servo.runtime.outdated import Outdated
-    from servo.runtime.partitions import PartitionBook
     from servo.runtime.performer import Performer
     from servo.runtime.user_code import FolderUserCode
-    from servo.runtime.why import Why
     from servo.runtime.wiring import Project
 
 __all__ = ["Listed", "Services"]
@@ -42,10 +37,11 @@ _ALL = 2**31  # items, of a list without a limit
 
 
 class Listed(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
-    """Items of a list, and what is said beside them."""
+    """Items of a list, what is said beside them, and where it goes on, if that was asked to be told."""
 
     items: list[A]
     more: dict[str, Any] = {}
+    next_cursor: str | None = None
 
 
 class Services(Doing):
@@ -70,9 +66,14 @@ class Services(Doing):
 
     @property
     def label(self) -> Labels:
+        """What people type for partitions."""
+        return self.labels(None)
+
+    def labels(self, as_of: datetime | str | None) -> Labels:
+        """The same by the definitions of then."""
         from servo.runtime.labels import Labels
 
-        return Labels(self._opened)
+        return Labels(self._opened, as_of)
 
     # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
 
@@ -81,11 +82,16 @@ class Services(Doing):
         return self._performer.ask(request, as_of=as_of)
 
     def listed(
-        self, request: ListQuestion[A], *, limit: int | None = None, as_of: datetime | str | None = None
+        self,
+        request: ListQuestion[A],
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+        as_of: datetime | str | None = None,
     ) -> Listed[A]:
-        """The items of a list: all, or so many of them."""
-        items, more = self._performer.listed(request, limit=limit or _ALL, as_of=as_of)
-        return Listed(items=items, more=more)
+        """The items of a list: all, or so many of them; after a cursor, of lists that give one."""
+        found = self._performer.listed(request, limit=limit or _ALL, after=cursor, as_of=as_of)
+        return Listed(items=list(found.items), more=found.more, next_cursor=found.next_place)
 
     def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
         """Have something recorded; under the same key, once.
@@ -136,73 +142,6 @@ class Services(Doing):
 
         return Runs(self._opened).logs(run_id, task=task, follow=follow)
 
-    @property
-    def partitions(self) -> PartitionBook:
-        from servo.runtime.partitions import PartitionBook
-
-        return PartitionBook(self._opened)
-
-    def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
-        """The partitions of each asset, counted, and in so many cells."""
-        from servo.runtime.pictures import strips
-
-        return strips(self._opened, cells=cells, as_of=as_of)
-
-    def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
-        from servo.runtime.pictures import picture
-
-        return picture(self._opened, asset, as_of=as_of)
-
-    @property
-    def outdated(self) -> Outdated:
-        from servo.runtime.outdated import Outdated
-
-        return Outdated(self._opened)
-
-    @property
-    def why(self) -> Why:
-        from servo.runtime.why import Why
-
-        return Why(self._opened, folder=True)
-
-    def assets(self) -> list[dict[str, Any]]:
-        """What is declared, upstreams first; here by the code, at a server as it is deployed."""
-        from servo.runtime.documents import asset_listed
-
-        graph, now = self._declared, self._opened.clock()
-        return [asset_listed(graph, spec, now) for spec in graph.specs.values()]
-
-    def asset(self, name: str) -> dict[str, Any]:
-        """All that is declared about one."""
-        from servo.runtime.documents import asset_shown
-
-        graph = self._declared
-        return asset_shown(graph, graph[graph.resolve(name)], self._opened.clock())
-
-    def declared(self, asset: str) -> Partitions:
-        """Which partitions it has, by the same."""
-        graph = self._declared
-        return graph[graph.resolve(asset)].partitions
-
-    @cached_property
-    def _declared(self) -> Graph:
-        """As last deployed, where the code has not changed since; else from the code."""
-        from servo.runtime.definitions_cache import quick_catalog
-
-        known = quick_catalog(self._opened.settings)
-        if known is not None:
-            graph = known.graph
-        else:
-            from servo.assets.loading import load
-
-            graph = load(self._opened.settings).graph
-        kinds = {one.kind for spec in graph.specs.values() for one in spec.partitions.dimensions}
-        if "dynamic" not in kinds or self._opened.unbegun:
-            return graph
-        from servo.runtime.cataloguing import local_catalog
-
-        return local_catalog(self._opened).graph  # whose values the ledger knows
-
     # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
 
     def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
@@ -227,7 +166,9 @@ class Services(Doing):
         return Audits(self._opened).verify(report)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
-        return self.partitions.definition(asset, as_of=as_of)
+        from servo.runtime.partitions import PartitionBook
+
+        return PartitionBook(self._opened).definition(asset, as_of=as_of)
 
     def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
         """The partitions of each asset that is deployed, by its key."""

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from servo.cli.values import moment
+from servo.operations.moments import parse_moment
+
 if TYPE_CHECKING:
     from servo.runtime.wiring import Project
 
@@ -137,7 +140,6 @@ class Story:
 
     def data(self, asset: str, partition: str, as_of: str | None = None) -> tuple[str, list[str]]:
         """The content hash of a partition, and its rows."""
-        from servo.operations.moments import parse_moment
         from servo.runtime.data import Data
 
         when = None if as_of is None else parse_moment(as_of)
@@ -147,8 +149,6 @@ class Story:
         return str(made.content_hash), sorted(map(str, got.rows))
 
     def now(self) -> str:
-        from servo.cli.values import moment
-
         with self.project() as project:
             return moment(project.clock())
 

@@ -13,6 +13,7 @@ from servo.cli.output import as_json as echo_json
 from servo.cli.output import note, plain_struct
 from servo.cli.progress import aside, shown
 from servo.cli.states import counted, marked
+from servo.ui.proof import ago
 
 if TYPE_CHECKING:
     from servo.runtime.automation.driver import PassReport
@@ -59,8 +60,6 @@ def tick(ctx: click.Context, *, work: bool, as_json: bool) -> None:
 
 
 def _say(opened: Project, report: PassReport) -> None:
-    from servo.ui.proof import ago
-
     parts = [counted(report.ticks, "tick"), counted(report.evaluations, "evaluation"), counted(report.runs, "run")]
     parts += [f"{report.skipped:,} skipped"] if report.skipped else []
     parts += [click.style(f"{report.failed:,} failed", fg="red")] if report.failed else []

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from secrets import token_hex
 from threading import Lock
-from typing import Any, TypeVar
+from types import UnionType
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -112,8 +114,14 @@ def given(**said: Any) -> dict[str, Any]:
 
 
 def _as(said: Any, kind: Any) -> Any:
+    if kind is dict:
+        return with_times(said)
+    *others, last = get_args(kind) if isinstance(kind, UnionType) else (kind,)
+    for other in others:  # structs that are told apart by what they must have
+        with suppress(msgspec.ValidationError):
+            return decoders.convert(said, other)
     try:
-        return with_times(said) if kind is dict else decoders.convert(said, kind)
+        return decoders.convert(said, last)
     except msgspec.ValidationError as problem:
         raise ServoError(
             f"the server's answer is not as this client knows it: {problem}", hint="are both of the same version?"

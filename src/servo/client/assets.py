@@ -1,148 +1,76 @@
-"""Assets and partitions of a server."""
+"""What a client can do with assets and partitions beyond the table of operations."""
 
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Unpack
 
-import msgspec
-
-from servo.answers.grids import AssetGrid, AssetStrip
-from servo.answers.partitions import AssetSummary, OutdatedPartition, PartitionView
+from servo.answers.grids import AssetStrip
+from servo.answers.partitions import OutdatedPartition, PartitionView
 from servo.answers.why import AssetWhy, PartitionWhy
-from servo.client.asking import Noun, given
+from servo.client import operations
 from servo.client.paging import Page
-from servo.client.rows import Row
-from servo.client.transport import path_of
+from servo.client.performing import Reading, answer
+from servo.operations.assets.requests import Explain
+from servo.operations.partitions.requests import ListPartitions, ListPartitionsOf, ListStale, Summarize
 
 __all__ = ["Assets", "Partitions"]
 
 
-class Assets(Noun):
+class Assets(operations.Assets):
     """`client.assets`. One is named as `namespace/name`, `namespace.name` or `name`."""
 
-    def list(self, *, limit: int | None = None, **reading: Any) -> Iterator[Row]:
-        """Assets by their keys, as they are deployed."""
-        return self._ask.all(path_of("assets"), dict, given(limit=limit) | reading)
-
-    def get(self, asset: str, **reading: Any) -> Row:
-        """All that is declared about it."""
-        return self._ask.one(_asset(asset), dict, reading)
-
-    def why(self, asset: str, **reading: Any) -> AssetWhy:
+    def why(self, asset: str, **reading: Unpack[Reading]) -> AssetWhy:
         """How many of its partitions are stale, missing or failed, why, and where that began."""
-        found: AssetWhy = self._ask.one(_asset(asset, "why"), AssetWhy, reading)
-        reasons = [{**one, "since": datetime.fromisoformat(one["since"])} for one in found.reasons]
-        return msgspec.structs.replace(found, reasons=reasons)
-
-    def partitions(self, asset: str, **asked: Any) -> Iterator[PartitionView]:
-        """Its partitions, in the order of its definition; takes what `client.partitions.list` does."""
-        return self._ask.all(_asset(asset, "partitions"), PartitionView, given(**asked))
-
-    def summary(self, asset: str, **reading: Any) -> AssetSummary:
-        """Its partitions, counted by what they are."""
-        return self._ask.one(_asset(asset, "partitions", "summary"), AssetSummary, reading)
-
-    def grid(self, asset: str, **reading: Any) -> AssetGrid:
-        """The same, and as a picture: a month in a row and a day in a cell, and so on."""
-        return self._ask.one(_asset(asset, "partitions", "grid"), AssetGrid, reading)
-
-    def accept_code(
-        self, asset: str, versions: Sequence[str] = (), *, reason: str, idempotency_key: str | None = None
-    ) -> Row:
-        """Declare that its code makes what other versions of it made; by default, the version before."""
-        body = {"asset": asset, "versions": [*versions], "reason": reason}
-        return self._ask.change("POST", path_of("assets", "accept-code"), dict, body, key=idempotency_key)
+        found = answer(self._ask, Explain(asset=asset), reading)
+        assert isinstance(found, AssetWhy)
+        return found
 
 
-class _Summaries(msgspec.Struct, frozen=True, kw_only=True):
-    assets: list[AssetStrip]
-
-
-class Partitions(Noun):
+class Partitions(operations.Partitions):
     """`client.partitions`."""
 
-    def list(
+    def page(
         self,
+        asset: str | None = None,
         *,
-        status: str | Sequence[str] | None = None,
+        status: str | Sequence[str] = (),
         partitions: str | None = None,
         since: datetime | str | None = None,
         until: datetime | str | None = None,
-        limit: int | None = None,
-        **reading: Any,
-    ) -> Iterator[PartitionView]:
-        """Those of all assets, also what is expected and of which nothing is known."""
-        query = given(status=status, partitions=partitions, since=since, until=until, limit=limit)
-        return self._ask.all(path_of("partitions"), PartitionView, query | reading)
-
-    def page(
-        self, asset: str | None = None, *, cursor: str | None = None, limit: int | None = None, **asked: Any
+        limit: int = 50,
+        cursor: str | None = None,
+        **reading: Unpack[Reading],
     ) -> Page[PartitionView]:
         """One page, of an asset or of all; `more["total"]` is how many there are."""
-        path = path_of("partitions") if asset is None else _asset(asset, "partitions")
-        return self._ask.page(path, PartitionView, given(cursor=cursor, limit=limit, **asked))
+        return self._page(ListPartitions if asset is None else ListPartitionsOf, locals())
 
-    def stale(
+    def stale_page(
         self,
         select: str | Sequence[str] = (),
         *,
         transitive: bool = False,
-        limit: int | None = None,
-        **reading: Any,
-    ) -> Iterator[OutdatedPartition]:
-        """Those that are stale, since when, and why."""
-        query = given(select=select, transitive=transitive or None, limit=limit)
-        return self._ask.all(path_of("partitions", "stale"), OutdatedPartition, query | reading)
+        limit: int = 50,
+        cursor: str | None = None,
+        **reading: Unpack[Reading],
+    ) -> Page[OutdatedPartition]:
+        """One page of those that are stale; `more` has `total` and how many of each asset."""
+        return self._page(ListStale, locals())
 
-    def stale_page(self, select: str | Sequence[str] = (), **asked: Any) -> Page[OutdatedPartition]:
-        """One page of them; `more` has `total` and how many of each asset."""
-        return self._ask.page(path_of("partitions", "stale"), OutdatedPartition, given(select=select, **asked))
-
-    def summary(self, *, cells: int = 0, **reading: Any) -> builtins.list[AssetStrip]:
+    def summary(self, *, cells: int = 0, **reading: Unpack[Reading]) -> builtins.list[AssetStrip]:
         """The partitions of each asset, counted; with `cells`, also as a strip of so many."""
-        query = given(cells=cells or None) | reading
-        found: _Summaries = self._ask.one(path_of("partitions", "summary"), _Summaries, query)
-        return found.assets
+        return answer(self._ask, Summarize(cells=cells), reading).assets
 
-    def mark(
-        self,
-        asset: str,
-        partitions: Sequence[str] = (),
-        *,
-        mark: str,
-        reason: str,
-        idempotency_key: str | None = None,
-    ) -> Row:
-        """State something about partitions: `materialized` (elsewhere), `frozen` or `thawed`."""
-        body = {"asset": asset, "partitions": [*partitions], "mark": mark, "reason": reason}
-        return self._ask.change("POST", path_of("partitions", "mark"), dict, body, key=idempotency_key)
-
-    def change_values(
-        self,
-        dimension: str,
-        *,
-        added: Sequence[str] = (),
-        removed: Sequence[str] = (),
-        idempotency_key: str | None = None,
-    ) -> Row:
-        """Add values to a dynamic dimension, or take them away."""
-        body = {"added": [*added], "removed": [*removed]}
-        return self._ask.change("POST", path_of("dimensions", dimension, "values"), dict, body, key=idempotency_key)
-
-    def get(self, asset: str, partition: str, **reading: Any) -> PartitionView:
+    def get(self, asset: str, partition: str, **reading: Unpack[Reading]) -> PartitionView:
         """Everything about one partition."""
         if not partition:  # the only one, of an asset without partitions, has no name to write in a path
             return self.why(asset, "", **reading).partition
-        return self._ask.one(_asset(asset, "partitions", partition), PartitionView, reading)
+        return super().get(asset, partition, **reading)
 
-    def why(self, asset: str, partition: str, **reading: Any) -> PartitionWhy:
+    def why(self, asset: str, partition: str, **reading: Unpack[Reading]) -> PartitionWhy:
         """Why it is stale, missing or failed, from what it was made, and why it did not run."""
-        return self._ask.one(_asset(asset, "why"), PartitionWhy, {"partition": partition, **reading})
-
-
-def _asset(asset: str, *parts: str) -> str:
-    namespace, slash, name = asset.partition("/")
-    return path_of("assets", *((namespace, name) if slash else (namespace,)), *parts)
+        found = answer(self._ask, Explain(asset=asset, partition=partition), reading)
+        assert isinstance(found, PartitionWhy)
+        return found

@@ -7,6 +7,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Literal, Unpack
 
+from servo.answers.assets import AssetDetails, AssetView, CodeAccepted
 from servo.answers.automation import Changed
 from servo.answers.backfills import (
     Backfilled,
@@ -18,13 +19,16 @@ from servo.answers.backfills import (
     Steered,
 )
 from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
+from servo.answers.grids import AssetGrid
 from servo.answers.materializations import Materialization
+from servo.answers.partitions import AssetSummary, DimensionChanged, Marked, OutdatedPartition, PartitionView
 from servo.answers.plans import RunPlan
 from servo.answers.run_views import RunListed, RunView, TaskView
 from servo.answers.runs import CancelRequested, Requested, RunConflict, RunProgress
 from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
 from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
 from servo.client.performing import Noun, Reading
+from servo.operations.assets.requests import AcceptCode, GetAsset, ListAssets
 from servo.operations.backfills.requests import (
     CancelBackfill,
     CreateBackfill,
@@ -39,6 +43,16 @@ from servo.operations.backfills.requests import (
 )
 from servo.operations.checkpoints.requests import ApproveCheckpoint, GetCheckpoint, ListCheckpoints, RejectCheckpoint
 from servo.operations.materializations.requests import ListMaterializations
+from servo.operations.partitions.requests import (
+    ChangeValues,
+    GetGrid,
+    GetPartition,
+    ListPartitions,
+    ListPartitionsOf,
+    ListStale,
+    MarkPartitions,
+    SummarizeAsset,
+)
 from servo.operations.runs.requests import (
     CancelRun,
     CreateRun,
@@ -74,7 +88,57 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 
-__all__ = ["Backfills", "Checkpoints", "Conflicts", "Materializations", "Runs", "Schedules", "Sensors"]
+__all__ = [
+    "Assets",
+    "Backfills",
+    "Checkpoints",
+    "Conflicts",
+    "Materializations",
+    "Partitions",
+    "Runs",
+    "Schedules",
+    "Sensors",
+]
+
+
+class Assets(Noun):
+    """`client.assets`."""
+
+    def list(self, *, limit: int | None = None, **reading: Unpack[Reading]) -> Iterator[AssetView]:
+        """List assets by their keys, as they are deployed."""
+        return self._items(ListAssets, locals())
+
+    def get(self, asset: str, **reading: Unpack[Reading]) -> AssetDetails:
+        """Show all that is declared about an asset."""
+        return self._answer(GetAsset, locals())
+
+    def accept_code(
+        self, asset: str, versions: str | Sequence[str] = (), *, reason: str, idempotency_key: str | None = None
+    ) -> CodeAccepted:
+        """Declare that an asset's code, as deployed, makes what it made before: a refactoring. Nothing is computed."""
+        return self._change(AcceptCode, locals())
+
+    def partitions(
+        self,
+        asset: str,
+        *,
+        status: str | Sequence[str] = (),
+        partitions: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[PartitionView]:
+        """List the partitions of an asset, in the order of its definition."""
+        return self._items(ListPartitionsOf, locals())
+
+    def summary(self, asset: str, **reading: Unpack[Reading]) -> AssetSummary:
+        """Count the partitions of an asset by what they are."""
+        return self._answer(SummarizeAsset, locals())
+
+    def grid(self, asset: str, **reading: Unpack[Reading]) -> AssetGrid:
+        """Count the partitions of an asset as a picture: a month in a row and a day in a cell, and so on."""
+        return self._answer(GetGrid, locals())
 
 
 class Backfills(Noun):
@@ -248,6 +312,61 @@ class Materializations(Noun):
     ) -> Iterator[Materialization]:
         """List the materializations of a partition that were ever published, newest first."""
         return self._items(ListMaterializations, locals())
+
+
+class Partitions(Noun):
+    """`client.partitions`."""
+
+    def list(
+        self,
+        *,
+        status: str | Sequence[str] = (),
+        partitions: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[PartitionView]:
+        """List partitions of all assets, also those that are expected and of which nothing is known."""
+        return self._items(ListPartitions, locals())
+
+    def stale(
+        self,
+        select: str | Sequence[str] = (),
+        *,
+        transitive: bool = False,
+        limit: int | None = None,
+        **reading: Unpack[Reading],
+    ) -> Iterator[OutdatedPartition]:
+        """List the partitions that are stale, since when, and why."""
+        return self._items(ListStale, locals())
+
+    def get(self, asset: str, partition: str, **reading: Unpack[Reading]) -> PartitionView:
+        """Show everything about one partition."""
+        return self._answer(GetPartition, locals())
+
+    def mark(
+        self,
+        asset: str,
+        partitions: str | Sequence[str] = (),
+        *,
+        mark: Literal["materialized", "frozen", "thawed"],
+        reason: str,
+        idempotency_key: str | None = None,
+    ) -> Marked:
+        """State something about partitions. Nothing is computed; what is frozen is never stale."""
+        return self._change(MarkPartitions, locals())
+
+    def change_values(
+        self,
+        dimension: str,
+        *,
+        added: str | Sequence[str] = (),
+        removed: str | Sequence[str] = (),
+        idempotency_key: str | None = None,
+    ) -> DimensionChanged:
+        """Add values to a dynamic dimension, or take them away. What was computed for them stays."""
+        return self._change(ChangeValues, locals())
 
 
 class Runs(Noun):

@@ -38,12 +38,13 @@ Evidence = Callable[[Outside, State, Any], Any]
 class Found(msgspec.Struct, Generic[T], frozen=True, kw_only=True):
     """Items of a list, at least one more than were asked for if there are more, and what is said beside them.
 
-    `goes_on`: the place after which more may come, of a list that still grows at its end.
+    `next_place`: where the list goes on, of one that knows it better than by its last item: it still grows at its end,
+    or finds no more than were asked for.
     """
 
     items: Sequence[T]
     more: dict[str, Any] = {}
-    goes_on: Any = None
+    next_place: Any = None
 
 
 class Handler(msgspec.Struct, frozen=True, kw_only=True):

@@ -78,17 +78,18 @@ class Route(msgspec.Struct, frozen=True):
 class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """What the class of an operation declares beside its fields.
 
-    `client`: the noun and method of the typed client; the noun alone where its method is written by hand. `refusals`:
-    HTTP statuses of refusals beyond those that every operation may have. `cacheable`: the answer follows from the state
+    `client`: the noun and method of the typed client; the noun alone, or nothing, where it is written by hand.
+    `positional`: the fields that this method takes by position, where these are not the required ones. `refusals`: HTTP
+    statuses of refusals beyond those that every operation may have. `cacheable`: the answer follows from the state
     alone, whatever the time is. `slow`: it waits for user code or storage, and must not hold a place among quick reads.
     `shares`: requests of this kind, or about the same thing of this kind, share a bounded number of threads.
     `deploys`: in a project's folder, the definitions of the folder are deployed before it: always, or where the ledger
-    does not know what is named. `longest_body`: bytes. `positional`: optional fields that the typed client's method
-    takes by position too.
+    does not know what is named. `longest_body`: bytes.
     """
 
     route: Route
-    client: str
+    client: str = ""
+    positional: tuple[str, ...] = ()
     role: Role = "viewer"
     key: KeyRule = "none"
     example: dict[str, Any] | None = None
@@ -100,7 +101,6 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     shares: str | None = None
     deploys: Deploys = "never"
     longest_body: int | None = None
-    positional: tuple[str, ...] = ()
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
@@ -135,6 +135,7 @@ class Operation(msgspec.Struct, Generic[A_co], metaclass=OperationType):
         *,
         route: str | None = None,
         client: str = "",
+        positional: tuple[str, ...] = (),
         role: Role = "viewer",
         key: KeyRule = "none",
         example: dict[str, Any] | None = None,
@@ -146,7 +147,6 @@ class Operation(msgspec.Struct, Generic[A_co], metaclass=OperationType):
         shares: str | None = None,
         deploys: Deploys = "never",
         longest_body: int | None = None,
-        positional: tuple[str, ...] = (),
     ) -> None:
         """Tells type checkers the keywords of an operation's class; `OperationType` makes the contract of them."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+import msgspec
+
+from servo.answers.assets import CodeAccepted
 from servo.errors import InvalidInput
 from servo.events import Proposal
 from servo.events.model import CodeDeclaredEqual
@@ -20,7 +22,7 @@ _PATIENCE = 60.0  # seconds for the tail to be folded
 
 def accept_code(
     project: Project, known: Catalog, asset: str, versions: Sequence[str] = (), *, reason: str, actor: str
-) -> dict[str, Any]:
+) -> CodeAccepted:
     """Record that the code of an asset, by deployed definitions, makes what other versions of it made.
 
     Where none are named, that is the newest of those that partitions were made with: what a person means who has just
@@ -42,18 +44,18 @@ def accept_code(
         equal_to=chosen,
         reason=reason,
     )
-    answer = {
-        "declaration_id": fact.declaration_id,
-        "asset_key": asset_key,
-        "code_version": code.current,
-        "equal_to": chosen,
-        "reason": reason,
-        "partitions": sum(others.get(one, 0) for one in chosen),
-        "changes": code.changes(chosen),
-    }
+    answer = CodeAccepted(
+        declaration_id=fact.declaration_id,
+        asset_key=asset_key,
+        code_version=code.current,
+        equal_to=chosen,
+        reason=reason,
+        partitions=sum(others.get(one, 0) for one in chosen),
+        changes=code.changes(chosen),
+    )
     proposal = Proposal(fact=fact, occurred_at=project.clock(), actor=actor)
     (receipt,) = append_answered(project, [proposal], None, answer=answer)
-    return answer | {"event_id": receipt.event_id}
+    return msgspec.structs.replace(answer, event_id=receipt.event_id)
 
 
 def _named(asset_key: str, code: AssetCode, versions: Sequence[str], others: dict[str, int]) -> list[str]:

@@ -14,77 +14,18 @@ from servo.planning.explain import explain
 from servo.planning.stages import plan_fact
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
-    from servo.assets.graph import Graph
-    from servo.assets.spec import AssetSpec
     from servo.partitions import PartitionSet
-    from servo.partitions.mappings import Mapping
     from servo.planning.due import Due
     from servo.planning.history_changes import HistoryChange
     from servo.planning.stages import Plan
     from servo.runtime.data import Table
 
 __all__ = [
-    "asset_listed",
-    "asset_shown",
     "held_back_of",
     "history_change_shown",
     "run_plan_shown",
     "table_shown",
 ]
-
-
-def asset_listed(graph: Graph, spec: AssetSpec, now: datetime) -> dict[str, Any]:
-    return {
-        "asset_key": spec.key,
-        "partitions": spec.partitions.to_json()["dimensions"],
-        "partition_count": spec.partitions.everything(now).count,
-        "upstream": list(graph.upstream(spec.key)),
-        "downstream": list(graph.downstream(spec.key)),
-        "batch": spec.batch,
-        "group": spec.group,
-        "owners": list(spec.owners),
-        "tags": spec.tags,
-        "code_version": spec.code_version,
-        "file": spec.source.file,
-        "line": spec.source.line,
-    }
-
-
-def asset_shown(graph: Graph, spec: AssetSpec, now: datetime) -> dict[str, Any]:
-    def neighbour(key: str, mapping: Mapping) -> dict[str, Any]:
-        return {"asset_key": key, "mapping": mapping.to_json()}
-
-    approval = spec.approval
-    return {
-        **asset_listed(graph, spec, now),
-        "description": spec.description,
-        "upstream": [
-            {**neighbour(one.upstream, graph.mapping(one.upstream, spec.key)), "parameter": one.parameter}
-            for one in spec.dependencies
-        ],
-        "downstream": [neighbour(key, graph.mapping(spec.key, key)) for key in graph.downstream(spec.key)],
-        "checks": [check.to_json() for check in spec.checks],
-        "retry": {
-            "attempts": spec.retry.attempts,
-            "delay_seconds": spec.retry.delay.total_seconds(),
-            "factor": spec.retry.factor,
-            "cap_seconds": spec.retry.cap.total_seconds(),
-            "jitter_percent": spec.retry.jitter,
-            "on": list(spec.retry.on),
-        },
-        "approval": None
-        if approval is None
-        else {
-            "approvers": approval.approvers,
-            "four_eyes": approval.four_eyes,
-            "deadline_seconds": None if approval.deadline is None else approval.deadline.total_seconds(),
-            "on_deadline": approval.on_deadline,
-        },
-        "freshness_seconds": None if spec.freshness is None else spec.freshness.total_seconds(),
-        "renamed_from": spec.renamed_from,
-    }
 
 
 def run_plan_shown(plan: Plan, due: Due | None = None) -> RunPlan:

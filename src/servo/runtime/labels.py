@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from functools import cached_property
 
 from servo.errors import AssetNotFound, InvalidPartitionKey
@@ -14,8 +15,9 @@ from servo.runtime.wiring import Project
 class Labels:
     """What people type for the partitions of a project's assets. Looks at what is deployed when it is first asked."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, as_of: datetime | str | None = None) -> None:
         self._project = project
+        self._as_of = as_of
 
     def __call__(self, asset: str, key: str | None) -> str:
         """`2025-01` for a month, `date=2025-01-15,region=eu`; nothing for the only partition of an asset."""
@@ -33,4 +35,4 @@ class Labels:
 
     @cached_property
     def _known(self) -> Catalog:
-        return recorded_catalog(self._project)
+        return recorded_catalog(self._project, self._as_of)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
+import msgspec
+
+from servo.answers.partitions import Marked
 from servo.errors import Conflict, InvalidInput
 from servo.events import Proposal
 from servo.events.columns import PartitionOutcomes
@@ -31,7 +33,7 @@ def mark(
     as_what: str,
     reason: str,
     actor: str,
-) -> dict[str, Any]:
+) -> Marked:
     """Record it of all these partitions at once; nothing of them is computed or touched.
 
     Only what has no data can be marked as materialized: a mark must not hide what was computed.
@@ -61,9 +63,9 @@ def mark(
         reason=reason,
     )
     proposal = Proposal(fact=fact, occurred_at=project.clock(), actor=actor)
-    answer = {"mark_id": fact.mark_id, "asset_key": key, "mark": fact.mark, "described": wanted.describe()}
+    answer = Marked(mark_id=fact.mark_id, asset_key=key, mark=fact.mark, described=wanted.describe())
     (receipt,) = append_answered(project, [proposal], condition, answer=answer)  # its event has the keys
-    return answer | {"event_id": receipt.event_id, "partitions": keys}
+    return msgspec.structs.replace(answer, event_id=receipt.event_id, partitions=keys)
 
 
 def _wanted(project: Project, known: Catalog, key: str, partitions: Sequence[str]) -> PartitionSet:

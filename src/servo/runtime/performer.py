@@ -106,7 +106,8 @@ class Performer:
         if isinstance(handler, Handler):
             answer: A = handler(self._user_code, self._state(as_of=as_of), request)
             return answer
-        served: A = service_of(type(request)).function(self._project, request, as_of)
+        serve = service_of(type(request)).reading(in_folder=self._in_folder)
+        served: A = serve(self._project, request, as_of)
         return served
 
     def find(self, request: ListQuestion[A], after: Any = None, *, as_of: datetime | str | None = None) -> Found[A]:
@@ -115,18 +116,19 @@ class Performer:
         lister = handler_of(type(request))
         if isinstance(lister, Lister):
             return lister.function(self._state(as_of=as_of), request, after)
-        found: Found[A] = service_of(type(request)).function(self._project, request, after, as_of)
+        serve = service_of(type(request)).reading(in_folder=self._in_folder)
+        found: Found[A] = serve(self._project, request, after, as_of)
         return found
 
     def listed(
-        self, request: ListQuestion[A], *, limit: int, as_of: datetime | str | None = None
-    ) -> tuple[list[A], dict[str, Any]]:
-        """The first items of a list as they are shown, and what is said beside them."""
+        self, request: ListQuestion[A], *, limit: int, after: Any = None, as_of: datetime | str | None = None
+    ) -> Found[A]:
+        """The first items of a list, or the first after a place, as they are shown."""
         whole = msgspec.structs.replace(request, limit=limit)
-        found, kind = self.find(whole, as_of=as_of), type(request)
+        found, kind = self.find(whole, after, as_of=as_of), type(request)
         lister = handler_of(kind)
         show = lister.show if isinstance(lister, Lister) else service_of(kind).show
-        return [show(item) for item in found.items[:limit]], found.more
+        return msgspec.structs.replace(found, items=[show(item) for item in found.items[:limit]])
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
 

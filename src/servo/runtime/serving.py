@@ -37,6 +37,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 class Service(msgspec.Struct, frozen=True, kw_only=True):
     """The function of an operation, and how its recorded answer is completed.
 
+    `in_folder`: the function for a command in the project's folder, where that looks at the folder's files too.
     Of a list: `place` says where an item stands in its order, and `show` what of it is shown. Of a change: `finish`
     takes from the event what that says better than a copy; `afterwards` adds what is known only after it is done, and
     is recorded as whoever says it first says it; `known`: the function itself gives what it made under a
@@ -44,6 +45,7 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     function: Callable[..., Any]
+    in_folder: Callable[..., Any] | None = None
     place: Callable[[Any], Any] | None = None
     place_type: Any = None
     show: Callable[[Any], Any] = lambda item: item
@@ -52,13 +54,17 @@ class Service(msgspec.Struct, frozen=True, kw_only=True):
     known: bool = False
     keeps_key: bool = False
 
+    def reading(self, *, in_folder: bool) -> Callable[..., Any]:
+        """The function that answers a question."""
+        return self.in_folder if in_folder and self.in_folder is not None else self.function
+
 
 _SERVICES: dict[type[Any], Service] = {}
 
 
-def serves_question(kind: type[Question[Any]]) -> Callable[[F], F]:
+def serves_question(kind: type[Question[Any]], *, in_folder: Callable[..., Any] | None = None) -> Callable[[F], F]:
     """Declare what answers a question: `(project, request, as_of) -> answer`."""
-    return _declare(kind)
+    return _declare(kind, in_folder=in_folder)
 
 
 def serves_list(
@@ -67,9 +73,10 @@ def serves_list(
     place: Callable[[Any], Any],
     place_type: Any,
     show: Callable[[Any], Any] = lambda item: item,
+    in_folder: Callable[..., Any] | None = None,
 ) -> Callable[[F], F]:
     """Declare what finds a list after a place: `(project, request, after, as_of) -> Found`."""
-    return _declare(kind, place=place, place_type=place_type, show=show)
+    return _declare(kind, place=place, place_type=place_type, show=show, in_folder=in_folder)
 
 
 def serves_change(kind: type[Change[Any]], **how: Any) -> Callable[[F], F]:

@@ -160,14 +160,14 @@ def asset_proof(why: AssetWhy) -> Node:
     """The tree of an asset: counts by reason, and where they began."""
     summary, now = why.summary, why.now
     below = [Node([Span(why.sentence)])]
-    for one in why.reasons:
+    for reason in why.reasons:
         line = [
-            Span(f"◐ {one['partitions']:,} ", "yellow"),
-            Span(one["code"], "yellow", bold=True),
+            Span(f"◐ {reason['partitions']:,} ", "yellow"),
+            Span(reason["code"], "yellow", bold=True),
             Span(" since "),
-            *_moment(one["since"], now),
+            *_moment(reason["since"], now),
         ]
-        below.append(Node([*line, *_which(one["described"])]))
+        below.append(Node([*line, *_which(reason["described"])]))
     if why.roots:
         node = Node([Span("they began with")])
         for one in why.roots:

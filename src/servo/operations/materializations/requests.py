@@ -15,7 +15,7 @@ class ListMaterializations(
     ListQuestion[Materialization],
     route="GET /materializations",
     client="materializations.list",
-    positional=("partition",),
+    positional=("asset", "partition"),
     refusals=(NOT_FOUND, UNFIT),
 ):
     """List the materializations of a partition that were ever published, newest first."""

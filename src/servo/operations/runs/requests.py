@@ -21,7 +21,7 @@ class CreateRun(
     route="POST /runs",
     client="runs.create",
     key="required",
-    positional=("partitions",),
+    positional=("select", "partitions"),
     example={"select": ["+revenue"], "partitions": "2025-01-15"},
     refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
@@ -93,7 +93,7 @@ class PlanRun(
     Question[RunPlan],
     route="POST /plan",
     client="runs.plan",
-    positional=("partitions",),
+    positional=("select", "partitions"),
     example={"select": ["+revenue"], "partitions": "2025-01-15"},
     refusals=(NOT_FOUND, UNFIT),
 ):

@@ -110,7 +110,7 @@ def list_logs(
     return Found(
         items=found,
         more={"run_id": progress.run_id, "status": progress.status},
-        goes_on=None if progress.ended else last,
+        next_place=None if progress.ended else last,
     )
 
 

@@ -1,0 +1,1 @@
+"""Assets: what the code declares, and why their partitions are as they are."""

@@ -1,0 +1,1 @@
+"""Partitions: their status, what is stale, and what people state about them."""
