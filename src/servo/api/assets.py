@@ -20,7 +20,7 @@ from servo.api.partitions import PartitionsAsked, partition_page
 from servo.runtime.accepting_code import accept_code
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.documents import asset_listed, asset_shown
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.partition_book import PartitionBook
 from servo.runtime.why import Why
 
 __all__ = ["AssetRoutes"]

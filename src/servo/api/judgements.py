@@ -7,7 +7,7 @@ from collections.abc import Callable, Hashable
 from datetime import datetime, timedelta
 from threading import Lock
 
-from servo.runtime.outdated import Judged
+from servo.status.stale_list import StaleRows
 
 __all__ = ["Judgements"]
 
@@ -25,9 +25,9 @@ class Judgements:
 
     def __init__(self) -> None:
         self._lock = Lock()
-        self._kept: OrderedDict[Hashable, tuple[datetime, Judged]] = OrderedDict()
+        self._kept: OrderedDict[Hashable, tuple[datetime, StaleRows]] = OrderedDict()
 
-    def of(self, question: Hashable, now: datetime, judge: Callable[[], Judged], *, goes_on: bool) -> Judged:
+    def of(self, question: Hashable, now: datetime, judge: Callable[[], StaleRows], *, goes_on: bool) -> StaleRows:
         with self._lock:
             judged_at, kept = self._kept.get(question, (now, None))
         if goes_on and kept is not None and now - judged_at <= _GOOD_FOR:

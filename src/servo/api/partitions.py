@@ -16,8 +16,9 @@ from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Text, Within
 from servo.api.judgements import Judgements
 from servo.api.operations import operation
-from servo.runtime.outdated import Judged, Outdated
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.partition_book import PartitionBook
+from servo.runtime.states import state_of
+from servo.status.stale_list import StaleRows, stale_rows
 
 __all__ = ["PartitionRoutes", "PartitionsAsked", "partition_page"]
 
@@ -69,12 +70,12 @@ class PartitionRoutes(Controller):
         asked = desk.query(StaleAsked)
 
         def work(here: Glimpse, after: tuple[str, str] | None) -> Found:
-            def judge() -> Judged:
-                return Outdated(here.project).judged(list(asked.select), transitive=asked.transitive, as_of=here.as_of)
+            def judge() -> StaleRows:
+                return stale_rows(state_of(here.project, here.as_of), list(asked.select), transitive=asked.transitive)
 
             question = (asked.select, asked.transitive, here.as_of, here.mark.position, here.mark.event_id)
             judged = judgements.of(question, here.project.clock(), judge, goes_on=after is not None)
-            found = judged.shown(asked.limit + 1, after=after)
+            found = judged.page(asked.limit + 1, after=after)
             return Found(items=found.partitions, more={"total": found.total, "assets": found.assets})
 
         return await desk.page(asked, work, place=lambda one: (one.asset_key, one.partition_key), kind=tuple[str, str])

@@ -15,7 +15,7 @@ from servo.api.desk import AtDesk, Desk
 from servo.api.glimpses import Glimpse
 from servo.api.inputs import Reading
 from servo.api.operations import operation
-from servo.runtime.pictures import picture, strips
+from servo.runtime.partition_book import PartitionBook
 
 __all__ = ["GridRoutes", "SummaryRoutes"]
 
@@ -47,7 +47,7 @@ class SummaryRoutes(Controller):
         asked = desk.query(SummariesAsked)
 
         def work(here: Glimpse) -> Summaries:
-            return Summaries(assets=strips(here.project, cells=asked.cells, as_of=here.as_of))
+            return Summaries(assets=PartitionBook(here.project).strips(cells=asked.cells, as_of=here.as_of))
 
         return await desk.one(asked, work)
 
@@ -68,4 +68,4 @@ class GridRoutes(Controller):
 
 
 async def _grid(desk: Desk, asset: str) -> Response[bytes]:
-    return await desk.one(desk.query(Reading), lambda here: picture(here.project, asset, as_of=here.as_of))
+    return await desk.one(desk.query(Reading), lambda here: PartitionBook(here.project).grid(asset, as_of=here.as_of))

@@ -17,7 +17,7 @@ from servo.errors import InvalidInput
 from servo.events import RecordedEvent, decode
 from servo.events.model import PartitionsMarked
 from servo.runtime.dynamics import change_partitions
-from servo.runtime.marking import mark
+from servo.runtime.marks import mark
 
 __all__ = ["DimensionRoutes", "MarkRoutes"]
 

@@ -64,7 +64,7 @@ class Doing:
     # ── partitions and lineage ───────────────────────────────────────────────────────────────────────────────────
 
     def mark(self, asset: str, partitions: Sequence[str], *, as_what: str, reason: str, actor: str) -> dict[str, Any]:
-        from servo.runtime.marking import mark
+        from servo.runtime.marks import mark
 
         return mark(self._opened, asset, partitions, as_what=as_what, reason=reason, actor=actor)
 

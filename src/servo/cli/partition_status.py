@@ -285,7 +285,7 @@ def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str |
     """List the partitions that are stale, since when, and why: of a selection, or of all assets."""
     read_ahead()
     with services(as_json=as_json) as here:
-        found = here.outdated.find(list(selection), transitive=transitive, as_of=_moment(as_of), limit=limit)
+        found = here.partitions.stale(list(selection), transitive=transitive, as_of=_moment(as_of), limit=limit)
     if as_json:
         echo_json(plain_struct(found))
         return
@@ -318,10 +318,11 @@ def sweep(as_json: bool) -> None:
 
     The answers are the same with and without it.
     """
-    from servo.runtime.staleness import Staleness
+    from servo.runtime.states import state_of
+    from servo.status.staleness_cache import refresh_cache
 
     with project(as_json=as_json) as opened:
-        known = Staleness(opened).sweep()
+        known = refresh_cache(state_of(opened), opened.mint)
     if as_json:
         echo_json({"watermark": plain_struct(known)})
     else:

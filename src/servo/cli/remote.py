@@ -16,7 +16,6 @@ from servo.cli.remote_nouns import (
     RemoteBackfills,
     RemoteCheckpoints,
     RemoteLabels,
-    RemoteOutdated,
     RemotePartitions,
     RemoteRuns,
     RemoteWhy,
@@ -42,8 +41,7 @@ if TYPE_CHECKING:
     from servo.runtime.checkpoints import Checkpoints
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
-    from servo.runtime.outdated import Outdated
-    from servo.runtime.partitions import PartitionBook
+    from servo.runtime.partition_book import PartitionBook
     from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
@@ -99,10 +97,6 @@ class Remote(RemoteDoing, Services):
 
     def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
         return self._client.assets.grid(asset, as_of=as_of)
-
-    @property
-    def outdated(self) -> Outdated:
-        return cast("Outdated", RemoteOutdated(self._client))
 
     @property
     def why(self) -> Why:

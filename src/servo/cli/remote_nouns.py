@@ -147,8 +147,14 @@ class _Page(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str | None
 
 
+class _Stale(msgspec.Struct, frozen=True, kw_only=True):
+    partitions: list[Any]
+    total: int
+    assets: dict[str, int]
+
+
 class RemotePartitions:
-    """As `servo.runtime.partitions.PartitionBook`."""
+    """As `servo.runtime.partition_book.PartitionBook`."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -166,20 +172,7 @@ class RemotePartitions:
     def one(self, asset: str, partition: str, *, as_of: datetime | str | None) -> Any:
         return self._client.partitions.get(asset, partition, as_of=as_of)
 
-
-class _Stale(msgspec.Struct, frozen=True, kw_only=True):
-    partitions: list[Any]
-    total: int
-    assets: dict[str, int]
-
-
-class RemoteOutdated:
-    """As `servo.runtime.outdated.Outdated`."""
-
-    def __init__(self, client: Client) -> None:
-        self._client = client
-
-    def find(self, selection: list[str], *, transitive: bool, as_of: Any, limit: int) -> Any:
+    def stale(self, selection: list[str], *, transitive: bool, as_of: Any, limit: int) -> Any:
         first = self._client.partitions.stale_page(
             selection, transitive=transitive or None, as_of=as_of, limit=min(limit, _MOST)
         )

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from servo.runtime.evaluation.questions import Evaluation
     from servo.runtime.labels import Labels
     from servo.runtime.lineages import Lineages
-    from servo.runtime.outdated import Outdated
-    from servo.runtime.partitions import PartitionBook
+    from servo.runtime.partition_book import PartitionBook
     from servo.runtime.runs import Runs
     from servo.runtime.why import Why
     from servo.runtime.wiring import Project
@@ -79,26 +78,16 @@ class Services(Doing):
 
     @property
     def partitions(self) -> PartitionBook:
-        from servo.runtime.partitions import PartitionBook
+        from servo.runtime.partition_book import PartitionBook
 
         return PartitionBook(self._opened)
 
     def strips(self, *, cells: int, as_of: datetime | str | None) -> list[AssetStrip]:
         """The partitions of each asset, counted, and in so many cells."""
-        from servo.runtime.pictures import strips
-
-        return strips(self._opened, cells=cells, as_of=as_of)
+        return self.partitions.strips(cells=cells, as_of=as_of)
 
     def picture(self, asset: str, *, as_of: datetime | str | None) -> AssetGrid:
-        from servo.runtime.pictures import picture
-
-        return picture(self._opened, asset, as_of=as_of)
-
-    @property
-    def outdated(self) -> Outdated:
-        from servo.runtime.outdated import Outdated
-
-        return Outdated(self._opened)
+        return self.partitions.grid(asset, as_of=as_of)
 
     @property
     def why(self) -> Why:

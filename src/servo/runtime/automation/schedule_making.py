@@ -34,7 +34,7 @@ from servo.runtime.automation.state import (
     there,
 )
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState
-from servo.runtime.statuses import partitions_by_status
+from servo.runtime.states import statuses_in
 from servo.runtime.wiring import Project
 
 __all__ = ["create_schedule", "definition_in", "require_ours", "update_schedule"]
@@ -102,7 +102,7 @@ def require_ours(one: DeployedAutomation, done: str) -> None:
 
 
 def _require_sane(project: Project, definition: ScheduleDefinition, known: Catalog) -> None:
-    require_sane(definition, known, project.clock(), partitions_by_status(project, known))
+    require_sane(definition, known, project.clock(), statuses_in(project, known))
 
 
 def _require_free(definition: ScheduleDefinition, folder: Folder) -> None:

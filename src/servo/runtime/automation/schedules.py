@@ -22,7 +22,7 @@ from servo.runtime.automation.schedule_preview import Ask, forecast
 from servo.runtime.automation.schedule_views import facts_of, in_words, last_ticks, ticked_until, ticks_of, view_of
 from servo.runtime.automation.state import Folder, find, looked_at, snapshot_of, there
 from servo.runtime.deployed_state import DeployedAutomation, DeployedState
-from servo.runtime.statuses import partitions_by_status
+from servo.runtime.states import statuses_in
 from servo.runtime.wiring import Project
 
 __all__ = ["ScheduleEdit", "ScheduleRequest", "Schedules"]
@@ -102,7 +102,7 @@ class Schedules:
         return forecast(
             [definition_in(one) for one in chosen],
             folder.known,
-            partitions_by_status(self._project, folder.known),
+            statuses_in(self._project, folder.known),
             since,
             since + timedelta(days=days),
             limit=limit,
