@@ -13,6 +13,8 @@ from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
+from servo.runtime.cursors import Place, text_of
+
 from bench.figure import Figure, alternating
 from bench.measure_why import record_run
 from bench.serving import Up, closed_loop, percentile, timed, up
@@ -25,7 +27,6 @@ from servo.partitions import Daily, Static
 from servo.projections.compactor import Compactor
 from servo.runtime import Project
 from servo.runtime.backfills import BackfillRequest, Backfills
-from servo.runtime.cursors import Place, text_of
 from servo.runtime.deploying import deploy
 from tests.support.traffic import DEFINITIONS, PREFIX
 

@@ -23,7 +23,9 @@ from servo.ids import ulid_range
 from servo.partitions import Daily, Partitions
 from servo.planning.deployed import definition_of
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.staleness import Staleness
+from servo.runtime.states import state_of
+from servo.status.staleness import stale_counts
+from servo.status.staleness_cache import refresh_cache
 
 SET = 1_000
 FIRST_DAY = date(1970, 1, 2)
@@ -167,7 +169,7 @@ def _cold(chain: Chain, name: str) -> Figure:
 
     def ask() -> None:
         with open_workspace(chain.project.settings) as project:
-            assert sum(Staleness(project).counts().values()) == chain.stale
+            assert sum(stale_counts(state_of(project)).values()) == chain.stale
 
     def join() -> None:
         with duckdb.connect() as connection:
@@ -191,10 +193,9 @@ def stale_deep() -> Iterator[Figure]:
 
     def asking(chain: Chain) -> Callable[[], None]:
         expected = len(chain.keys[::EVERY]) * (len(chain.names) - 1)
-        staleness = Staleness(chain.project)
 
         def ask() -> None:
-            assert sum(staleness.counts(transitive=True).values()) == expected
+            assert sum(stale_counts(state_of(chain.project), transitive=True).values()) == expected
 
         return ask
 
@@ -219,16 +220,15 @@ def stale_after_few() -> Iterator[Figure]:
 
 def _after(chain: Chain, name: str, keys: list[str]) -> Figure:
     bare = BARE.format(status=chain.files("partition_status"), lineage=chain.files("lineage"))
-    staleness = Staleness(chain.project)
+    project = chain.project
     spent, joined = [], []
     for _ in range(TIMES):
-        staleness.sweep()
+        refresh_cache(state_of(project), project.mint)
         chain.again(keys)
-        spent.append(seconds(staleness.counts))
+        spent.append(seconds(lambda: stale_counts(state_of(project))))
         with duckdb.connect() as connection:
             joined.append(seconds(lambda: connection.execute(bare).fetchall()))
-    expected = Staleness(chain.project, sweep=False).counts()
-    if staleness.counts() != expected:
+    if stale_counts(state_of(project)) != stale_counts(state_of(project), cached=False):
         raise RuntimeError("the sweep and the whole query disagree")
     return Figure(
         id=name,

@@ -23,9 +23,9 @@ from servo.events.model import RunFinished, RunPlanned, RunRequested, TaskFinish
 from servo.partitions import Cron, Partitions, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import deploy
-from servo.runtime.keysets import stored
 from servo.runtime.settings import load_settings
 from servo.runtime.wiring import Project, open_workspace
+from servo.status.keysets import stored
 
 TIMES = 9
 SET = 1_000

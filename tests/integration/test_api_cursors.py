@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from servo.api.cursors import Cursors
 from servo.events import Proposal
 from servo.events.model import RunRequested
-from servo.runtime.staleness import Staleness
+from servo.status.staleness import stale_partitions
 from tests.support.served import PREFIX, House, house
 from tests.support.stocked import stock
 
@@ -285,13 +285,13 @@ def test_events_go_on_after_the_one_that_was_seen_last(shop: House, cuts: list[i
 def test_what_is_stale_is_judged_once_for_all_pages(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(3):
         make_stale(shop)
-    judged, find = [], Staleness.find
+    judged = []
 
-    def counting(self: Staleness, *args: Any, **kwargs: Any) -> Any:
+    def counting(*args: Any, **kwargs: Any) -> Any:
         judged.append(args)
-        return find(self, *args, **kwargs)
+        return stale_partitions(*args, **kwargs)
 
-    monkeypatch.setattr(Staleness, "find", counting)
+    monkeypatch.setattr("servo.status.stale_list.stale_partitions", counting)
     query, found, cursor = {"limit": 1, "as_of": shop.project.ledger.head().event_id}, [], {}
     while True:
         got = shop.get("/partitions/stale", **query, **cursor)

@@ -17,8 +17,7 @@ from servo.runtime.backfill_book import BackfillBook
 from servo.runtime.backfills import Backfills
 from servo.runtime.checkpoints import Checkpoints
 from servo.runtime.data import Data
-from servo.runtime.outdated import Outdated
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.partition_book import PartitionBook
 from servo.runtime.runs import Runs
 from servo.runtime.why import Why
 from tests.support.idle import IdleExecutor
@@ -238,7 +237,7 @@ def test_lineage_is_followed_invalidated_and_made_anew(shop: House) -> None:
     stale = shop.get("/partitions/stale", fresh=True, select="revenue@2025-01-08")
     assert [(one["asset_key"], one["partition"]) for one in stale["items"]] == [("shop/revenue", "2025-01-08")]
     assert stale["total"] == 1
-    assert stale["items"] == as_json(Outdated(shop.project).find(["revenue@2025-01-08"]).partitions)
+    assert stale["items"] == as_json(PartitionBook(shop.project).stale(["revenue@2025-01-08"]).partitions)
     assert shop.get("/partitions/stale", 404, select="nothing")["code"] == "asset-not-found"
 
     key, again = shop.key(), {"asset": "orders", "partitions": ["2025-01-08"]}

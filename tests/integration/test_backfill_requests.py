@@ -18,7 +18,7 @@ from servo.runtime import open_workspace
 from servo.runtime.backfill_planning import BackfillPlan, BackfillRequest
 from servo.runtime.backfills import Backfills
 from servo.runtime.durations import partition_seconds
-from servo.runtime.marking import mark
+from servo.runtime.marks import mark
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
 
 ASSETS = """

@@ -27,9 +27,10 @@ from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.audits import Audits
 from servo.runtime.embedded import controlling
 from servo.runtime.runs import Runs
-from servo.runtime.staleness import Staleness
+from servo.runtime.states import state_of
 from servo.runtime.why import Why
 from servo.runtime.worker import Worker
+from servo.status.staleness import stale_partitions
 from tests.support.idle import IdleExecutor, at_work, plant
 
 ME = "person:tester"
@@ -173,7 +174,7 @@ def test_lineage_says_what_a_call_was_given_and_staleness_follows_the_mapping(
     # What makes it stale is what its mapping names, and nothing that its neighbours read.
     (shop.root / "factor").write_text("2")
     shop.do("raw@2025-01-01")
-    stale = Staleness(shop.project).find(["shop/recent"]).rows
+    stale = stale_partitions(state_of(shop.project), ["shop/recent"])
     assert sorted(one.partition_key for one in stale) == [f"date=d:2025-01-0{day}" for day in (1, 2, 3)]
     # The second run of this code is not sampled.
     shown = shop.do("recent@2025-01-01..2025-01-03")

@@ -29,8 +29,10 @@ from servo.runtime.deployed_state import look
 from servo.runtime.deploying import Deployment, deploy, deployment_facts
 from servo.runtime.due import plan_what_is_due
 from servo.runtime.reproducing import require_same_code
-from servo.runtime.staleness import Staleness
+from servo.runtime.states import state_of
 from servo.runtime.why import Why
+from servo.status.staleness import stale_partitions
+from servo.status.staleness_cache import refresh_cache
 
 DAYS = ["date=d:2025-01-01", "date=d:2025-01-02"]
 DEFINITIONS = """
@@ -104,16 +106,16 @@ class Shop:
             )
         )
 
-    def stale(self, **how: Any) -> dict[tuple[str, str], datetime]:
+    def stale(self, as_of: datetime | None = None) -> dict[tuple[str, str], datetime]:
         """The partitions that are stale by their code, since when; however it is asked, the answer is the same."""
-        found = Staleness(self.project, sweep=False).find(**how).rows
+        found = stale_partitions(state_of(self.project, as_of), cached=False)
         assert all(one.reason_code == "CODE_CHANGED" for one in found)
-        if not how:
-            assert Staleness(self.project).find().rows == found
-            Staleness(self.project).sweep()
-            assert Staleness(self.project).find().rows == found
+        if as_of is None:
+            assert stale_partitions(state_of(self.project)) == found
+            refresh_cache(state_of(self.project), self.project.mint)
+            assert stale_partitions(state_of(self.project)) == found
             keys = {"shop/orders": DAYS, "shop/other": DAYS}
-            assert Staleness(self.project).find(list(keys), only=keys).rows == found
+            assert stale_partitions(state_of(self.project), list(keys), only=keys) == found
             for one in found:
                 why = Why(self.project).partition(one.asset_key, one.partition_key.partition(":")[2])
                 assert [(ground.code, ground.since) for ground in why.reasons] == [("CODE_CHANGED", one.stale_since)]

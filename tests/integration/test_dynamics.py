@@ -13,7 +13,7 @@ from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.data import Data
 from servo.runtime.deploying import catalog
 from servo.runtime.dynamics import change_partitions
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.partition_book import PartitionBook
 from servo.runtime.runs import Runs
 from tests.support.telling import Telling
 

@@ -26,9 +26,9 @@ from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.due import what_is_due
 from servo.runtime.invalidating import Invalidation
 from servo.runtime.runs import Runs
-from servo.runtime.staleness import Staleness
-from servo.runtime.statuses import partitions_by_status
+from servo.runtime.states import state_of, statuses_in
 from servo.runtime.why import Why
+from servo.status.staleness import stale_partitions
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
 
 DEFINITIONS = """
@@ -126,7 +126,9 @@ class Mill:
         return {one.asset_key.partition("/")[2]: (one.outcome.value, _days(one.unchanged)) for one in facts}
 
     def stale(self) -> list[str]:
-        return [f"{one.asset_key} {one.partition_key}" for one in Staleness(self.project).find(transitive=True).rows]
+        return [
+            f"{one.asset_key} {one.partition_key}" for one in stale_partitions(state_of(self.project), transitive=True)
+        ]
 
 
 def _days(keys: list[str]) -> list[str]:
@@ -283,7 +285,7 @@ ONLY_STALE = {
 
 def test_selections_that_mean_stale_partitions_alone(mill: Mill) -> None:
     known = recorded_catalog(mill.project)
-    statuses, now = partitions_by_status(mill.project, known), mill.project.clock()
+    statuses, now = statuses_in(mill.project, known), mill.project.clock()
     found = {text: selection_of(known.graph, text, now=now, partitions="all", statuses=statuses) for text in ONLY_STALE}
     assert {text: one.only_stale for text, one in found.items()} == ONLY_STALE
     mill.invalidate(ONE)

@@ -34,15 +34,15 @@ from servo.runtime.documents import run_plan_shown
 from servo.runtime.due import plan_what_is_due
 from servo.runtime.early_cutoff import without_frozen_partitions
 from servo.runtime.fence import Fence
-from servo.runtime.frozen import FROZEN
 from servo.runtime.inputs import NewestVersions
-from servo.runtime.marking import mark
+from servo.runtime.marks import mark
 from servo.runtime.planned import refusals
 from servo.runtime.runs import Runs
 from servo.runtime.spark_health import SparkHealth
 from servo.runtime.task_attempts import Performer
 from servo.runtime.tracker import RunTracker
 from servo.runtime.why import Why
+from servo.status.exclusions import FROZEN
 from tests.support.telling import Telling
 
 DEFINITIONS = """

@@ -38,8 +38,9 @@ from servo.runtime.deploying import deploy
 from servo.runtime.invalidating import Invalidation
 from servo.runtime.lineages import Lineage, Lineages
 from servo.runtime.runs import Runs
-from servo.runtime.staleness import Staleness
+from servo.runtime.states import state_of
 from servo.runtime.worker import Worker
+from servo.status.staleness import stale_partitions
 
 ME = "person:ann"
 DEFINITIONS = """
@@ -129,7 +130,7 @@ class Shop:
         return content_hash(frame.schema, DIMENSIONS, frame.count(), sums.asDict())
 
     def stale(self) -> set[tuple[str, str]]:
-        return {(one.asset_key, one.partition_key) for one in Staleness(self.project).find(transitive=True).rows}
+        return {(one.asset_key, one.partition_key) for one in stale_partitions(state_of(self.project), transitive=True)}
 
 
 @pytest.fixture(scope="module")

@@ -22,9 +22,9 @@ from servo.runtime.control import Control
 from servo.runtime.data import Data
 from servo.runtime.due import plan_what_is_due
 from servo.runtime.inputs import NewestVersions
-from servo.runtime.marking import mark
+from servo.runtime.marks import mark
 from servo.runtime.ordering import order_for
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.partition_book import PartitionBook
 from servo.runtime.planned import plan_for, plan_of_what_can_be_made, refusals
 from servo.runtime.runs import Runs
 from servo.runtime.why import Why

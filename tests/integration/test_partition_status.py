@@ -14,13 +14,13 @@ from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import CheckpointRequested, PartitionsMarked
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.due import plan_what_is_due, request_what_is_due, what_is_due
-from servo.runtime.grids import grid_of, kinds_of, strip_of
-from servo.runtime.marking import mark
-from servo.runtime.outdated import Outdated
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.marks import mark
+from servo.runtime.partition_book import PartitionBook
 from servo.runtime.runs import Runs
-from servo.runtime.staleness import Staleness
+from servo.runtime.states import state_of
 from servo.runtime.why import Why
+from servo.status.grids import grid_of, kinds_of, strip_of
+from servo.status.staleness import stale_partitions
 from tests.support.telling import START, Telling
 
 DEFINITIONS = """
@@ -141,7 +141,7 @@ def test_a_story_from_nothing_to_stale(told: Telling) -> None:
     assert [(one["asset_key"], one["code"]) for one in why.asset("report").roots] == [
         ("shop/orders", "UPSTREAM_CHANGED")
     ]
-    found = Outdated(told.project).find(["orders@2025-01-06", "report"], transitive=True)
+    found = PartitionBook(told.project).stale(["orders@2025-01-06", "report"], transitive=True)
     assert (found.total, found.assets) == (3, {"shop/orders": 2, "shop/report": 1})
 
     # As of then, nothing of that had happened; as of before, nothing at all; before history, there is nothing to say.
@@ -168,7 +168,7 @@ def test_one_partition_by_itself_is_told_like_all_of_them_at_once(told: Telling)
     told.materialized("later", raw="2025-02-02", orders="2025-02-02")
     told.now += timedelta(days=2)
     book, codes = PartitionBook(told.project), set()
-    rows = {(one.asset_key, one.partition_key): one for one in Staleness(told.project).find().rows}
+    rows = {(one.asset_key, one.partition_key): one for one in stale_partitions(state_of(told.project))}
     asked = told.now
     told.clock = lambda: asked  # type: ignore[method-assign]  # the same moment for all
     told.project.clock = told.clock
@@ -221,7 +221,7 @@ def test_lists_and_pictures(told: Telling) -> None:
         book.one("raw", "1999-01-01")
 
     # Every cell of a picture is counted once, and no kind is lost.
-    for states in book.states().values():
+    for states in book.statuses().values():
         kinds = {kind: some.count for kind, some in kinds_of(states).items() if some}
         assert sum(kinds.values()) == states.all.count
         grid = grid_of(states)
@@ -229,7 +229,7 @@ def test_lists_and_pictures(told: Telling) -> None:
         assert total == kinds
         strip = strip_of(states, 24)
         assert {kind: sum(cell.get(kind, 0) for cell in strip) for kind in kinds} == kinds
-    (raw,) = book.states(["raw"]).values()
+    (raw,) = book.statuses(["raw"]).values()
     grid = grid_of(raw)
     assert ([row.label for row in grid.rows], len(grid.columns), grid.folded) == (
         ["2025-01", "2025-02", "2025-03"],

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servo.partitions import Cron, Daily, Dynamic, Hourly, Monthly, PartitionKey, Partitions, Static, Weekly
-from servo.runtime.cursors import Place, after, place_of, text_of
-from servo.runtime.keysets import stored
+from servo.status.cursors import Place, after, place_of, text_of
+from servo.status.keysets import stored
 
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
 # Zones with a change of the clocks in the middle of the time that is used, one of them by half an hour.

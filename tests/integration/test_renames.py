@@ -15,8 +15,9 @@ from servo.runtime.data import Data
 from servo.runtime.deploying import Deployment, catalog, deploy
 from servo.runtime.lineages import Lineages
 from servo.runtime.runs import Runs
-from servo.runtime.staleness import Staleness
+from servo.runtime.states import state_of
 from servo.runtime.why import Why
+from servo.status.staleness import stale_sets
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
 
 HEAD = """
@@ -109,7 +110,7 @@ def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Plant) -> No
         ]
         assert switch(shop, CLEAN).catalog.asset_id("shop/orders_clean") == first
     # Nothing is stale because of it: what was read has the same content.
-    assert Staleness(shop.project).sets() == {}
+    assert stale_sets(state_of(shop.project)) == {}
     # Tables show one name for one asset: the current one; as of then that of then.
     sql = "SELECT DISTINCT asset_key FROM partition_status ORDER BY 1"
     assert rows(shop, sql) == [("shop/orders_clean",), ("shop/raw",), ("shop/revenue",)]
@@ -160,7 +161,7 @@ def test_what_is_removed_stays_and_what_is_partitioned_anew_is_said(shop: Plant)
         "declared again: shop/revenue, with the history of 7 partitions",
         "new: shop/extra",
     ]
-    assert Staleness(shop.project).sets() == {}
+    assert stale_sets(state_of(shop.project)) == {}
     # A plan of what is not deployed yet says it, too.
     (shop.project.settings.root / "definitions.py").write_text(CLEAN)
     assert Runs(shop.project).plan(["orders_clean@2025-01-01"]).history == (
@@ -209,7 +210,7 @@ def test_a_run_that_is_under_way_when_its_asset_is_renamed_finishes(shop: Plant)
         ("shop/raw", 7),
         ("shop/revenue", 7),
     ]
-    assert Staleness(shop.project).sets() == {}
+    assert stale_sets(state_of(shop.project)) == {}
     # And one that was asked for before, and planned after.
     asked = Runs(shop.project).request(["orders_clean@2025-01-01"], actor=ME)
     switch(shop, ORDERS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from servo.runtime.invalidating import Invalidation
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.partition_book import PartitionBook
 from tests.chaos.workplace import ME, Site, site
 from tests.integration.test_runs_attempts import DEFINITIONS, begin
 

@@ -15,9 +15,10 @@ from servo.partitions import Daily, Dynamic, Monthly, Static
 from servo.partitions.mapping import Mapping
 from servo.partitions.mappings import All, Identity, Last, Lookback
 from servo.projections.manifest import decode
-from servo.runtime.moments import look_at
-from servo.runtime.staleness import Staleness, StalePartition
+from servo.runtime.states import state_of
+from servo.status.staleness import StalePartition, stale_counts
 from tests.support.catalogs import catalog, spec
+from tests.support.stale_questions import StaleQuestions
 from tests.support.stale_world import Hands
 
 HOUR = timedelta(hours=1)
@@ -33,8 +34,8 @@ def hands(tmp_path: Path) -> Iterator[Hands]:
 
 
 def _stale(hands: Hands, **how: object) -> dict[tuple[str, str], StalePartition]:
-    found = Staleness(hands.project).find(**how)  # type: ignore[arg-type]
-    return {(row.asset_key.removeprefix("shop/"), row.partition_key): row for row in found.rows}
+    found = StaleQuestions(hands.project).find(**how)  # type: ignore[arg-type]
+    return {(row.asset_key.removeprefix("shop/"), row.partition_key): row for row in found}
 
 
 def _months(hands: Hands) -> None:
@@ -96,7 +97,7 @@ def test_a_month_is_stale_when_another_of_its_days_arrives(hands: Hands) -> None
     assert (row.reason_code, row.stale_since) == ("UPSTREAM_CHANGED", arrived)
     assert [*_stale(hands)] == [("months", FEBRUARY)]
     assert _stale(hands, as_of=built) == {}
-    states = {one.partition_key: one for one in Staleness(hands.project).inputs("shop/months", FEBRUARY)}
+    states = {one.partition_key: one for one in StaleQuestions(hands.project).inputs("shop/months", FEBRUARY)}
     assert (states[DAYS[31]].state, states[DAYS[32]].state, states[DAYS[33]].state) == ("same", "unread", "missing")
     assert states[DAYS[32]].changed_at == arrived
 
@@ -110,7 +111,7 @@ def test_the_last_window_takes_over_when_it_has_ended(hands: Hands) -> None:
     hands.run("shop/days", [DAYS[27]], ["changed"])
     assert [*_stale(hands)] == [("newest", "")]
     hands.run("shop/newest", [""], ["n"])
-    staleness = Staleness(hands.project)
+    staleness = StaleQuestions(hands.project)
     staleness.sweep()
     assert staleness.counts() == {}
     hands.pass_time(timedelta(days=1))
@@ -175,7 +176,7 @@ def test_a_mark_makes_nobody_stale_and_is_never_stale_itself(hands: Hands) -> No
     hands.mark("shop/a", [regions["us"]], "MATERIALIZED", content=None)
     hands.mark("shop/b", list(regions.values()), "MATERIALIZED", content=None)
     assert _stale(hands, transitive=True) == {}
-    states = {one.partition_key: one.state for one in Staleness(hands.project).inputs("shop/c", "")}
+    states = {one.partition_key: one.state for one in StaleQuestions(hands.project).inputs("shop/c", "")}
     assert states == {regions["eu"]: "same", regions["us"]: "marked"}
     hands.deploy(spec("a", both), spec("b", both, ["a"], freshness=HOUR), spec("c", None, {"a": All()}))
     hands.invalidate("shop/b", [regions["eu"]])
@@ -192,7 +193,7 @@ def test_ten_thousand_inputs_are_told_apart(hands: Hands) -> None:
     hands.deploy(spec("days", Daily("date", start="1990-01-01")), spec("all", None, {"days": All()}))
     hands.run("shop/days", keys[:10_000], [f"h{n}" for n in range(10_000)])
     hands.run("shop/all", [""], ["t"])
-    staleness = Staleness(hands.project)
+    staleness = StaleQuestions(hands.project)
     assert staleness.counts() == {}
     hands.run("shop/days", [keys[5_000]], ["h5000"])
     assert staleness.counts() == {}
@@ -218,7 +219,7 @@ def test_values_that_are_taken_away_are_nobodys_input(hands: Hands) -> None:
     hands.deploy(spec("a", Static("region", ["eu"])), spec("b", Static("region", ["eu"]), ["a"]))
     assert [*_stale(hands)] == [("b", keys[0])]
     assert [*_stale(hands, as_of=before)] == [("b", keys[0]), ("b", keys[1])]
-    assert {key: found.count for key, found in Staleness(hands.project).sets().items()} == {"shop/b": 1}
+    assert {key: found.count for key, found in StaleQuestions(hands.project).sets().items()} == {"shop/b": 1}
 
 
 def test_a_removed_value_makes_those_who_read_it_stale_until_it_comes_back(hands: Hands) -> None:
@@ -237,13 +238,13 @@ def test_a_removed_value_makes_those_who_read_it_stale_until_it_comes_back(hands
     assert {place: (one.reason_code, one.stale_since) for place, one in found.items()} == {
         ("total", ""): ("UPSTREAM_CHANGED", removed_at)
     }
-    (gone, kept) = Staleness(hands.project).inputs("shop/total", "")
+    (gone, kept) = StaleQuestions(hands.project).inputs("shop/total", "")
     assert (gone.partition_key, gone.state, gone.changed_at) == (keys[0], "removed", removed_at)
     assert (kept.partition_key, kept.state) == (keys[1], "same")
     # Few partitions, a sweep and the past say the same.
     only = {"shop/total": [""]}
-    assert Staleness(hands.project).find(["shop/total"], only=only).rows == [found["total", ""]]
-    Staleness(hands.project).sweep()
+    assert StaleQuestions(hands.project).find(["shop/total"], only=only) == [found["total", ""]]
+    StaleQuestions(hands.project).sweep()
     assert _stale(hands) == found
     # It comes back as it was: nothing would come out differently.
     hands.change("customer", added=["acme"])
@@ -255,7 +256,7 @@ def test_a_removed_value_makes_those_who_read_it_stale_until_it_comes_back(hands
     assert _stale(hands) == {}
     hands.change("customer", added=["acme"])
     assert [*_stale(hands)] == [("total", "")]
-    assert [(one.partition_key, one.state) for one in Staleness(hands.project).inputs("shop/total", "")] == [
+    assert [(one.partition_key, one.state) for one in StaleQuestions(hands.project).inputs("shop/total", "")] == [
         (keys[0], "unread"), (keys[1], "same"),
     ]  # fmt: skip
 
@@ -288,7 +289,7 @@ def test_a_removed_static_value_and_another_mapping_make_readers_stale_since_the
 def test_an_asset_that_is_not_there_is_named(hands: Hands) -> None:
     hands.deploy(spec("a", Dynamic("customer")))
     with pytest.raises(AssetNotFound, match="shop/b"):
-        Staleness(hands.project).find(["shop/b"])
+        StaleQuestions(hands.project).find(["shop/b"])
 
 
 # ── what is on disk ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -320,7 +321,7 @@ def test_projections_of_an_older_fold_are_made_anew(hands: Hands) -> None:
 @pytest.mark.parametrize("damage", ["pointer", "rows", "gone"])
 def test_a_sweep_that_is_damaged_is_done_without(hands: Hands, damage: str) -> None:
     _months(hands)
-    staleness = Staleness(hands.project)
+    staleness = StaleQuestions(hands.project)
     staleness.sweep()
     hands.run("shop/days", [DAYS[9]], ["other"])
     folder = hands.project.store.root / "staleness"
@@ -332,10 +333,10 @@ def test_a_sweep_that_is_damaged_is_done_without(hands: Hands, damage: str) -> N
             rows.write_bytes(rows.read_bytes()[:-9])
         case _:
             rows.unlink()
-    assert Staleness(hands.project).counts() == {"shop/months": 1}
+    assert StaleQuestions(hands.project).counts() == {"shop/months": 1}
     assert staleness.counts() == {"shop/months": 1}
     staleness.sweep()
-    assert Staleness(hands.project).counts() == {"shop/months": 1}
+    assert StaleQuestions(hands.project).counts() == {"shop/months": 1}
 
 
 def test_what_reads_what_is_not_there_yet_is_judged_by_itself(hands: Hands) -> None:
@@ -344,18 +345,18 @@ def test_what_reads_what_is_not_there_yet_is_judged_by_itself(hands: Hands) -> N
     hands.run("shop/down", [""], ["a"])
     hands.pass_time(2 * HOUR)
     assert [*_stale(hands, transitive=True)] == [("down", "")]
-    assert Staleness(hands.project).find(["shop/down"], transitive=True, only={"shop/down": [""]}).rows
+    assert StaleQuestions(hands.project).find(["shop/down"], transitive=True, only={"shop/down": [""]})
 
 
 def test_a_sweep_says_nothing_of_code_that_is_not_deployed(hands: Hands) -> None:
     hands.deploy(spec("a"))
     hands.run("shop/a", [""], ["x"])
-    staleness = Staleness(hands.project)
+    staleness = StaleQuestions(hands.project)
     staleness.sweep()
-    moment = look_at(hands.project)
+    state = state_of(hands.project)
     edited = catalog(spec("a", code_version="2"))
-    edited = msgspec.structs.replace(edited, asset_ids=moment.known.asset_ids)
-    found = staleness.counts(moment=msgspec.structs.replace(moment, known=edited))
+    edited = msgspec.structs.replace(edited, asset_ids=state.catalog.asset_ids)
+    found = stale_counts(msgspec.structs.replace(state, catalog=edited))
     assert found == {"shop/a": 1}
     assert staleness.counts() == {}
 
@@ -368,7 +369,7 @@ def test_two_sweeps_at_once_leave_one_that_can_be_read(hands: Hands) -> None:
         barrier.wait()
         try:
             for _ in range(5):
-                Staleness(hands.project).sweep()
+                StaleQuestions(hands.project).sweep()
         except Exception as problem:  # noqa: BLE001 (whatever it is, it is one too many)
             problems.append(problem)
 

@@ -13,8 +13,10 @@ from random import Random
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from servo.runtime.staleness import Found, Staleness
+from servo.runtime.states import state_of
+from servo.status.staleness import StalePartition
 from tests.support.stale_oracle import Oracle, Stale
+from tests.support.stale_questions import StaleQuestions
 from tests.support.stale_world import World
 
 Told = dict[tuple[str, str], Stale]
@@ -37,11 +39,11 @@ def world_of(random: Random) -> Iterator[World]:
 def test_staleness_is_what_the_book_says(random: Random, steps: int) -> None:
     with world_of(random) as world:
         world.live(steps)
-        staleness = Staleness(world.project)
+        staleness = StaleQuestions(world.project)
         events = world.events()
         for transitive in (False, True):
             found = staleness.find(transitive=transitive)
-            assert found.watermark.position == len(events)
+            assert state_of(world.project).snapshot.watermark.position == len(events)
             assert as_told(found) == Oracle(events, world.now).stale(transitive=transitive)
         then = random.choice([moment for moment in world.moments if moment >= events[0].occurred_at])
         assert as_told(staleness.find(as_of=then, transitive=True)) == _then(world, then)
@@ -52,7 +54,7 @@ def test_staleness_is_what_the_book_says(random: Random, steps: int) -> None:
 def test_a_sweep_changes_no_answer(random: Random, steps: int) -> None:
     """Swept at any time, and again from the last sweep; what has happened since is in the answer."""
     with world_of(random) as world:
-        staleness = Staleness(world.project)
+        staleness = StaleQuestions(world.project)
         for _ in range(3):
             world.live(steps)
             expected = Oracle(world.events(), world.now).stale(transitive=False)
@@ -72,7 +74,7 @@ def test_few_partitions_are_what_all_of_them_are(random: Random, steps: int) -> 
     """By themselves and by what they were made from; now, with and without a newer file, and as of then."""
     with world_of(random) as world:
         world.live(steps)
-        staleness = Staleness(world.project)
+        staleness = StaleQuestions(world.project)
         then = random.choice([moment for moment in world.moments if moment >= world.events()[0].occurred_at])
         for transitive in (False, True):
             now = Oracle(world.events(), world.now).stale(transitive=transitive)
@@ -86,7 +88,7 @@ def test_few_partitions_are_what_all_of_them_are(random: Random, steps: int) -> 
                 for place in random.sample(places, min(6, len(places))):
                     only = {place[0]: [place[1]]}
                     found = staleness.find([place[0]], transitive=transitive, only=only, as_of=as_of)
-                    assert as_told(found) == {place: expected[place]} if place in expected else found.rows == []
+                    assert as_told(found) == {place: expected[place]} if place in expected else found == []
                 some = random.sample(places, min(4, len(places)))
                 wanted = {asset: [key for one, key in some if one == asset] for asset, _ in some}
                 found = staleness.find(list(wanted), transitive=transitive, only=wanted, as_of=as_of)
@@ -98,7 +100,7 @@ def test_few_partitions_are_what_all_of_them_are(random: Random, steps: int) -> 
 def test_the_inputs_of_a_partition_say_why_it_is_stale(random: Random, steps: int) -> None:
     with world_of(random) as world:
         world.live(steps)
-        staleness = Staleness(world.project)
+        staleness = StaleQuestions(world.project)
         stale = Oracle(world.events(), world.now).stale(transitive=False)
         frozen = Oracle(world.events(), world.now).frozen
         for asset_key, key in sorted(world.made)[:12]:
@@ -117,10 +119,10 @@ def _then(world: World, then: datetime) -> Told:
     return Oracle(events, then).stale(transitive=True)
 
 
-def as_told(found: Found) -> Told:
+def as_told(found: list[StalePartition]) -> Told:
     """What was found in the oracle's terms, after a look at what follows from the reasons."""
     told = {}
-    for row in found.rows:
+    for row in found:
         root = None
         if row.root_asset_key is not None:
             assert row.root_partition_key is not None

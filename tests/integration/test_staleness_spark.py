@@ -15,7 +15,7 @@ from pyspark.sql.types import DataType, LongType, StringType, StructField, Struc
 from servo.execution.spark import session
 from servo.execution.views import register_views
 from servo.fold.rows import Kind
-from servo.runtime.judging import ANSWER, Judgement
+from servo.status.staleness_query import ANSWER, StalenessQuery
 from tests.support.stale_oracle import Oracle
 from tests.support.stale_world import World
 
@@ -72,7 +72,7 @@ def test_spark_finds_what_the_oracle_finds(spark: SparkSession, tmp_path: Path) 
         world.live(25)
         register_views(spark, world.project.reader.snapshot(fresh=True))
         bench = SparkBench(spark)
-        Judgement(bench, world.catalog, list(world.catalog.graph.specs), world.now).answer(transitive=True)
+        StalenessQuery(bench, world.catalog, list(world.catalog.graph.specs), world.now).answer(transitive=True)
         keys = {asset_id: key for key, asset_id in world.catalog.asset_ids.items()}
         told = {
             (keys[asset_id], key): (

@@ -16,11 +16,11 @@ from servo.execution.views import register_views
 from servo.fold.partition_rows import PartitionStatusRow
 from servo.fold.rows import columns
 from servo.projections.computed_columns import Computed
-from servo.runtime.marking import mark
-from servo.runtime.outdated import Outdated
-from servo.runtime.partitions import PartitionBook
+from servo.runtime.marks import mark
+from servo.runtime.partition_book import PartitionBook
 from servo.runtime.service import Service
-from servo.runtime.status_columns import status_columns
+from servo.runtime.states import state_at
+from servo.status.columns import status_columns
 from tests.support.telling import Telling
 
 DEFINITIONS = """
@@ -83,7 +83,7 @@ def _listed(told: Telling, as_of: datetime | None = None) -> Rows:
 
 
 def _outdated(told: Telling, as_of: datetime | None = None) -> Rows:
-    found = Outdated(told.project).find(as_of=as_of, limit=1_000).partitions
+    found = PartitionBook(told.project).stale(as_of=as_of, limit=1_000).partitions
     return {(one.asset_key, one.partition_key): (one.stale_since, one.reason_code) for one in found}
 
 
@@ -121,7 +121,7 @@ def test_only_a_query_that_reads_the_columns_pays_for_them(told: Telling) -> Non
     def answer(sql: str, parameters: tuple[object, ...] = ()) -> list[tuple[object, ...]]:
         asked.clear()
         snapshot = told.project.reader.snapshot(fresh=True)
-        real = status_columns(told.project, snapshot)
+        real = status_columns(snapshot, lambda: state_at(told.project, snapshot))
 
         def stale() -> object:
             asked.append("stale")
@@ -173,7 +173,7 @@ def test_the_views_of_a_spark_session_are_equal_too(told: Telling) -> None:
     _busy(told)
     with session("local[2]") as spark:
         snapshot = told.project.reader.snapshot(fresh=True)
-        register_views(spark, snapshot, status_columns(told.project, snapshot))
+        register_views(spark, snapshot, status_columns(snapshot, lambda: state_at(told.project, snapshot)))
         assert {(row[0], row[1]): tuple(row[2:4]) for row in spark.sql(_PLAIN).collect()} == {
             place: (row[0], row[2]) for place, row in _listed(told).items()
         }

@@ -11,7 +11,7 @@ import pytest
 
 from servo.cli.main import run as servo
 from servo.events.columns import Outcome
-from servo.runtime.outdated import Outdated
+from servo.runtime.partition_book import PartitionBook
 from tests.support.telling import Telling
 
 DEFINITIONS = """
@@ -60,7 +60,7 @@ def test_by_status_as_of_three_times_is_three_answers(
     three = _attempt(told, "three", d2025_01_01=Outcome.SUCCEEDED, d2025_01_02=Outcome.FAILED)
 
     def chosen(selection: str, as_of: datetime | None = None) -> list[str]:
-        found = Outdated(told.project).find([selection], as_of=as_of)
+        found = PartitionBook(told.project).stale([selection], as_of=as_of)
         return [row.partition for row in found.partitions]
 
     answers = {

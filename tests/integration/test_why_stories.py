@@ -12,9 +12,9 @@ from servo.lineage.tree import tree
 from servo.runtime.data import Data
 from servo.runtime.due import plan_what_is_due
 from servo.runtime.lineages import Lineages
-from servo.runtime.staleness import Staleness
 from servo.runtime.why import Why
 from servo.ui.proof import partition_proof
+from tests.support.stale_questions import StaleQuestions
 from tests.support.telling import Telling
 
 DEFINITIONS = """
@@ -70,7 +70,7 @@ def test_after_a_rollback_the_run_that_made_it_did_not_skip_it(told: Telling, mo
     # What reads it has read another version, which is not an older one.
     (edge,) = Lineages(told.project).upstream("orders", ["2025-01-05"]).edges
     assert edge.outdated
-    assert [one.state for one in Staleness(told.project).inputs("shop/orders", DAY)] == ["changed"]
+    assert [one.state for one in StaleQuestions(told.project).inputs("shop/orders", DAY)] == ["changed"]
 
 
 def test_identical_content_is_current_in_lineage_as_in_why(told: Telling) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from itertools import product
 
@@ -12,7 +13,7 @@ from servo.events import RecordedEvent
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import PartitionsMarked, TaskFinished
 from servo.fold import fold
-from servo.fold.display import FAILED, MATERIALIZED, Status, attempt_failed, display_status
+from servo.fold.display import FAILED, MATERIALIZED, Status, display_status, status_sql
 from servo.fold.partition_rows import PartitionStatusRow
 from servo.fold.versions import by_moment
 from tests.support.recording import recorded, said
@@ -41,11 +42,31 @@ ORDERS = {
 NEWER = {"attempt after data", "tied, data recorded first"}
 
 
+@pytest.fixture(scope="module")
+def tell() -> Iterator[Callable[..., Status]]:
+    """The status of a row by what SQL says of it; as one expression, and by `display_status`."""
+    with duckdb.connect() as connection:
+
+        def status(data: str | None, attempt: str | None, outcome: str | None, *, stale: bool) -> Status:
+            row = connection.execute(
+                f"SELECT {MATERIALIZED}, coalesce({FAILED}, false), {status_sql(str(stale))} FROM"
+                " (SELECT CAST(? AS VARCHAR) AS materialization_version, CAST(? AS VARCHAR) AS attempt_version,"
+                " CAST(? AS VARCHAR) AS last_attempt_outcome)",
+                [data, attempt, outcome],
+            ).fetchone()
+            assert row is not None
+            made, failed, name = row
+            found = display_status(made=made, failed=failed, stale=stale)
+            assert found == name
+            return found
+
+        yield status
+
+
 @pytest.mark.parametrize(("order", "outcome", "stale"), list(product(ORDERS, OUTCOMES, [False, True])))
-def test_every_combination(order: str, outcome: str | None, stale: bool) -> None:
+def test_every_combination(tell: Callable[..., Status], order: str, outcome: str | None, stale: bool) -> None:
     data, attempt = ORDERS[order]
-    attempt = None if outcome is None else attempt
-    found = display_status(materialization_version=data, attempt_version=attempt, attempt_outcome=outcome, stale=stale)
+    found = tell(data, None if outcome is None else attempt, outcome, stale=stale)
     if order == "no data":
         expected = N
     elif outcome == "FAILED" and order in NEWER:
@@ -55,24 +76,7 @@ def test_every_combination(order: str, outcome: str | None, stale: bool) -> None
     assert found is expected
 
 
-def test_the_same_in_sql() -> None:
-    cases = [(*ORDERS[order], outcome) for order, outcome in product(ORDERS, OUTCOMES)]
-    cases += [(EARLY, None, None), (None, None, None)]
-    with duckdb.connect() as connection:
-        for data, attempt, outcome in cases:
-            row = connection.execute(
-                f"SELECT coalesce({FAILED}, false), {MATERIALIZED} FROM (SELECT CAST(? AS VARCHAR) AS"
-                " materialization_version, CAST(? AS VARCHAR) AS attempt_version, CAST(? AS VARCHAR) AS"
-                " last_attempt_outcome)",
-                [data, attempt if outcome else None, outcome],
-            ).fetchone()
-            failed = attempt_failed(
-                materialization_version=data, attempt_version=attempt if outcome else None, attempt_outcome=outcome
-            )
-            assert row == (failed, data is not None)
-
-
-def test_a_failed_retry_never_hides_data() -> None:
+def test_a_failed_retry_never_hides_data(tell: Callable[..., Status]) -> None:
     """Told by events: whatever fails afterwards, the half that speaks of data stays as it was."""
 
     def finished(outcome: Outcome, attempt: int) -> TaskFinished:
@@ -93,7 +97,7 @@ def test_a_failed_retry_never_hides_data() -> None:
         events = recorded(said(made, 0), said(failed, minutes))
         row = _row(events)
         assert (row.content_hash, row.last_attempt_outcome) == ("abc", "FAILED")
-        assert _shown(row) is F
+        assert _shown(tell, row) is F
         # The same delivered the other way round.
         assert _row(events[::-1]) == row
     by_hand = PartitionsMarked(
@@ -106,7 +110,7 @@ def test_a_failed_retry_never_hides_data() -> None:
     events = recorded(said(made, 0), said(failed, 1), said(by_hand, 1))
     assert by_moment(events[2]) > by_moment(events[1])
     assert events[2].occurred_at - events[1].occurred_at == timedelta(0)
-    assert _shown(_row(events)) is M
+    assert _shown(tell, _row(events)) is M
 
 
 def _row(events: list[RecordedEvent]) -> PartitionStatusRow:
@@ -115,10 +119,5 @@ def _row(events: list[RecordedEvent]) -> PartitionStatusRow:
     return row
 
 
-def _shown(row: PartitionStatusRow) -> Status:
-    return display_status(
-        materialization_version=row.materialization_version,
-        attempt_version=row.attempt_version,
-        attempt_outcome=row.last_attempt_outcome,
-        stale=False,
-    )
+def _shown(tell: Callable[..., Status], row: PartitionStatusRow) -> Status:
+    return tell(row.materialization_version, row.attempt_version, row.last_attempt_outcome, stale=False)

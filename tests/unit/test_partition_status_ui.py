@@ -8,8 +8,8 @@ import pytest
 
 from servo.fold.display import Overlay, Status
 from servo.partitions import Cron, Daily, Hourly, Monthly, Partitions, PartitionSet, Static, Weekly
-from servo.runtime.grids import grid_of, strip_of
-from servo.runtime.states import AssetStates
+from servo.status.asset_status import AssetStatus
+from servo.status.grids import grid_of, strip_of
 from servo.ui.heatmap import heatmap
 from servo.ui.marks import Line, Span, width
 from servo.ui.strip import strip
@@ -18,12 +18,12 @@ from servo.ui.tree import Node, drawn
 NOW = datetime(2025, 4, 20, tzinfo=UTC)
 
 
-def states(definition: Partitions, *, stale: str = "", failed: str = "", made: str = "all") -> AssetStates:
+def states(definition: Partitions, *, stale: str = "", failed: str = "", made: str = "all") -> AssetStatus:
     def some(text: str) -> PartitionSet:
         return definition.parse_set(text, NOW) if text else definition.empty()
 
     expected, there, late, lost = definition.everything(NOW), some(made), some(stale), some(failed)
-    return AssetStates(
+    return AssetStatus(
         asset_key="shop/orders",
         asset_id="a1",
         definition=definition,

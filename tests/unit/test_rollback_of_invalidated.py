@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from servo.runtime.partitions import PartitionBook
-from servo.runtime.staleness import Staleness
+from servo.runtime.partition_book import PartitionBook
+from servo.runtime.states import state_of
+from servo.status.staleness import stale_partitions
 from tests.support.catalogs import spec
 from tests.support.stale_world import Hands
 
@@ -26,7 +27,7 @@ def hands(tmp_path: Path) -> Iterator[Hands]:
 
 def stale(hands: Hands) -> list[tuple[str, object]]:
     """The reasons, by the query over all partitions; whoever asks about this one alone is told the same."""
-    found = [(code, since) for row in Staleness(hands.project).find().rows for code, since in row.reasons]
+    found = [(code, since) for row in stale_partitions(state_of(hands.project)) for code, since in row.reasons]
     assert [(one.code, one.since) for one in PartitionBook(hands.project).one("a").stale_reasons] == found
     return found
 

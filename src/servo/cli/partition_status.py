@@ -311,10 +311,11 @@ def sweep(as_json: bool) -> None:
 
     The answers are the same with and without it.
     """
-    from servo.runtime.staleness import Staleness
+    from servo.runtime.states import state_of
+    from servo.status.staleness_cache import refresh_cache
 
     with project(as_json=as_json) as opened:
-        known = Staleness(opened).sweep()
+        known = refresh_cache(state_of(opened), opened.mint)
     if as_json:
         echo_json({"watermark": plain_struct(known)})
     else:

@@ -166,7 +166,7 @@ class Services(Doing):
         return Audits(self._opened).verify(report)
 
     def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
-        from servo.runtime.partitions import PartitionBook
+        from servo.runtime.partition_book import PartitionBook
 
         return PartitionBook(self._opened).definition(asset, as_of=as_of)
 

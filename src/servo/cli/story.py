@@ -123,10 +123,11 @@ class Story:
 
     def stale(self) -> int:
         """How many partitions are stale."""
-        from servo.runtime.staleness import Staleness
+        from servo.runtime.states import state_of
+        from servo.status.staleness import stale_counts
 
         with self.project() as project:
-            return sum(Staleness(project).counts(transitive=True).values())
+            return sum(stale_counts(state_of(project), transitive=True).values())
 
     def newest_run(self) -> str:
         return str(self.ask("SELECT run_id FROM runs ORDER BY requested_at DESC LIMIT 1")[0][0])

@@ -74,25 +74,11 @@ def is_marked(row: Mapping[str, Any]) -> bool:
     return row.get("materialization_id") is not None and not any(made_by) and row.get("content_hash") is None
 
 
-def attempt_failed(
-    *, materialization_version: str | None, attempt_version: str | None, attempt_outcome: str | None
-) -> bool:
-    """Whether the newest attempt failed, and nothing was made current since. The same as `FAILED`."""
-    if attempt_outcome != Outcome.FAILED or attempt_version is None:
-        return False
-    return materialization_version is None or attempt_version > materialization_version
-
-
-def display_status(
-    *, materialization_version: str | None, attempt_version: str | None, attempt_outcome: str | None, stale: bool
-) -> Status:
-    """The status of a row. A failed attempt beats staleness: it is what somebody has to look at first."""
-    if materialization_version is None:
+def display_status(*, made: bool, failed: bool, stale: bool) -> Status:
+    """The status of a partition of which it is known whether `MATERIALIZED` and `FAILED` hold. The same as
+    `status_sql`: a failed attempt beats staleness, for it is what somebody has to look at first."""
+    if not made:
         return Status.NEVER_MATERIALIZED
-    if attempt_failed(
-        materialization_version=materialization_version,
-        attempt_version=attempt_version,
-        attempt_outcome=attempt_outcome,
-    ):
+    if failed:
         return Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED
     return Status.STALE if stale else Status.MATERIALIZED

@@ -31,8 +31,11 @@ __all__ = [
     "REASONS",
     "RELATIONS",
     "Parts",
+    "changed_inputs_sql",
+    "changes_sql",
     "deadlines_sql",
     "edges_sql",
+    "input_state_sql",
     "judged_sql",
     "not_given_sql",
     "odd_pairs_sql",
@@ -78,7 +81,13 @@ RELATIONS: dict[str, dict[str, Kind]] = {
     # Assets that may have read what they are not given any more.
     "doubtful_readers": {"asset_id": Kind.TEXT},
     # Inputs that were read and are not given any more: who read them, and since when they are not.
-    "removed_inputs": {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT, "removed_at": Kind.TIME},
+    "removed_inputs": {
+        "asset_id": Kind.TEXT,
+        "partition_key": Kind.TEXT,
+        "upstream_asset_id": Kind.TEXT,
+        "upstream_partition_key": Kind.TEXT,
+        "removed_at": Kind.TIME,
+    },
 }
 
 # What a few partitions are judged by: these columns of the large tables, of the rows of these partitions and their
@@ -89,10 +98,13 @@ NEAR = {
         "last_materialization_at", "last_materialization_run_id", "last_materialization_code_version",
         "invalidation_version", "invalidated_at", "frozen",
     ),
-    "lineage": ("materialization_id", "upstream_asset_id", "upstream_partition_key", "upstream_materialization_id"),
+    "lineage": (
+        "materialization_id", "upstream_asset_id", "upstream_partition_key", "upstream_asset_key",
+        "upstream_materialization_id",
+    ),
     "materializations": (
-        "materialization_id", "asset_id", "partition_key", "run_id", "code_version", "content_hash", "published_at",
-        "published_version",
+        "materialization_id", "asset_id", "partition_key", "run_id", "code_version", "content_hash", "made_at",
+        "published_at", "published_version",
     ),
 }  # fmt: skip
 
@@ -114,8 +126,9 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     grouped: bool = True
     outside: bool = True
     removed: bool = False
-    # Only the partitions of `judged_partitions`, with the relations of `NEAR` in place of the tables, and with `judged`
-    # and `odd_pairs` as relations of their own: to plan one query of it all takes longer than to run it in steps.
+    # Only the partitions of `judged_partitions`, with the relations of `NEAR` in place of the tables, and with
+    # `judged`, `odd_pairs` and `changed_inputs` as relations of their own: to plan one query of it all takes longer
+    # than to run it in steps.
     some: bool = False
     odd: bool = True
     freshness: bool = True
@@ -129,13 +142,18 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
     def inputs(self) -> bool:
         return self.same_key or self.shared or self.grouped
 
+    @property
+    def changes(self) -> bool:
+        """Whether any input may make somebody stale."""
+        return (self.inputs and self.odd) or self.removed
+
 
 def stale_sql(parts: Parts) -> str:
     """The stale partitions: asset_id, partition_key and a moment or null for each reason, in the order of REASONS."""
     return _query(
         [
             *_begun(parts),
-            *_upstream(parts),
+            *([] if parts.some else _changes(parts)),
             ("own_reasons", _own(parts)),
             ("code_places", _code_places(parts)),
             ("code_ends", _CODE_ENDS),
@@ -154,6 +172,29 @@ def odd_pairs_sql(parts: Parts) -> str:
     """Partitions with inputs that are not what was read: to be kept as `odd_pairs`. Only these need materializations,
     of the inputs that ODD_INPUTS gives then."""
     return _query([("pairs", _pairs(parts))], _ODD_PAIRS.format(lineage=parts.table("lineage")))
+
+
+def changed_inputs_sql(parts: Parts) -> str:
+    """Inputs that make a partition stale, each with since when: to be kept as `changed_inputs`."""
+    *steps, (_, last) = _changes(parts)
+    return _query(steps, last)
+
+
+def changes_sql() -> str:
+    """Each input that makes a partition stale, with since when: of `changed_inputs`, as it is kept."""
+    since = f"min(greatest(since, {moment_sql('current_version')}))"
+    return (
+        f"SELECT upstream_asset_id, upstream_partition_key, {since} FROM changed_inputs CROSS JOIN asked_at"
+        " GROUP BY upstream_asset_id, upstream_partition_key"
+    )
+
+
+def input_state_sql() -> str:
+    """What an input is to a partition that is given it or read it, of a row with what was read (read_id, read_hash)
+    and what is current of it (current_version, current_id, current_hash, input_marked)."""
+    return f"""CASE WHEN current_version IS NULL THEN 'missing' WHEN read_id = current_id THEN 'same'
+      WHEN input_marked THEN 'marked' WHEN read_id IS NULL THEN 'unread'
+      WHEN {_OTHER_CONTENT} THEN 'changed' ELSE 'same_content' END"""
 
 
 def not_given_sql(parts: Parts) -> str:
@@ -288,20 +329,26 @@ def _pairs(parts: Parts) -> str:
     return " UNION ALL ".join(found)
 
 
-def _upstream(parts: Parts) -> list[tuple[str, str]]:
-    if not parts.inputs or not parts.odd:
+def _changes(parts: Parts) -> list[tuple[str, str]]:
+    """The steps to `changed_inputs`."""
+    if not parts.changes:
         return []
     lineage, materializations = parts.table("lineage"), parts.table("materializations")
-    found = [("pairs", _pairs(parts)), ("odd_pairs", _ODD_PAIRS.format(lineage=lineage))]
-    return [
-        *([] if parts.some else found),
-        ("looked_up", _LOOKED_UP.format(lineage=lineage, materializations=materializations)),
-        ("different", _DIFFERENT),
-        ("sources", _SOURCES),
-        ("history", _history(parts)),
-        ("history_places", _HISTORY_PLACES),
-        ("upstream_reasons", _UPSTREAM_REASONS),
-    ]
+    steps, found = [], []
+    if parts.inputs and parts.odd:
+        pairs = [("pairs", _pairs(parts)), ("odd_pairs", _ODD_PAIRS.format(lineage=lineage))]
+        steps = [
+            *([] if parts.some else pairs),
+            ("looked_up", _LOOKED_UP.format(lineage=lineage, materializations=materializations)),
+            ("different", _DIFFERENT),
+            ("sources", _SOURCES),
+            ("history", _history(parts)),
+            ("history_places", _HISTORY_PLACES),
+        ]
+        found.append(_CHANGED)
+    if parts.removed:
+        found.append(_REMOVED)
+    return [*steps, ("changed_inputs", " UNION ALL ".join(found))]
 
 
 # What was read and is current still is by far the most, and goes first.
@@ -316,9 +363,9 @@ _LOOKED_UP = """
       AND made_from.upstream_partition_key = odd_pairs.upstream_partition_key
     LEFT JOIN {materializations} AS made ON made.materialization_id = made_from.upstream_materialization_id"""
 # A hash that nobody took is like no other.
-_DIFFERENT = """
-    SELECT * FROM looked_up WHERE CASE WHEN read_id IS NULL THEN current_id IS NOT NULL
-      ELSE read_hash IS NULL OR current_hash IS NULL OR read_hash <> current_hash END"""
+_OTHER_CONTENT = "read_hash IS NULL OR current_hash IS NULL OR read_hash <> current_hash"
+_DIFFERENT = f"""
+    SELECT * FROM looked_up WHERE CASE WHEN read_id IS NULL THEN current_id IS NOT NULL ELSE {_OTHER_CONTENT} END"""
 _SOURCES = """
     SELECT DISTINCT upstream_asset_id AS asset_id, upstream_partition_key AS partition_key FROM different"""
 _HISTORY_PLACES = """
@@ -366,27 +413,32 @@ def _history(parts: Parts) -> str:
 
 # Read: since whatever followed the last stretch in which it was what was read. Not read: since it is there and given.
 # Who made something by hand has not said what was read: of that, only what arrived later makes it stale.
-_UPSTREAM_REASONS = """
-    SELECT one.asset_id, one.partition_key, one.current_version, min(one.since) AS since FROM (
-      SELECT same.asset_id, same.partition_key, same.current_version, later.became_at AS since FROM (
-        SELECT different.asset_id, different.partition_key, different.current_version, different.upstream_asset_id,
-               different.upstream_partition_key, different.read_id, max(CASE WHEN
-                 history_places.materialization_id = different.read_id
-                 OR history_places.content_hash = different.read_hash THEN history_places.place ELSE 0 END) AS place
-        FROM different JOIN history_places ON history_places.asset_id = different.upstream_asset_id
-          AND history_places.partition_key = different.upstream_partition_key
-        WHERE different.read_id IS NOT NULL
-        GROUP BY different.asset_id, different.partition_key, different.current_version, different.upstream_asset_id,
-                 different.upstream_partition_key, different.read_id
-      ) AS same JOIN history_places AS later ON later.asset_id = same.upstream_asset_id
-        AND later.partition_key = same.upstream_partition_key AND later.place = same.place + 1
-      UNION ALL
-      SELECT different.asset_id, different.partition_key, different.current_version,
-             greatest(arrived.became_at, coalesce(different.given_from, arrived.became_at)) AS since
-      FROM different JOIN history_places AS arrived ON arrived.asset_id = different.upstream_asset_id
-        AND arrived.partition_key = different.upstream_partition_key AND arrived.place = 1
-      WHERE different.read_id IS NULL AND (different.run_id IS NOT NULL OR arrived.became_at > different.made_at)
-    ) AS one GROUP BY one.asset_id, one.partition_key, one.current_version"""
+_CHANGED = """
+    SELECT same.asset_id, same.partition_key, same.current_version, same.upstream_asset_id,
+           same.upstream_partition_key, later.became_at AS since FROM (
+      SELECT different.asset_id, different.partition_key, different.current_version, different.upstream_asset_id,
+             different.upstream_partition_key, different.read_id, max(CASE WHEN
+               history_places.materialization_id = different.read_id
+               OR history_places.content_hash = different.read_hash THEN history_places.place ELSE 0 END) AS place
+      FROM different JOIN history_places ON history_places.asset_id = different.upstream_asset_id
+        AND history_places.partition_key = different.upstream_partition_key
+      WHERE different.read_id IS NOT NULL
+      GROUP BY different.asset_id, different.partition_key, different.current_version, different.upstream_asset_id,
+               different.upstream_partition_key, different.read_id
+    ) AS same JOIN history_places AS later ON later.asset_id = same.upstream_asset_id
+      AND later.partition_key = same.upstream_partition_key AND later.place = same.place + 1
+    UNION ALL
+    SELECT different.asset_id, different.partition_key, different.current_version, different.upstream_asset_id,
+           different.upstream_partition_key,
+           greatest(arrived.became_at, coalesce(different.given_from, arrived.became_at)) AS since
+    FROM different JOIN history_places AS arrived ON arrived.asset_id = different.upstream_asset_id
+      AND arrived.partition_key = different.upstream_partition_key AND arrived.place = 1
+    WHERE different.read_id IS NULL AND (different.run_id IS NOT NULL OR arrived.became_at > different.made_at)"""
+_REMOVED = """
+    SELECT judged.asset_id, judged.partition_key, judged.current_version, removed.upstream_asset_id,
+           removed.upstream_partition_key, removed.removed_at AS since
+    FROM judged JOIN removed_inputs AS removed
+      ON removed.asset_id = judged.asset_id AND removed.partition_key = judged.partition_key"""
 
 
 # ── what the partition itself says ───────────────────────────────────────────────────────────────────────────────
@@ -438,21 +490,13 @@ def _every(parts: Parts) -> str:
            {_NO_TIME} AS changed, own_reasons.due
     FROM own_reasons CROSS JOIN asked_at LEFT JOIN code_ends
       ON code_ends.asset_id = own_reasons.asset_id AND code_ends.code_version = own_reasons.made_with"""
-    if parts.removed:
-        own += f"""
-    UNION ALL
-    SELECT judged.asset_id, judged.partition_key, judged.current_version, {_NO_TIME}, {_NO_TIME}, removed.since,
-           {_NO_TIME}
-    FROM judged CROSS JOIN asked_at JOIN (
-      SELECT asset_id, partition_key, min(removed_at) AS since FROM removed_inputs GROUP BY asset_id, partition_key
-    ) AS removed ON removed.asset_id = judged.asset_id AND removed.partition_key = judged.partition_key"""
-    if not parts.inputs or not parts.odd:
+    if not parts.changes:
         return own
     return f"""{own}
     UNION ALL
-    SELECT upstream_reasons.asset_id, upstream_reasons.partition_key, upstream_reasons.current_version,
-           {_NO_TIME}, {_NO_TIME}, upstream_reasons.since, {_NO_TIME}
-    FROM upstream_reasons CROSS JOIN asked_at"""
+    SELECT changed.asset_id, changed.partition_key, changed.current_version, {_NO_TIME}, {_NO_TIME}, changed.since,
+           {_NO_TIME}
+    FROM changed_inputs AS changed CROSS JOIN asked_at"""
 
 
 def _not_before(moment: str) -> str:

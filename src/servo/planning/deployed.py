@@ -20,7 +20,7 @@ from servo.partitions.mapping import Resolve
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.partitions.mappings import mapping_from_json
 
-__all__ = ["definition_of", "fingerprint", "schedule_of", "sensor_of", "spec_of"]
+__all__ = ["definition_of", "fingerprint", "same_code", "schedule_of", "sensor_of", "spec_of"]
 
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -79,6 +79,15 @@ def _settings(spec: AssetSpec) -> dict[str, Any]:
         if spec.approval.escalate_to != ADMIN:
             said["approval"]["escalate_to"] = spec.approval.escalate_to
     return said
+
+
+def same_code(spec: AssetSpec, deployed: str | None) -> str | None:
+    """The deployed code version, if the first formula made it of this very function.
+
+    Earlier versions of Servo had that formula alone. What the function called then nobody has recorded, so it is taken
+    to be what it calls now.
+    """
+    return deployed if deployed in {spec.first_version} - {None, spec.code_version} else None
 
 
 def spec_of(definition: events.AssetDefinition, resolve: Resolve | None = None) -> AssetSpec:

@@ -170,7 +170,10 @@ class Reader:
             if tables is not None and not tables & changed:
                 return state.snapshot.seen_from(folded.watermark)
             earlier = Earlier(state.snapshot, changed)
-        snapshot = Snapshot(self._store, manifest, folded.tail, folded.watermark, self._spares, earlier=earlier)
+        tail, watermark = folded.tail, folded.watermark
+        snapshot = Snapshot(
+            self._store, manifest, tail, watermark, self._spares, earlier=earlier, history=self._history
+        )
         with self._lock:
             before = [self._state]
             self._state = _State(_name(manifest), reached, head, looked, snapshot)

@@ -18,6 +18,7 @@ from servo.fold.partition_rows import AssetDefinitionRow, AssetVersionRow
 from servo.fold.rows import Row
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES_BY_NAME
+from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.current_names import CURRENT_NAMES, NAMED_TABLES, NAMING_TABLES, with_current_names
 from servo.projections.files import FileMissing, require_intact
@@ -129,8 +130,10 @@ class Snapshot:
         spares: engine.Spares | None = None,
         *,
         earlier: Earlier | None = None,
+        history: History | None = None,
     ) -> None:
         self.watermark = watermark
+        self._history = history
         self.store = store
         self.manifest = manifest
         self.tail = tail
@@ -193,6 +196,15 @@ class Snapshot:
             self._known.move_to_end(name)
             while len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
+
+    def follows(self, watermark: Watermark) -> bool:
+        """Whether this is a later state of the same ledger; False also where nobody can tell."""
+        reached = watermark.position
+        if self._history is None or not 0 < reached <= self.watermark.position:
+            return False
+        events = self._history.read(reached - 1, 1)
+        # By what it is chained to: the ledger may be another one than it was.
+        return bool(events) and events[0].chain_hash == watermark.chain_hash
 
     def seen_from(self, watermark: Watermark) -> Snapshot:
         """The same, as of a later watermark: for who asks about tables that nothing has happened to since."""

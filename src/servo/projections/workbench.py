@@ -68,6 +68,15 @@ class Workbench:
         if ids is not None and len(ids) <= _FEW:
             where += f" AND materialization_id IN ({_numbered(len(given) + 1, len(ids) or 1)})"
             given += ids or [""]
+        elif len(places) <= _FEW:
+            parts = []
+            for asset in assets:
+                mine = [key for one, key in places if one == asset] or [""]
+                parts.append(
+                    f"asset_id = ${len(given) + 1} AND partition_key IN ({_numbered(len(given) + 2, len(mine))})"
+                )
+                given += [asset, *mine]
+            where += f" AND ({' OR '.join(parts)})"
         else:
             self.lay("near_partitions", _PLACES, [[asset for asset, _ in places], [key for _, key in places]])
             where += f" AND EXISTS (SELECT 1 FROM near_partitions AS near WHERE {_SAME_PLACE})"

@@ -11,9 +11,9 @@ from servo.errors import InvalidInput
 from servo.events import Proposal
 from servo.events.model import CodeDeclaredEqual
 from servo.planning.catalog import Catalog
-from servo.runtime.code_changes import AssetCode, asset_code, classes_in, made_with
 from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
+from servo.status.code_changes import AssetCode, asset_code, classes_in, made_with
 
 __all__ = ["accept_code"]
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from servo import canonical, decoders
-from servo.answers.why import Obstacle
+from servo.answers.why import InputState, Obstacle
 from servo.controllers.unchanged import UNCHANGED
 from servo.events import decode
 from servo.events.columns import MADE, Outcome, spread
@@ -18,11 +18,10 @@ from servo.events.model import TaskFinished
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.planner import without_input
 from servo.planning.stages import lacking
-from servo.runtime.frozen import FROZEN
-from servo.runtime.inputs import current
-from servo.runtime.moments import Moment
-from servo.runtime.overlays import partitions_of
 from servo.runtime.wiring import Project
+from servo.status.exclusions import FROZEN
+from servo.status.overlays import partitions_of
+from servo.status.state import State
 
 if TYPE_CHECKING:
     from servo.runtime.queue_position import QueuePosition
@@ -71,16 +70,16 @@ _ATTEMPTS = """
 class Activity:
     """What runs have to do with one partition."""
 
-    def __init__(self, project: Project, moment: Moment, asset_key: str, key: PartitionKey) -> None:
-        self._project, self._moment = project, moment
+    def __init__(self, project: Project, state: State, asset_key: str, key: PartitionKey) -> None:
+        self._project, self._state = project, state
         self._asset_key, self._key = asset_key, key
-        self._asset_id = moment.known.asset_id(asset_key)
-        self._definition = moment.known.spec(asset_key).partitions
+        self._asset_id = state.catalog.asset_id(asset_key)
+        self._definition = state.catalog.spec(asset_key).partitions
         self._queue: QueuePosition | None = None
 
     def found(self, row: dict[str, Any]) -> list[Obstacle]:
         """What unfinished runs do, and how the newest attempt since the data was made came to nothing."""
-        obstacles = list(self._requested()) if self._moment.busy else []
+        obstacles = list(self._requested()) if self._state.busy else []
         ended = False
         for task in self._tasks(row):
             if task["finished_at"] is None and not TaskStatus(task["state"]).ended:
@@ -99,7 +98,7 @@ class Activity:
             "after": None if version is None else version.rpartition(":")[2],
             "made_at": row.get("last_materialization_at"),
         }
-        for task in self._moment.snapshot.query(_TASKS, parameters).dicts():
+        for task in self._state.tables.query(_TASKS, parameters).dicts():
             data = canonical.loads(task["partitions"].encode()) if task["partitions"] else None
             if self._key in partitions_of(data, self._definition):
                 yield task
@@ -112,7 +111,7 @@ class Activity:
             "after": None if version is None else version.rpartition(":")[2],
             "made_at": row.get("last_materialization_at"),
         }
-        for run_id, text, at in self._moment.snapshot.query(_HELD_BACK, parameters).rows:
+        for run_id, text, at in self._state.tables.query(_HELD_BACK, parameters).rows:
             for held in decoders.decode(text, list[HeldBack]):
                 if held.asset_id == self._asset_id and self._key in partitions_of(held.partitions, self._definition):
                     reason, lacking = self._lacking(held, at)
@@ -121,7 +120,7 @@ class Activity:
 
     def _lacking(self, held: HeldBack, at: datetime) -> tuple[str, list[str]]:
         """What of the inputs that a run missed this partition reads, in words, and some of them by name."""
-        known, mine = self._moment.known, self._definition.set_of([self._key])
+        known, mine = self._state.catalog, self._definition.set_of([self._key])
         reasons, names = [], []
         for one in held.missing:
             spec = known.graph.specs.get(one.asset_key)
@@ -136,7 +135,7 @@ class Activity:
         return "; ".join(reasons) or held.reason, names
 
     def _requested(self) -> Iterator[Obstacle]:
-        for run_id, asked, at, by in self._moment.snapshot.query(_UNPLANNED).rows:
+        for run_id, asked, at, by in self._state.tables.query(_UNPLANNED).rows:
             data = canonical.loads(asked.encode()).get(self._asset_key) if asked else None
             if self._key in partitions_of(data, self._definition):
                 why, others = self._queued(run_id, None)
@@ -182,7 +181,7 @@ class Activity:
 
     def _waiting(self, task: dict[str, Any], common: dict[str, Any]) -> Obstacle:
         parameters = {"run_id": task["run_id"], "task_key": task["task_key"], "key": str(self._key)}
-        (found,) = self._moment.snapshot.query(_CHECKPOINTS, parameters).dicts() or [{}]
+        (found,) = self._state.tables.query(_CHECKPOINTS, parameters).dicts() or [{}]
         by = f" by {found['approvers']}" if found.get("approvers") else ""
         until = f", until {_at(found['deadline'])}" if found.get("deadline") else ""
         return Obstacle(
@@ -200,18 +199,18 @@ class Activity:
             SELECT task_key FROM tasks WHERE run_id = $run_id AND task_key IN (SELECT unnest($keys))
             AND state NOT IN {in_sql(state for state in TaskStatus if state.ended)} ORDER BY task_key
         """
-        answer = self._moment.snapshot.query(sql, {"run_id": task["run_id"], "keys": task["upstream"]})
+        answer = self._state.tables.query(sql, {"run_id": task["run_id"], "keys": task["upstream"]})
         return [key for (key,) in answer.rows]
 
     def _queued(self, run_id: str, task_key: str | None) -> tuple[str, list[str]]:
         """Why nobody is at it, in words, and behind what; what limits and workers there were once, nobody knows."""
-        if self._moment.as_of is not None:
+        if self._state.as_of is not None:
             return "it waits for its turn", []
         if self._queue is None:
             # The controllers come with this import, and most partitions wait for nothing.
             from servo.runtime.queue_position import QueuePosition  # noqa: PLC0415
 
-            self._queue = QueuePosition(self._project, self._moment)
+            self._queue = QueuePosition(self._project, self._state)
         return self._queue.of(run_id, task_key)
 
     # ── ended ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -243,14 +242,14 @@ class Activity:
     def _was_made_by(self, run_id: str) -> bool:
         """Whether a run published this partition, whatever became of others in the same task."""
         place = {"asset_id": self._asset_id, "key": str(self._key), "run_id": run_id}
-        return bool(self._moment.snapshot.query(_PUBLISHED_BY, place).rows)
+        return bool(self._state.tables.query(_PUBLISHED_BY, place).rows)
 
     _culprit_error: str | None = None
 
     def _culprits(self, task: dict[str, Any]) -> list[str]:
         """The partitions upstream that failed in the same run, as far up as it was skipped because of them."""
-        known, run_id = self._moment.known, task["run_id"]
-        now = task["planned_at"] or self._moment.now
+        known, run_id = self._state.catalog, task["run_id"]
+        now = task["planned_at"] or self._state.now
         found: list[str] = []
         asked: dict[str, PartitionSet] = {self._asset_key: self._definition.set_of([self._key])}
         for asset_key in reversed(list(known.graph.specs)):  # readers before what they read
@@ -263,7 +262,7 @@ class Activity:
                     continue
                 asked[upstream] = asked[upstream] | needed if upstream in asked else needed
                 parameters = {"asset_id": known.asset_id(upstream), "keys": [str(key) for key in needed]}
-                for attempt in self._moment.snapshot.query(_ATTEMPTS, parameters).dicts():
+                for attempt in self._state.tables.query(_ATTEMPTS, parameters).dicts():
                     if attempt["last_attempt_run_id"] == run_id and attempt["last_attempt_outcome"] == Outcome.FAILED:
                         label = definition.short_key(PartitionKey.parse(attempt["partition_key"]))
                         found.append(f"{upstream} {label}".strip())
@@ -295,21 +294,23 @@ class LackingInput(NamedTuple):
     nothing: bool  # whether its mapping gives it nothing, and is to give some
 
 
-def lacking_inputs(project: Project, moment: Moment, asset_key: str, key: PartitionKey) -> Iterator[LackingInput]:
-    """What a partition reads and cannot, for each asset upstream."""
-    known = moment.known
-    wanted = known.spec(asset_key).partitions.set_of([key])
-    for upstream in dict.fromkeys(known.graph.upstream(asset_key)):
-        definition, mapping = known.spec(upstream).partitions, known.graph.mapping(upstream, asset_key)
-        needed = mapping.upstream(wanted, definition, moment.now)
-        keys = [str(one) for one in needed]
-        there = current(project, known.asset_id(upstream), keys, moment.as_of) if keys else {}
-        marked = [one for one, state in there.items() if state.marked] if known.reads_data(asset_key, upstream) else []
+def lacking_inputs(
+    state: State, asset_key: str, key: PartitionKey, inputs: Sequence[InputState]
+) -> Iterator[LackingInput]:
+    """What a partition with these inputs reads and cannot, for each asset upstream."""
+    catalog = state.catalog
+    wanted = catalog.spec(asset_key).partitions.set_of([key])
+    for upstream in dict.fromkeys(catalog.graph.upstream(asset_key)):
+        definition, mapping = catalog.spec(upstream).partitions, catalog.graph.mapping(upstream, asset_key)
+        given = [one for one in inputs if one.given and one.asset_key == upstream]
+        reads_data = catalog.reads_data(asset_key, upstream)
         yield LackingInput(
             upstream,
-            absent=needed - definition.set_of(there),
-            marked=definition.set_of(marked),
-            nothing=bool(without_input(mapping, wanted, needed, moment.now)),
+            absent=definition.set_of([one.partition_key for one in given if one.current_materialization_id is None]),
+            marked=definition.set_of([one.partition_key for one in given if one.state == "marked" and reads_data]),
+            nothing=bool(
+                without_input(mapping, wanted, definition.set_of([one.partition_key for one in given]), state.now)
+            ),
         )
 
 

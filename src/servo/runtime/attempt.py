@@ -17,9 +17,9 @@ from servo.events.model import CheckpointRequested, TaskFinished, TaskRetrySched
 from servo.execution.protocol import Call, Input, Order, PartitionResult, Place, Storage
 from servo.ids import ulid_range
 from servo.runtime.fence import Fence
-from servo.runtime.frozen import FROZEN
 from servo.runtime.outcomes import calls, calls_of, checks, made, outcomes, samples, totals, unmade
 from servo.runtime.wiring import Project
+from servo.status.exclusions import FROZEN
 
 
 class Attempt:

@@ -18,10 +18,12 @@ from servo.lineage import audit
 from servo.lineage.proof import Fault
 from servo.lineage.report import CitedEvent, Head, Report
 from servo.lineage.story import tells_of_task
+from servo.partitions import PartitionKey
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.citations import Citations
-from servo.runtime.typed_keys import typed_key
+from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.status.partitions import typed_key
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Snapshot
@@ -62,7 +64,7 @@ class Audits:
         """
         known = recorded_catalog(self._project, as_of=as_of)
         key = known.graph.resolve(asset)
-        one = typed_key(self._project, known, key, partition, as_of)
+        one = PartitionKey.parse(typed_key(state_of(self._project, as_of, catalog=known), key, partition))
         what = f"{key} {known.spec(key).partitions.label(one)}".strip()
         made = self._made(known.asset_id(key), str(one), as_of, what)
         if keep:

@@ -9,7 +9,7 @@ from functools import cache
 
 import msgspec
 
-from servo.errors import Conflict, InvalidInput, InvalidSelection, LedgerNotFound
+from servo.errors import Conflict, InvalidInput, InvalidSelection
 from servo.fold.display import Status
 from servo.partitions import Partitions, PartitionSet
 from servo.planning.catalog import Catalog
@@ -18,15 +18,15 @@ from servo.planning.planner import boundary, unmet
 from servo.planning.propagation import Job, Read, propagate
 from servo.runtime.cataloguing import local_catalog
 from servo.runtime.durations import partition_seconds
-from servo.runtime.frozen import frozen_among
 from servo.runtime.inputs import present
-from servo.runtime.marked import left_out_readers
-from servo.runtime.moments import Moment, look_at
 from servo.runtime.planned import united
 from servo.runtime.settings import BackfillSettings
-from servo.runtime.states import states_of
+from servo.runtime.states import state_of
 from servo.runtime.tracing import span
 from servo.runtime.wiring import Project
+from servo.status.asset_status import asset_statuses
+from servo.status.exclusions import frozen_among, left_out_readers
+from servo.status.state import State
 
 __all__ = ["BackfillJob", "BackfillPlan", "BackfillRequest", "plan_backfill", "preview"]
 
@@ -105,10 +105,10 @@ def plan_backfill(
     depth = _depth(project.settings.backfill, asked)
     if asked.target_chunk_seconds is not None and asked.target_chunk_seconds <= 0:
         raise InvalidInput("a chunk that takes no time", hint="write --target-chunk 2m, or 90s")
-    now = project.clock()
-    there = _States(project, known)
+    state = state_of(project, catalog=known)
+    now, there = state.now, _Statuses(state)
     targets = _targets(known, asked, there, now) if chosen is None else dict(chosen)
-    frozen = frozen_among(project, known, targets)
+    frozen = frozen_among(state, targets)
     targets = _without(targets, frozen)
     with span("backfill.discover_upstream", depth=depth, targets=len(targets)) as current:
         found = propagate(
@@ -119,7 +119,7 @@ def plan_backfill(
             downstream=asked.include_downstream,
             current=there.current if asked.only_missing else None,
         )
-        found, more = _unfrozen(project, known, found)
+        found, more = _unfrozen(state, found)
         frozen = united(frozen, more)
         current.set("servo.jobs", len(found))
     seconds = partition_seconds(project, [known.asset_ids[job.asset_key] for job in found])
@@ -129,8 +129,8 @@ def plan_backfill(
     ]
     warnings += [warning for job in jobs for warning in job.warnings]
     wanted = {job.asset_key: job.partitions for job in found}
-    warnings += _missing_inputs(project, known, wanted, asked)
-    warnings += _marked_inputs(project, known, wanted)
+    warnings += _missing_inputs(state, wanted, asked)
+    warnings += _marked_inputs(state, wanted)
     return BackfillPlan(
         jobs=jobs,
         targets=tuple(key for key in known.graph.specs if key in targets),
@@ -154,9 +154,9 @@ def _without(targets: dict[str, PartitionSet], frozen: Mapping[str, PartitionSet
     return {key: some for key, some in left.items() if some}
 
 
-def _unfrozen(project: Project, known: Catalog, jobs: Sequence[Job]) -> tuple[list[Job], dict[str, PartitionSet]]:
+def _unfrozen(state: State, jobs: Sequence[Job]) -> tuple[list[Job], dict[str, PartitionSet]]:
     """The jobs without what is frozen of them, and what that is; nobody waits for a job that has nothing left."""
-    frozen = frozen_among(project, known, {job.asset_key: job.partitions for job in jobs})
+    frozen = frozen_among(state, {job.asset_key: job.partitions for job in jobs})
     left = {
         job.asset_key: job.partitions - frozen[job.asset_key] if job.asset_key in frozen else job.partitions
         for job in jobs
@@ -174,39 +174,26 @@ def _unfrozen(project: Project, known: Catalog, jobs: Sequence[Job]) -> tuple[li
 # ── which partitions ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class _States:
-    """What the partitions of assets are now, looked at once and only if somebody asks."""
+class _Statuses:
+    """What the partitions of assets are, looked at once and only if somebody asks."""
 
-    def __init__(self, project: Project, known: Catalog) -> None:
-        self._project, self._known = project, known
-        self.moment = cache(self._moment)
+    def __init__(self, state: State) -> None:
+        self._state = state
         self.of = cache(self._of)
-
-    def _moment(self) -> Moment | None:
-        try:
-            self._project.ledger.head()
-        except LedgerNotFound:  # a backfill can be looked at before there is any ledger
-            return None
-        return look_at(self._project, known=self._known)
 
     def _of(self, asset_key: str) -> dict[str, PartitionSet]:
         """The partitions of an asset by the words of FILTERS, and those that are as they should be."""
-        definition, moment = self._known.spec(asset_key).partitions, self.moment()
-        if moment is None:
-            nothing = definition.empty()
-            everything = definition.everything(self._project.clock())
-            return {"missing": everything, "failed": nothing, "stale": nothing, "current": nothing}
-        (states,) = states_of(self._project, moment, [asset_key]).values()
+        status = asset_statuses(self._state, [asset_key])[asset_key]
         return {
-            **{word: states.having(word) for word in FILTERS},
-            "current": states.statuses[Status.MATERIALIZED],
+            **{word: status.having(word) for word in FILTERS},
+            "current": status.statuses[Status.MATERIALIZED],
         }
 
     def current(self, asset_key: str) -> PartitionSet:
         return self.of(asset_key)["current"]
 
 
-def _targets(known: Catalog, asked: BackfillRequest, there: _States, now: datetime) -> dict[str, PartitionSet]:
+def _targets(known: Catalog, asked: BackfillRequest, there: _Statuses, now: datetime) -> dict[str, PartitionSet]:
     if not asked.assets:
         raise InvalidSelection("no asset is named", hint="name one: `servo asset list` names them all")
     if asked.filter is not None and asked.filter not in FILTERS:
@@ -324,26 +311,21 @@ def _estimated(jobs: Sequence[BackfillJob]) -> float | None:
     return sum(levels.values())
 
 
-def _marked_inputs(project: Project, known: Catalog, wanted: Mapping[str, PartitionSet]) -> list[str]:
+def _marked_inputs(state: State, wanted: Mapping[str, PartitionSet]) -> list[str]:
     """What of the jobs reads partitions that were only marked, and so would fail."""
     try:
-        left_out = left_out_readers(project, known, wanted, project.clock())
+        left_out = left_out_readers(state, wanted)
     except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
         log.debug("no readers of marked partitions", exc_info=True, extra={"action": "backfill.unplanned"})
         return []
     return [f"{one.summary}: {one.partitions.describe() or 'it'} will fail" for one in left_out]
 
 
-def _missing_inputs(
-    project: Project, known: Catalog, wanted: Mapping[str, PartitionSet], asked: BackfillRequest
-) -> list[str]:
+def _missing_inputs(state: State, wanted: Mapping[str, PartitionSet], asked: BackfillRequest) -> list[str]:
     """What the jobs read that is neither there nor computed by any of them: those chunks would fail."""
     try:
-        now = project.clock()
-        needed = boundary(known, wanted, now)
-        absent = unmet(known, wanted, present(project, needed, known) if needed else {}, now)
-    except LedgerNotFound:
-        return []
+        there = present(state, boundary(state.catalog, wanted, state.now))
+        absent = unmet(state.catalog, wanted, there, state.now)
     except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
         log.debug("no plan of a backfill's jobs", exc_info=True, extra={"action": "backfill.unplanned"})
         return []

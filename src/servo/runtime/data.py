@@ -24,12 +24,13 @@ from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.citations import Citations
-from servo.runtime.frozen import frozen_among
 from servo.runtime.inputs import Current, current
-from servo.runtime.removed_partitions import removed_key, require_set
 from servo.runtime.requesting import append_answered
 from servo.runtime.settings import RetentionSettings
+from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.status.exclusions import frozen_among
+from servo.status.removals import removed_key, require_set
 
 _HISTORY = """
     SELECT m.partition_key, m.materialization_id, m.published_at, m.made_at, m.run_id, m.code_version, m.rows, m.bytes,
@@ -134,8 +135,7 @@ class Data:
         try:
             one = known.spec(key).partitions.parse_key(partition)
         except InvalidInput:
-            snapshot = self._project.reader.snapshot(fresh=True, timeout=_PATIENCE)
-            found = removed_key(snapshot, known, key, partition)
+            found = removed_key(state_of(self._project, catalog=known), key, partition)
             if found is None:
                 raise
             one, removed = found
@@ -189,7 +189,7 @@ class Data:
         definition, asset_id = known.spec(key).partitions, known.asset_id(key)
         wanted = self._parsed(known, key, partitions, asset) or definition.set_of([PartitionKey()])
         keys = [str(one) for one in wanted]
-        frozen = frozen_among(self._project, known, {key: wanted})
+        frozen = frozen_among(state_of(self._project, catalog=known), {key: wanted})
         if frozen:
             raise Conflict(
                 f"{key} {frozen[key].describe()} is frozen, and stays as it is".replace("  ", " "),
@@ -255,8 +255,9 @@ class Data:
 
     def _parsed(self, known: Catalog, key: str, partitions: Sequence[str], asset: str) -> PartitionSet | None:
         wanted: PartitionSet | None = None
+        state = state_of(self._project, catalog=known)
         for text in partitions:
-            some = require_set(self._project, known, key, text, asset=asset)
+            some = require_set(state, key, text, asset=asset)
             wanted = some if wanted is None else wanted | some
         return wanted
 

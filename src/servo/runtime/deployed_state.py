@@ -13,9 +13,9 @@ from servo.planning.catalog import Catalog
 from servo.planning.deployed import spec_of
 from servo.planning.deployed_state import DeployedAutomation, DeployedState
 from servo.planning.identity import NameUse
-from servo.runtime.keysets import stored
 from servo.runtime.settings import Settings
 from servo.runtime.wiring import Project
+from servo.status.keysets import stored
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers

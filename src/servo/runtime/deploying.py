@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 import msgspec
 
 from servo.assets.loading import Definitions
-from servo.assets.spec import AssetSpec
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidDefinition
 from servo.events import Proposal
 from servo.events.automation import ScheduleDeleted, SensorDeleted
@@ -21,7 +20,7 @@ from servo.events.model import DEFINITIONS, DefinitionsDeployed, DynamicPartitio
 from servo.ledger.protocol import Condition, Receipt
 from servo.partitions import UNPARTITIONED
 from servo.planning.catalog import Catalog
-from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, schedule_of, sensor_of
+from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, same_code, schedule_of, sensor_of
 from servo.planning.deployed_state import DeployedAutomation, DeployedState
 from servo.planning.history_changes import HistoryChange, HistoryChangeKind, history_changes
 from servo.planning.identity import identify
@@ -40,7 +39,6 @@ __all__ = [
     "in_force",
     "preview",
     "quick_catalog",
-    "same_code",
 ]
 
 log = logging.getLogger(__name__)
@@ -267,15 +265,6 @@ def deployment_facts(
         if _is_left_behind(one, definitions.sensors.keys())
     ]
     return facts
-
-
-def same_code(spec: AssetSpec, deployed: str | None) -> str | None:
-    """The deployed code version, if the first formula made it of this very function.
-
-    Earlier versions of Servo had that formula alone. What the function called then nobody has recorded, so it is taken
-    to be what it calls now.
-    """
-    return deployed if deployed in {spec.first_version} - {None, spec.code_version} else None
 
 
 def _is_left_behind(one: DeployedAutomation, names: Collection[str]) -> bool:

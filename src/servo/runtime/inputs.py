@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import msgspec
 
-from servo.errors import LedgerNotFound
 from servo.execution.protocol import Place
 from servo.fold.display import MARKED
-from servo.partitions import PartitionKey, PartitionSet
-from servo.planning.catalog import Catalog
+from servo.partitions import PartitionSet
 from servo.runtime.wiring import Project
+from servo.status.keysets import partitions_where
+from servo.status.state import State
 
+_THERE = "materialization_id IS NOT NULL"
 _CURRENT = f"""
     SELECT partition_key, materialization_id, content_hash, {MARKED} AS marked FROM partition_status
-    WHERE asset_id = $asset_id AND materialization_id IS NOT NULL
+    WHERE asset_id = $asset_id AND {_THERE}
 """
 _AMONG = _CURRENT + " AND partition_key IN (SELECT unnest($keys))"
 _NEWEST = f"""
@@ -55,17 +56,15 @@ def current(
     }
 
 
-def present(project: Project, needed: dict[str, PartitionSet], known: Catalog) -> dict[str, PartitionSet]:
+def present(state: State, needed: Mapping[str, PartitionSet]) -> dict[str, PartitionSet]:
     """Of the partitions that a plan needs from outside, those that are there."""
-    have = {}
-    for asset_key, wanted in needed.items():
-        try:
-            keys = current(project, known.asset_id(asset_key), _named(wanted))
-        except LedgerNotFound:
-            keys = {}  # a plan can be looked at before there is any ledger
-        # Whoever needs many is told of all that are there, also of some that are no longer defined.
-        have[asset_key] = wanted.partitions.set_of(key for key in map(PartitionKey.parse, keys) if key in wanted)
-    return have
+    many = partitions_where(state, [key for key, some in needed.items() if some.count > _FEW], _THERE)
+    found = {key: some & needed[key] for key, some in many.items()}
+    for asset_key in needed.keys() - many.keys():
+        wanted = needed[asset_key]
+        few = {"asset_id": state.catalog.asset_id(asset_key), "keys": [str(key) for key in wanted]}
+        found[asset_key] = wanted.partitions.set_of([row[0] for row in state.tables.query(_AMONG, few).rows])
+    return found
 
 
 class NewestVersions:
@@ -98,7 +97,3 @@ class NewestVersions:
     def _found(self, asset_id: str) -> Place | None:
         rows = self._project.reader.query(_NEWEST, {"asset_id": asset_id}, fresh=True, timeout=_PATIENCE).rows
         return Place(asset_id=asset_id, key=rows[0][0], materialization_id=rows[0][1]) if rows else None
-
-
-def _named(wanted: PartitionSet) -> list[str] | None:
-    return None if wanted.count > _FEW else [str(key) for key in wanted]

@@ -22,8 +22,9 @@ from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.lineage_conflict import LineageConflict
 from servo.runtime.lineages import Lineage, Lineages, wanted_partitions
 from servo.runtime.requesting import recorded_under
-from servo.runtime.staleness import Staleness
+from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.status.staleness import stale_partitions
 
 __all__ = ["Invalidation"]
 
@@ -163,7 +164,7 @@ class Invalidation:
         known = recorded_catalog(self._project)
         keys = sorted({node.asset_key for node in nodes if node.asset_key in known.graph})
         found: dict[str, list[str]] = {}
-        for one in Staleness(self._project).find(keys, transitive=True).rows if keys else ():
+        for one in stale_partitions(state_of(self._project), keys, transitive=True) if keys else ():
             if (one.asset_id, one.partition_key) in places:
                 found.setdefault(one.asset_id, []).append(one.partition_key)
         return found

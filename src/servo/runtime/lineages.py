@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from servo.errors import DataNotFound, InvalidInput, NotFound, RunNotFound
-from servo.fold.display import FAILED, Status
+from servo.fold.display import FAILED, display_status
 from servo.lineage.walking import Ask, Edge, Exact, Node, Scope, Walk, around, current, made, node_of, walk
 from servo.lineage.walking import Partitions as ByPartition
 from servo.operations.moments import parse_moment
 from servo.partitions import PartitionKey, Partitions, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.projections.manifest import Watermark
-from servo.projections.workbench import Workbench
 from servo.runtime.cataloguing import recorded_catalog
-from servo.runtime.judging import ANSWER, Judgement
+from servo.runtime.states import state_at
 from servo.runtime.wiring import Project
+from servo.status.staleness import stale_partitions
 
 if TYPE_CHECKING:
     from servo.projections import Snapshot
@@ -206,34 +206,22 @@ class Lineages:
     ) -> tuple[Node, ...]:
         """What people are told each partition is; of a materialization that is not current, just that."""
         failed = {(row[0], row[1]) for row in snapshot.query(_FAILED, {"assets": _assets(nodes)}).rows}
-        stale = self._stale(snapshot, known, nodes, when)
-        newer = set() if by_partition else _superseded(snapshot, nodes)
-        return tuple(
-            msgspec.structs.replace(
-                node,
-                status=_status(
-                    node,
-                    superseded=node.materialization_id in newer,
-                    failed=node.place in failed,
-                    stale=node.place in stale,
-                ),
-            )
-            for node in nodes
-        )
-
-    def _stale(
-        self, snapshot: Snapshot, known: Catalog, nodes: tuple[Node, ...], when: datetime | str | None
-    ) -> set[tuple[str, str]]:
-        """Of these partitions those that are stale by themselves; an asset that is gone has nothing to be judged by."""
-        wanted: dict[str, list[str]] = {}
+        state = state_at(self._project, snapshot, when, catalog=known)
+        only: dict[str, list[str]] = {}  # an asset that is gone has nothing to be judged by
         for node in nodes:
             if known.asset_ids.get(node.asset_key) == node.asset_id:
-                wanted.setdefault(node.asset_key, []).append(node.partition_key)
-        moment = when if isinstance(when, datetime) else snapshot.watermark.occurred_at if when is not None else None
-        with Workbench(snapshot) as bench:
-            only = {key: list(dict.fromkeys(keys)) for key, keys in wanted.items()}
-            Judgement(bench, known, list(only), moment or self._project.clock(), only).answer(transitive=False)
-            return {(row[0], row[1]) for row in bench.rows(f"SELECT asset_id, partition_key FROM {ANSWER}")}
+                only.setdefault(node.asset_key, []).append(node.partition_key)
+        only = {key: list(dict.fromkeys(keys)) for key, keys in only.items()}
+        stale = {(one.asset_id, one.partition_key) for one in stale_partitions(state, list(only), only=only)}
+        newer = set() if by_partition else _superseded(snapshot, nodes)
+
+        def status(node: Node) -> str:
+            if node.materialization_id in newer:
+                return SUPERSEDED
+            made = node.materialization_id is not None
+            return display_status(made=made, failed=node.place in failed, stale=node.place in stale).value
+
+        return tuple(msgspec.structs.replace(node, status=status(node)) for node in nodes)
 
 
 def _ends(ask: Ask, known: Catalog) -> Sequence[Node]:
@@ -329,14 +317,3 @@ def _superseded(snapshot: Snapshot, nodes: Sequence[Node]) -> set[str | None]:
     parameters = {"assets": [one for one, _ in places], "keys": [one for _, one in places]}
     current_ones = {row[2] for row in snapshot.query(_CURRENT, parameters).rows}
     return {node.materialization_id for node in nodes} - current_ones
-
-
-def _status(node: Node, *, superseded: bool, failed: bool, stale: bool) -> str:
-    """As `display_status` has it, for what is known to be materialized or not."""
-    if superseded:
-        return SUPERSEDED
-    if node.materialization_id is None:
-        return Status.NEVER_MATERIALIZED.value
-    if failed:
-        return Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED.value
-    return Status.STALE.value if stale else Status.MATERIALIZED.value

@@ -30,7 +30,7 @@ from servo.runtime.definitions_in_force import as_deployed, as_in_folder, for_re
 from servo.runtime.deployed_state import state_of
 from servo.runtime.requesting import AskedBefore, Asking, Request, event_of, event_under, plain, said_in
 from servo.runtime.serving import Call, Service, service_of
-from servo.runtime.statuses import partitions_by_status
+from servo.runtime.states import statuses_in
 from servo.runtime.user_code import UserCode
 from servo.runtime.wiring import Project
 
@@ -184,7 +184,7 @@ class Performer:
             deployed=_deployed_of,
             definitions=definitions,
             folder=lambda state: as_in_folder(project, state),
-            statuses=lambda catalog: partitions_by_status(project, catalog),
+            statuses=lambda catalog: statuses_in(project, catalog),
             polls=lambda: project.polls.all(),  # noqa: PLW0108 (which opens it when it is asked)
             event=lambda event_id: event_of(project, event_id),
             new_id=project.mint,

@@ -16,27 +16,26 @@ from servo.planning.held_back import plan_holding_back
 from servo.planning.left_out import LeftOut
 from servo.planning.planner import with_inputs
 from servo.planning.stages import HeldBack
-from servo.runtime.frozen import frozen_among, without_frozen
 from servo.runtime.inputs import present
-from servo.runtime.marked import left_out_readers, without_readers_of_marked
-from servo.runtime.overlays import going_on
+from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.status.exclusions import frozen_among, left_out_readers, without_frozen, without_readers_of_marked
+from servo.status.overlays import overlays_of
+from servo.status.state import State
 
 __all__ = ["plan_for", "plan_of_what_can_be_made", "refusals"]
-
-_PATIENCE = 60.0  # seconds for the tail to be folded
 
 
 def plan_for(
     project: Project, known: Catalog, selection: Selection, now: datetime | None = None, *, thawed: bool = False
 ) -> Plan:
     """The very plan that would run now: without what is frozen, and what only a `+` added and has not all inputs."""
-    now = now or project.clock()
-    among = {} if thawed else frozen_among(project, known, selection.wanted)
+    state = state_of(project, catalog=known, now=now)
+    among = {} if thawed else frozen_among(state, selection.wanted)
     selection, frozen = without_frozen(known, selection, among)
-    selection, marked = without_readers_of_marked(project, known, selection, now)
-    have = _there(project, known, selection.wanted, now)
-    plan = plan_holding_back(known, selection.wanted, selection.added, have, now, limits=_limits(project))
+    selection, marked = without_readers_of_marked(state, selection)
+    have = _there(state, selection.wanted)
+    plan = plan_holding_back(known, selection.wanted, selection.added, have, state.now, limits=_limits(project))
     return _with((*frozen, *marked), plan)
 
 
@@ -55,21 +54,22 @@ def refusals(
     Where `coming` is given, it is what requests make that are recorded together with these, and grows by them. That
     counts as there then, and so does what unfinished runs make: a run is planned when its turn comes.
     """
-    now = project.clock()
-    frozen = frozen_among(project, known, united(*(one.wanted for one in selections)))
+    state = state_of(project, catalog=known)
+    now = state.now
+    frozen = frozen_among(state, united(*(one.wanted for one in selections)))
     asked = [
         without_frozen(known, one, {key: frozen[key] & some for key, some in one.wanted.items() if key in frozen})
         for one in selections
     ]
     selections = [one for one, _ in asked]
     needed = [boundary(known, one.wanted, now) for one in selections]
-    have = present(project, united(*needed), known) if any(needed) else {}
+    have = present(state, united(*needed))
     waited: dict[str, PartitionSet] | None = None
     answers: list[InputsMissing | None] = []
     for (selection, held), outside in zip(asked, needed, strict=True):
         there = {key: have[key] & some for key, some in outside.items()}
         try:
-            selection, marked = without_readers_of_marked(project, known, selection, now)  # noqa: PLW2901 (less of it)
+            selection, marked = without_readers_of_marked(state, selection)  # noqa: PLW2901 (less of it)
         except InputsMissing as reads_marked:
             answers.append(reads_marked)
             continue
@@ -77,7 +77,7 @@ def refusals(
         problem = _refusal(known, selection, there, now, held)
         if problem is not None and coming is not None:
             if waited is None:
-                waited = _on_the_way(project, known, {key for some in needed for key in some})
+                waited = _on_the_way(state, {key for some in needed for key in some})
             later = united(there, coming, waited)
             there = {key: later[key] & some for key, some in outside.items() if key in later}
             problem = _refusal(known, selection, there, now, held)
@@ -110,20 +110,17 @@ def united(*several: Mapping[str, PartitionSet]) -> dict[str, PartitionSet]:
     return found
 
 
-def _on_the_way(project: Project, known: Catalog, asset_keys: set[str]) -> dict[str, PartitionSet]:
+def _on_the_way(state: State, asset_keys: set[str]) -> dict[str, PartitionSet]:
     """What unfinished runs are to make of some assets."""
-    names = {known.asset_id(key): key for key in asset_keys}
-    definitions = {asset_id: known.spec(key).partitions for asset_id, key in names.items()}
-    snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
-    going = going_on(snapshot, definitions, known.asset_ids)
-    return united(*({names[asset_id]: some} for asset_id, sets in going.items() for some in sets.values()))
+    return united(*({key: some} for key, sets in overlays_of(state, asset_keys).items() for some in sets.values()))
 
 
 def plan_of_what_can_be_made(
     project: Project, known: Catalog, wanted: dict[str, PartitionSet], now: datetime
 ) -> tuple[Plan, tuple[LeftOut, ...]]:
     """The plan of all that has its inputs, and what has not or was frozen meanwhile; refused where nothing is left."""
-    frozen = frozen_among(project, known, wanted)
+    state = state_of(project, catalog=known, now=now)
+    frozen = frozen_among(state, wanted)
     left_out = tuple(
         LeftOut(asset_key=key, partitions=some, label="frozen", summary=f"{key} {some.describe()} is frozen".strip())
         for key, some in frozen.items()
@@ -133,9 +130,9 @@ def plan_of_what_can_be_made(
         wanted = selection.wanted
         if not wanted:
             return require_inputs(Plan(stages=(), held_back=held)), left_out
-    have = _there(project, known, wanted, now)
+    have = _there(state, wanted)
     plan = make_plan(known, wanted, have, now, _limits(project))
-    marked = left_out_readers(project, known, wanted, now)
+    marked = left_out_readers(state, wanted)
     if not plan.missing and not marked:
         return plan, left_out
     left_out += marked
@@ -152,6 +149,5 @@ def _limits(project: Project) -> PlanLimits:
     return PlanLimits(batch=project.settings.batch.partitions)
 
 
-def _there(project: Project, known: Catalog, wanted: dict[str, PartitionSet], now: datetime) -> dict[str, PartitionSet]:
-    needed = boundary(known, wanted, now)
-    return present(project, needed, known) if needed else {}
+def _there(state: State, wanted: dict[str, PartitionSet]) -> dict[str, PartitionSet]:
+    return present(state, boundary(state.catalog, wanted, state.now))

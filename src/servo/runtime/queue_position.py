@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from servo.controllers.dispatch import POOL, Limits, queue_heads, ready, unplanned
 from servo.controllers.states import RunState, TaskState
-from servo.runtime.moments import Moment
 from servo.runtime.tracker import RunTracker
 from servo.runtime.wiring import Project
+from servo.status.state import State
 
 __all__ = ["QueuePosition"]
 
@@ -16,8 +16,8 @@ _IDLE = "nothing is at work: it begins when `servo up` does"
 class QueuePosition:
     """Why runs and tasks wait, by the same rules that give them to workers."""
 
-    def __init__(self, project: Project, moment: Moment) -> None:
-        self._moment = moment
+    def __init__(self, project: Project, state: State) -> None:
+        self._state = state
         self._limits = Limits.of(project.settings.limits)
         self._at_work = {holder.kind for holder in project.leases.live()}
         tracker = RunTracker(project)
@@ -43,13 +43,13 @@ class QueuePosition:
 
     def _starting(self, run: RunState, task: TaskState) -> tuple[str, list[str]]:
         limits = self._limits
-        first = ((one.run_id, one.task_key) for one in ready(self._board, self._moment.known, self._moment.now, limits))
+        first = ((one.run_id, one.task_key) for one in ready(self._board, self._state.catalog, self._state.now, limits))
         if (run.run_id, task.task_key) in first:
             return ("it is ready, for the next worker that is free" if "worker" in self._at_work else _IDLE), []
         busy = [key for one in self._board.runs.values() for key in one.running]
         if len(busy) >= limits.tasks:
             return f"it waits behind the limit of {limits.tasks} tasks at a time", busy
-        spec = self._moment.known.graph.specs.get(task.asset_key)
+        spec = self._state.catalog.graph.specs.get(task.asset_key)
         pool = None if spec is None else spec.tags.get(POOL)
         if pool in limits.pools:
             return f"it waits behind the limit of {limits.pools[pool]} tasks in the pool {pool}", busy

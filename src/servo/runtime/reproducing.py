@@ -17,9 +17,10 @@ from servo.partitions import Dynamic, PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.code import settle
-from servo.runtime.code_changes import classes_in
-from servo.runtime.typed_keys import typed_key
+from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.status.code_changes import classes_in
+from servo.status.partitions import typed_key
 
 __all__ = ["Reproduction", "reproduce"]
 
@@ -84,7 +85,7 @@ def reproduce(
     """
     known = recorded_catalog(project)
     key = known.graph.resolve(asset)
-    one = typed_key(project, known, key, partition)
+    one = PartitionKey.parse(typed_key(state_of(project, catalog=known), key, partition))
     what = f"{key} {known.spec(key).partitions.label(one)}".strip()
     made = _made(project, known.asset_id(key), str(one), materialization_id, what)
     mine = _code(project, key, what)

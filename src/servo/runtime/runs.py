@@ -36,16 +36,16 @@ from servo.planning.catalog import Catalog
 from servo.runtime.call_remarks import rows_left_out, samples_taken
 from servo.runtime.cataloguing import deployed_catalog, local_catalog, recorded_catalog
 from servo.runtime.documents import held_back_of
-from servo.runtime.frozen import frozen_among, require_none_named, thaw
 from servo.runtime.labels import Labels
-from servo.runtime.marked import let_readers_wait
+from servo.runtime.marks import thaw
 from servo.runtime.planned import plan_for
 from servo.runtime.progress import progress_of
 from servo.runtime.requesting import append_answered
 from servo.runtime.run_tracing import append_request
-from servo.runtime.statuses import partitions_by_status
+from servo.runtime.states import state_of, statuses_in
 from servo.runtime.tracing import span, traceparent
 from servo.runtime.wiring import Project
+from servo.status.exclusions import frozen_among, let_readers_wait, require_none_named
 
 if TYPE_CHECKING:
     from servo.answers.runs import Record
@@ -162,7 +162,8 @@ class Runs:
         def sound(known: Catalog) -> None:
             nonlocal selection, frozen
             selection = choose(known)
-            frozen = {} if unfreeze is None else frozen_among(self._project, known, selection.wanted)
+            if unfreeze is not None:
+                frozen = frozen_among(state_of(self._project, catalog=known), selection.wanted)
             require_inputs(plan_for(self._project, known, selection, thawed=bool(frozen)))
             before()
 
@@ -328,16 +329,16 @@ class Runs:
         """What a selection means; one that names a frozen partition is refused, unless it is about to be thawed."""
         found = self._wanted(known, selection, partitions)
         if not thawing:
-            frozen = frozen_among(self._project, known, found.wanted)
-            require_none_named(known.graph, selection, partitions, frozen, self._project.clock())
+            state = state_of(self._project, catalog=known)
+            require_none_named(known.graph, selection, partitions, frozen_among(state, found.wanted), state.now)
         return found
 
     def _wanted(self, known: Catalog, selection: Sequence[str], partitions: str | None) -> Selection:
         text = " or ".join(f"({one})" for one in selection) if len(selection) > 1 else "".join(selection)
         now = self._project.clock()
-        statuses = partitions_by_status(self._project, known)
+        statuses = statuses_in(self._project, known)
         found = selection_of(known.graph, text, now=now, partitions=partitions, statuses=statuses)
-        return let_readers_wait(self._project, known, found, now)
+        return let_readers_wait(state_of(self._project, catalog=known, now=now), found) if found.by_status else found
 
     def _first_use(self, run_key: str) -> _FirstUse | None:
         sql = "SELECT request_fingerprint, event_id, created_at FROM run_key_index WHERE run_key = $run_key"

@@ -103,7 +103,9 @@ class Service:
         timeout: float = TIMEOUT,
     ) -> Answer:
         """Run one SELECT over the projections, by default as of the ledger's head."""
-        from servo.runtime.status_columns import status_columns  # noqa: PLC0415 (only queries pay for DuckDB)
+        # DuckDB comes with these imports.
+        from servo.runtime.states import state_at  # noqa: PLC0415
+        from servo.status.columns import status_columns  # noqa: PLC0415
 
         if wait_for_event_id is not None and not is_ulid(wait_for_event_id):
             raise InvalidInput(f"{wait_for_event_id!r:.80} is not an event id", hint="it has 26 characters")
@@ -115,7 +117,7 @@ class Service:
             as_of=as_of,
             wait_for_event_id=wait_for_event_id,
             timeout=timeout,
-            computed=lambda snapshot: status_columns(self._project, snapshot, as_of),
+            computed=lambda snapshot: status_columns(snapshot, lambda: state_at(self._project, snapshot, as_of)),
         )
 
     @staticmethod

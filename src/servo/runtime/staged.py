@@ -8,8 +8,8 @@ from servo.events import decode
 from servo.events.columns import spread
 from servo.events.model import TaskFinished
 from servo.execution.protocol import Place
-from servo.runtime.frozen import THAW
 from servo.runtime.wiring import Project
+from servo.status.exclusions import THAW
 
 _NEARBY = 8  # events before a checkpoint among which is what staged it: they are recorded together
 _PATIENCE = 30.0  # seconds for the tail to be folded

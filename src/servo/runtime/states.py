@@ -1,186 +1,91 @@
-"""What every partition of an asset is, as sets: nothing is listed that need not be, so a million cost like a few."""
+"""The state of a project that questions are answered from: now, or as of then."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING
 
-import msgspec
-
-from servo.errors import InvalidInput
-from servo.fold.display import FAILED, MARKED, MATERIALIZED, Overlay, Status
-from servo.partitions import Partitions, PartitionSet
-from servo.runtime.keysets import Stored, stored
-from servo.runtime.moments import Moment
-from servo.runtime.overlays import going_on
-from servo.runtime.staleness import Staleness
+from servo.errors import LedgerNotFound, NotFound
+from servo.partitions import PartitionSet
+from servo.planning.catalog import Catalog
+from servo.runtime.asset_names import with_other_names
+from servo.runtime.deployed_state import catalog_of
 from servo.runtime.wiring import Project
+from servo.status.selections import partitions_by_status
+from servo.status.state import State
 
-__all__ = ["FILTERS", "AssetStates", "require_filters", "states_of"]
+if TYPE_CHECKING:
+    from servo.projections import Snapshot
 
-_MADE, _FAILED, _FROZEN, _MARKED, _SINCE = 1, 2, 4, 8, 16
-_CHANGED_AT = "greatest(last_attempt_at, last_materialization_at, invalidated_at)"
+__all__ = ["state_at", "state_of", "statuses_in"]
 
-FILTERS = (
-    "materialized",
-    "stale",
-    "failed",
-    "missing",
-    "never_materialized",
-    "running",
-    "queued",
-    "waiting_approval",
-    "frozen",
-    "undefined",
-)
-"""What lists can be narrowed to."""
+_PATIENCE = 60.0  # seconds for the tail to be folded
 
 
-class AssetStates(msgspec.Struct, frozen=True, kw_only=True):
-    """The partitions of one asset by what they are. Each that is not undefined has exactly one status."""
-
-    asset_key: str
-    asset_id: str
-    definition: Partitions
-    expected: PartitionSet  # whose windows have ended, whether or not anything is known of them
-    statuses: dict[Status, PartitionSet]
-    overlays: dict[Overlay, PartitionSet]
-    attempt_failed: PartitionSet  # also of those without data
-    marked: PartitionSet  # as materialized, so that they hold no data
-    changed: PartitionSet | None = None  # in the time that was asked about, if any was
-    undefined: int = 0  # rows of partitions that the definition does not have any more
-
-    @property
-    def missing(self) -> PartitionSet:
-        """What there should be, and is not."""
-        return self.expected & self.statuses[Status.NEVER_MATERIALIZED]
-
-    @property
-    def all(self) -> PartitionSet:
-        """Every partition that is expected, or that something is known of."""
-        found = self.expected
-        for some in self.statuses.values():
-            found = found | some
-        return found
-
-    def having(self, word: str) -> PartitionSet:
-        """The partitions that one of the words of `FILTERS` means; `undefined` ones are no partitions."""
-        match word:
-            case "missing":
-                return self.missing
-            case "failed":
-                return self.attempt_failed
-            case "never_materialized" | "stale" | "materialized":
-                return self.statuses[Status(word.upper())]
-            case "undefined":
-                return self.definition.empty()
-        return self.overlays.get(Overlay(word), self.definition.empty())
-
-    def status_counts(self) -> dict[str, int]:
-        return {status.value: self.statuses[status].count for status in Status}
-
-
-def states_of(
+def state_of(
     project: Project,
-    moment: Moment,
-    asset_keys: Sequence[str] | None = None,
+    as_of: datetime | str | None = None,
     *,
-    since: datetime | None = None,
-    until: datetime | None = None,
-    stale: Mapping[str, PartitionSet] | None = None,
-) -> dict[str, AssetStates]:
-    """What the partitions of these assets are, or of all; by asset key, upstreams first.
+    catalog: Catalog | None = None,
+    now: datetime | None = None,
+) -> State:
+    """Now, or as of then: with the definitions of then, and then for the time it is.
 
-    `stale`: of those who know already which are.
+    `catalog`: definitions to answer by in place of those that are deployed. With them, a project without a ledger has a
+    state too, in which nothing is there: a plan can be looked at before anything is recorded.
     """
-    keys = list(moment.known.graph.specs) if asset_keys is None else list(asset_keys)
-    definitions = {moment.known.asset_id(key): moment.known.spec(key).partitions for key in keys}
-    flags, parameters = [MATERIALIZED, FAILED, "frozen", MARKED], {}
-    if since is not None or until is not None:
-        flags.append(
-            f"($since IS NULL OR {_CHANGED_AT} >= $since) AND ($until IS NULL OR {_CHANGED_AT} < $until)"
-            f" AND {_CHANGED_AT} IS NOT NULL"
-        )
-        parameters = {"since": since, "until": until}
-    rows = _stored(moment, definitions, flags, parameters)
-    busy = going_on(moment.snapshot, definitions, moment.known.asset_ids) if moment.busy else {}
-    if stale is None:
-        stale = Staleness(project).sets(keys, moment=moment)
-    return {
-        key: _states(
-            key,
-            asset_id,
-            definition,
-            rows=rows[asset_id],
-            busy=busy.get(asset_id, {}),
-            stale=stale.get(key),
-            now=moment.now,
-            in_time=bool(parameters),
-        )
-        for key, (asset_id, definition) in zip(keys, definitions.items(), strict=True)
-    }
+    try:
+        snapshot = project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
+    except LedgerNotFound:
+        if catalog is None:
+            raise
+        snapshot = _nothing(project)
+    return state_at(project, snapshot, as_of, catalog=catalog, now=now)
 
 
-def _stored(
-    moment: Moment, definitions: Mapping[str, Partitions], flags: list[str], parameters: dict[str, Any]
-) -> dict[str, Stored]:
-    """The rows of assets; those of all times are remembered until something happens to a partition."""
-    if parameters:
-        return stored(moment.snapshot, definitions, flags, parameters=parameters)
-    names = {asset_id: (asset_id, definition, *flags) for asset_id, definition in definitions.items()}
-    found: dict[str, Stored] = {asset_id: moment.source.recall(name) for asset_id, name in names.items()}
-    new = stored(moment.snapshot, {one: definitions[one] for one, rows in found.items() if rows is None}, flags)
-    for asset_id, rows in new.items():
-        moment.source.remember(names[asset_id], rows, tables={"partition_status"})
-    return found | new
-
-
-def _states(
-    key: str,
-    asset_id: str,
-    definition: Partitions,
+def state_at(
+    project: Project,
+    snapshot: Snapshot,
+    as_of: datetime | str | None = None,
     *,
-    rows: Stored,
-    busy: dict[Overlay, PartitionSet],
-    stale: PartitionSet | None,
-    now: datetime,
-    in_time: bool,
-) -> AssetStates:
-    expected = definition.everything(now)
-    made = rows.of(definition, having=_MADE)
-    failed = rows.of(definition, having=_FAILED)
-    outdated = definition.empty() if stale is None else stale & made - failed
-    known = rows.of(definition)
-    for some in busy.values():
-        known = known | some
-    frozen = rows.of(definition, having=_FROZEN)
-    return AssetStates(
-        asset_key=key,
-        asset_id=asset_id,
-        definition=definition,
-        expected=expected,
-        statuses={
-            Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED: made & failed,
-            Status.NEVER_MATERIALIZED: (expected | known) - made,
-            Status.STALE: outdated,
-            Status.MATERIALIZED: made - failed - outdated,
-        },
-        overlays={**busy, **({Overlay.FROZEN: frozen} if frozen else {})},
-        attempt_failed=failed,
-        marked=rows.of(definition, having=_MARKED),
-        changed=rows.of(definition, having=_SINCE) if in_time else None,
-        undefined=rows.outside(),
-    )
+    catalog: Catalog | None = None,
+    now: datetime | None = None,
+) -> State:
+    """The same for a snapshot that is there already; `as_of` is what it was asked for by."""
+    # DuckDB comes with this import.
+    from servo.projections.asking import Asking  # noqa: PLC0415
+
+    now = now or (project.clock() if as_of is None else _then(project, snapshot, as_of))
+    catalog = catalog or with_other_names(project, catalog_of(Asking(snapshot), project.settings))
+    return State(snapshot=snapshot, catalog=catalog, now=now, as_of=as_of)
 
 
-def require_filters(words: Iterable[str]) -> tuple[str, ...]:
-    """The words that lists can be narrowed to, as people write them; the long names of statuses are taken too."""
-    found = []
-    for word in words:
-        plain = word.strip().lower().replace("-", "_")
-        plain = "failed" if plain == "materialized_but_last_attempt_failed" else plain
-        if plain not in FILTERS:
-            raise InvalidInput(f"there is no status {word!r:.40}", hint=f"use {', '.join(FILTERS)}", field="status")
-        found.append(plain)
-    return tuple(found)
+def _nothing(project: Project) -> Snapshot:
+    # DuckDB comes with these imports.
+    from servo.projections.manifest import Manifest  # noqa: PLC0415
+    from servo.projections.snapshot import Snapshot  # noqa: PLC0415
+
+    return Snapshot(project.store, Manifest(), None, Manifest().watermark)
+
+
+def _then(project: Project, snapshot: Snapshot, as_of: datetime | str) -> datetime:
+    """The time that was asked for; as of an event, the moment of that event."""
+    occurred_at = snapshot.watermark.occurred_at
+    if occurred_at is None:
+        first = next(iter(project.history.read(0, 1)), None)
+        begins = "it is empty" if first is None else f"it begins at {first.occurred_at.isoformat()}"
+        raise NotFound(f"nothing was recorded by {as_of}", hint=f"ask for a later time: {begins}")
+    return as_of if isinstance(as_of, datetime) else occurred_at
+
+
+def statuses_in(project: Project, catalog: Catalog) -> Callable[[str, str], PartitionSet]:
+    """What tells selections which partitions of an asset of this catalog have a status now, by what is deployed."""
+
+    def look() -> State:
+        try:
+            return state_of(project)
+        except LedgerNotFound:
+            return state_of(project, catalog=catalog)
+
+    return partitions_by_status(catalog, look)

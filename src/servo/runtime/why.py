@@ -10,23 +10,26 @@ import msgspec
 
 from servo.answers.partitions import PartitionView, Reason
 from servo.answers.why import AssetWhy, Cause, Grounds, InputState, Made, MadeInCall, Obstacle, PartitionWhy, SampleView
-from servo.events import decode
-from servo.events.columns import Outcome, spread
+from servo.errors import ServoError
+from servo.events import Event, UnknownEvent, decode
+from servo.events.columns import spread
 from servo.events.model import PartitionsMarked, TaskFinished
-from servo.fold.display import Overlay, Status
+from servo.fold.display import FAILED, Overlay, Status
 from servo.lineage.calls import call_of, call_sentences
 from servo.partitions import UNPARTITIONED, PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.planning.left_out import no_data
 from servo.planning.planner import without_input
 from servo.runtime.activity import Activity, error_of, lacking_inputs
-from servo.runtime.due import changed_by_undeployed_code
-from servo.runtime.moments import Moment, look_at
-from servo.runtime.partitions import PartitionBook, summary_of
-from servo.runtime.staleness import Staleness, StalePartition
-from servo.runtime.states import AssetStates, states_of
+from servo.runtime.cataloguing import local_catalog
+from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
-from servo.runtime.wording import asset_sentence, because, hint_for, partition_sentence
+from servo.status.asset_status import AssetStatus, asset_statuses
+from servo.status.due import made_by_other_code
+from servo.status.partitions import OnePartition, one_partition, typed_key
+from servo.status.sentences import asset_sentence, because, hint_for, partition_sentence
+from servo.status.staleness import StalePartition, any_stale, stale_partitions
+from servo.status.state import State
 
 __all__ = ["Why"]
 
@@ -40,9 +43,7 @@ _ROLLED_BACK = """
     WHERE asset_id = $asset_id AND partition_key = $partition_key AND rollback_version = $event_id
 """
 _FAILURES = f"""
-    SELECT partition_key, attempt_version FROM partition_status
-    WHERE asset_id = $asset_id AND last_attempt_outcome = '{Outcome.FAILED}'
-      AND (materialization_version IS NULL OR attempt_version > materialization_version)
+    SELECT partition_key, attempt_version FROM partition_status WHERE asset_id = $asset_id AND {FAILED}
     ORDER BY attempt_version DESC LIMIT 20
 """
 
@@ -54,8 +55,6 @@ class Why:
         """`folder`: of one partition too, look whether the code of the project's folder is another than is deployed."""
         self._project = project
         self._folder = folder
-        self._book = PartitionBook(project)
-        self._staleness = Staleness(project)
         self._known: Catalog | None = None
 
     def label(self, asset_key: str, key: str) -> str:
@@ -66,20 +65,21 @@ class Why:
     # ── one partition ────────────────────────────────────────────────────────────────────────────────────────────
 
     def partition(self, asset: str, partition: str = "", *, as_of: datetime | str | None = None) -> PartitionWhy:
-        moment = look_at(self._project, as_of)
-        self._known = moment.known
-        asset_key = moment.known.graph.resolve(asset)
-        text = self._book.key(moment, asset_key, partition)
-        one = self._book.single(moment, asset_key, text)
+        state = state_of(self._project, as_of)
+        self._known = state.catalog
+        asset_key = state.catalog.graph.resolve(asset)
+        text = typed_key(state, asset_key, partition)
+        one = one_partition(state, asset_key, text)
         view, row = one.view, one.row
         # Who is stale by itself need not look further; of all others it is asked whether an upstream is.
         fresh = view.materialization_id and not view.stale_reasons
-        stale = self._by_upstream(moment, view, one.inputs) if fresh else None
+        stale = self._by_upstream(state, view, one.inputs) if fresh else None
         found = view.stale_reasons if stale is None else list(stale.reasons)
-        reasons = self._grounds(moment, asset_key, found, row, one.inputs)
+        reasons = self._grounds(state, asset_key, found, row, one.inputs)
         changed = sum(each.changed_at is not None for each in one.inputs)
-        obstacles = self._not_run(moment, asset_key, view, row)
-        undeployed = self._folder and as_of is None and self._undeployed(moment, asset_key, text)
+        obstacles = self._not_run(state, asset_key, one)
+        recoded = self._made_by_other_code(state, asset_key) if self._folder else None
+        undeployed = recoded is not None and PartitionKey.parse(text) in recoded
         return PartitionWhy(
             partition=view,
             sentence=partition_sentence(
@@ -89,68 +89,70 @@ class Why:
                 changed=changed,
                 undeployed=undeployed,
             ),
-            now=moment.now,
-            made=self._made(moment, view, row),
+            now=state.now,
+            made=self._made(state, view, row),
             reasons=reasons,
-            root=None if stale is None else self._root(moment, stale),
+            root=None if stale is None else self._root(state, stale),
             inputs=one.inputs,
             not_run=obstacles,
             undeployed=undeployed,
             hint=hint_for(view, obstacles, changed=changed),
         )
 
-    def _undeployed(self, moment: Moment, asset_key: str, key: str) -> bool:
-        """Whether other code than the folder's has made a partition, and that is not deployed yet."""
-        changed = changed_by_undeployed_code(self._project, moment, asset_key)
-        return changed is not None and PartitionKey.parse(key) in changed
+    def _made_by_other_code(self, state: State, asset_key: str) -> PartitionSet | None:
+        """The partitions that were made by other code than the folder's, where that is not deployed yet. None where the
+        folder has no other code, or cannot be read."""
+        try:
+            return (
+                None if state.as_of is not None else made_by_other_code(state, local_catalog(self._project), asset_key)
+            )
+        except ServoError:
+            return None
 
-    def _by_upstream(self, moment: Moment, view: PartitionView, inputs: list[InputState]) -> StalePartition | None:
+    def _by_upstream(self, state: State, view: PartitionView, inputs: list[InputState]) -> StalePartition | None:
         read: dict[str, list[str]] = {}
         for one in inputs:
             if one.given and one.read_materialization_id is not None:
                 read.setdefault(one.asset_key, []).append(one.partition_key)
         # Whether anything above is stale is sooner told than which of it is the root, and most often nothing is.
-        if not read or not self._staleness.begins(read, moment=moment):
+        if not read or not any_stale(state, read):
             return None
         only = {view.asset_key: [view.partition_key]}
-        rows = self._staleness.find([view.asset_key], moment=moment, transitive=True, only=only).rows
+        rows = stale_partitions(state, [view.asset_key], transitive=True, only=only)
         return rows[0] if rows else None
 
-    def _made(self, moment: Moment, view: PartitionView, row: dict[str, Any]) -> Made | None:
+    def _made(self, state: State, view: PartitionView, row: dict[str, Any]) -> Made | None:
         materialization_id = view.materialization_id
         if materialization_id is None:
             return None
-        place = {"asset_id": moment.known.asset_id(view.asset_key), "partition_key": view.partition_key}
-        rows = moment.snapshot.query(_MADE, {**place, "materialization_id": materialization_id}).dicts()
+        place = {"asset_id": state.catalog.asset_id(view.asset_key), "partition_key": view.partition_key}
+        rows = state.tables.query(_MADE, {**place, "materialization_id": materialization_id}).dicts()
         event_id = (row.get("materialization_version") or "").rpartition(":")[2]
-        back = moment.snapshot.query(_ROLLED_BACK, {**place, "event_id": event_id}).dicts()
+        back = state.tables.query(_ROLLED_BACK, {**place, "event_id": event_id}).dicts()
         known = {**(rows[0] if rows else {}), **(back[0] if back else {}), "materialization_id": materialization_id}
         if rows and rows[0]["run_id"] is None and rows[0]["content_hash"] is None:
-            known["mark_reason"] = self._mark_reason(rows[0]["made_version"])
+            fact, _ = self._fact(rows[0]["made_version"])
+            known["mark_reason"] = fact.reason if isinstance(fact, PartitionsMarked) else None
         many = known.get("call_partitions") is not None
         call = self._call(known["made_version"], view.partition_key) if many else None
         return Made(**{name: known[name] for name in Made.__struct_fields__ if name in known}, call=call)
+
+    def _fact(self, version: str) -> tuple[Event | UnknownEvent, str]:
+        """What an event says, and who said it; by its id, or a version that ends with it."""
+        (event,) = self._project.history.read(self._project.history.find(version.rpartition(":")[2]) - 1, 1)
+        return decode(event), event.actor
 
     def _frozen_by(self, row: dict[str, Any]) -> str | None:
         """Why a partition is frozen and by whom, in brackets, by the event that says so; None where it is not."""
         if not row.get("frozen"):
             return None
-        event_id = (row.get("freeze_version") or "").rpartition(":")[2]
-        (event,) = self._project.history.read(self._project.history.find(event_id) - 1, 1)
-        fact = decode(event)
+        fact, actor = self._fact(row.get("freeze_version") or "")
         reason = fact.reason if isinstance(fact, PartitionsMarked) else None
-        return f" ({', '.join(filter(None, [reason, f'by {event.actor}']))})"
-
-    def _mark_reason(self, event_id: str) -> str | None:
-        """Why a partition was marked, by the event that says so."""
-        (event,) = self._project.history.read(self._project.history.find(event_id) - 1, 1)
-        fact = decode(event)
-        return fact.reason if isinstance(fact, PartitionsMarked) else None
+        return f" ({', '.join(filter(None, [reason, f'by {actor}']))})"
 
     def _call(self, event_id: str, key: str) -> MadeInCall | None:
         """The call that made a partition, by the event that says so."""
-        (event,) = self._project.history.read(self._project.history.find(event_id) - 1, 1)
-        fact = decode(event)
+        fact, _ = self._fact(event_id)
         if not isinstance(fact, TaskFinished) or key not in fact.partitions.keys:
             return None
         place = fact.partitions.keys.index(key)
@@ -170,25 +172,24 @@ class Why:
 
     def _grounds(
         self,
-        moment: Moment,
+        state: State,
         asset_key: str,
         reasons: list[Reason],
         row: dict[str, Any],
         inputs: list[InputState],
     ) -> list[Grounds]:
-        found = []
-        for code, since in reasons:
-            guilty = [one for one in inputs if one.changed_at is not None] if code == "UPSTREAM_CHANGED" else []
-            found.append(
-                Grounds(code=code, since=since, sentence=because(moment, asset_key, code, row, guilty), inputs=guilty)
-            )
-        return found
+        changed = [one for one in inputs if one.changed_at is not None]
+        return [
+            Grounds(code=code, since=since, sentence=because(state, asset_key, code, row, guilty), inputs=guilty)
+            for code, since in reasons
+            for guilty in [changed if code == "UPSTREAM_CHANGED" else []]
+        ]
 
-    def _root(self, moment: Moment, stale: StalePartition) -> Cause | None:
+    def _root(self, state: State, stale: StalePartition) -> Cause | None:
         if stale.root_asset_key is None:
             return None
         key = stale.root_partition_key or ""
-        label = moment.known.spec(stale.root_asset_key).partitions.short_key(PartitionKey.parse(key))
+        label = state.catalog.spec(stale.root_asset_key).partitions.short_key(PartitionKey.parse(key))
         return Cause(
             asset_key=stale.root_asset_key,
             partition_key=key,
@@ -196,20 +197,21 @@ class Why:
             code=stale.root_reason_code or stale.reason_code,
         )
 
-    def _not_run(self, moment: Moment, asset_key: str, view: PartitionView, row: dict[str, Any]) -> list[Obstacle]:
+    def _not_run(self, state: State, asset_key: str, one: OnePartition) -> list[Obstacle]:
+        view = one.view
         if view.undefined:
             return [
                 Obstacle(code="UNDEFINED", sentence="the definition does not have it any more: nothing runs for it")
             ]
         key = PartitionKey.parse(view.partition_key)
-        found = Activity(self._project, moment, asset_key, key).found(row)
+        found = Activity(self._project, state, asset_key, key).found(one.row)
         if "frozen" in view.overlays:
             sentence = "is frozen: it is left out of what runs, until it is thawed or named with --unfreeze"
             found.append(Obstacle(code="FROZEN", sentence=sentence))
         if view.status == Status.MATERIALIZED:
             return found
-        if view.window_end is not None and view.window_end > moment.now:
-            begun = view.window_start is not None and view.window_start <= moment.now
+        if view.window_end is not None and view.window_end > state.now:
+            begun = view.window_start is not None and view.window_start <= state.now
             found.append(
                 Obstacle(
                     code="NOT_ENDED",
@@ -217,16 +219,16 @@ class Why:
                     until=view.window_end,
                 )
             )
-        found += self._lacking(moment, asset_key, key)
-        if not any(one.run_id for one in found):
+        found += self._lacking(state, asset_key, key, one.inputs)
+        if not any(obstacle.run_id for obstacle in found):
             since = "" if view.status == Status.NEVER_MATERIALIZED else " since"
             found.insert(0, Obstacle(code="NEVER_ASKED_FOR", sentence=f"no run was asked for it{since}"))
         return found
 
-    def _lacking(self, moment: Moment, asset_key: str, key: PartitionKey) -> list[Obstacle]:
+    def _lacking(self, state: State, asset_key: str, key: PartitionKey, inputs: list[InputState]) -> list[Obstacle]:
         """The inputs of a partition that a run of it would be refused for."""
         found = []
-        for upstream, absent, marked, nothing in lacking_inputs(self._project, moment, asset_key, key):
+        for upstream, absent, marked, nothing in lacking_inputs(state, asset_key, key, inputs):
             if absent:
                 names = f"{upstream} {absent.describe()}".strip()
                 what = "is" if absent.count == 1 else "are"
@@ -243,11 +245,11 @@ class Why:
     # ── an asset ─────────────────────────────────────────────────────────────────────────────────────────────────
 
     def asset(self, asset: str, *, as_of: datetime | str | None = None) -> AssetWhy:
-        moment = look_at(self._project, as_of)
-        asset_key = moment.known.graph.resolve(asset)
-        (states,) = states_of(self._project, moment, [asset_key]).values()
-        rows = self._staleness.find([asset_key], moment=moment, transitive=True).rows
-        definition = states.definition
+        state = state_of(self._project, as_of)
+        asset_key = state.catalog.graph.resolve(asset)
+        status = asset_statuses(state, [asset_key])[asset_key]
+        rows = stale_partitions(state, [asset_key], transitive=True)
+        definition = status.definition
         by_code: dict[str, list[StalePartition]] = {}
         roots: Counter[tuple[str, str]] = Counter()
         origins: dict[tuple[str, str], set[str]] = {}
@@ -258,18 +260,18 @@ class Why:
                 root = (one.root_asset_key, one.root_reason_code or one.reason_code)
                 roots[root] += 1
                 origins.setdefault(root, set()).add(one.root_partition_key or "")
-        summary = summary_of(states)
+        summary = status.summary()
         # Their own status says nothing of what they were made from; a plan computes them all the same.
-        fine = states.statuses[Status.MATERIALIZED] - definition.set_of(
+        fine = status.statuses[Status.MATERIALIZED] - definition.set_of(
             PartitionKey.parse(one.partition_key) for one in rows
         )
-        undeployed = None if as_of is not None else changed_by_undeployed_code(self._project, moment, asset_key)
+        undeployed = self._made_by_other_code(state, asset_key)
         if undeployed is not None:
             fine = fine - undeployed
         return AssetWhy(
             summary=summary,
             sentence=asset_sentence(summary, fine.count, len(rows), 0 if undeployed is None else undeployed.count),
-            now=moment.now,
+            now=state.now,
             reasons=[
                 {
                     "code": code,
@@ -284,28 +286,28 @@ class Why:
                     "asset_key": root,
                     "code": code,
                     "partitions": count,
-                    "described": _described(moment.known.spec(root).partitions, origins[root, code]),
+                    "described": _described(state.catalog.spec(root).partitions, origins[root, code]),
                 }
                 for (root, code), count in roots.most_common()
             ],
-            failures=self._failures(moment, asset_key),
-            missing=self._missing(moment, asset_key, states),
+            failures=self._failures(state, asset_key),
+            missing=self._missing(state, asset_key, status),
             undeployed=0 if undeployed is None else undeployed.count,
             hint=f"servo plan --stale {asset_key}" if rows or summary.missing or undeployed else None,
         )
 
-    def _failures(self, moment: Moment, asset_key: str) -> list[dict[str, Any]]:
+    def _failures(self, state: State, asset_key: str) -> list[dict[str, Any]]:
         """What the newest failures were, by their first lines."""
-        rows = moment.snapshot.query(_FAILURES, {"asset_id": moment.known.asset_id(asset_key)}).dicts()
+        rows = state.tables.query(_FAILURES, {"asset_id": state.catalog.asset_id(asset_key)}).dicts()
         found: dict[str, list[str]] = {}
-        definition = moment.known.spec(asset_key).partitions
+        definition = state.catalog.spec(asset_key).partitions
         for row in rows:
             error = error_of(self._project, row, row["partition_key"]) or "nobody said why"
             label = definition.short_key(PartitionKey.parse(row["partition_key"]))
             found.setdefault(error.strip().partition("\n")[0], []).append(label)
         return [{"error": error, "partitions": len(keys), "newest": keys[0]} for error, keys in found.items()]
 
-    def _missing(self, moment: Moment, asset_key: str, mine: AssetStates) -> list[dict[str, Any]]:
+    def _missing(self, state: State, asset_key: str, mine: AssetStatus) -> list[dict[str, Any]]:
         """What is missing, by whether it could run: what is frozen, or reads something that is not there or was only
         marked, has to wait."""
         missing, found = mine.missing, []
@@ -315,25 +317,24 @@ class Why:
             found.append(_why_missing("is frozen" if frozen.count == 1 else "are frozen", frozen))
         if not missing:
             return found
-        known, ready = moment.known, missing
+        known, ready = state.catalog, missing
         upstreams = list(dict.fromkeys(known.graph.upstream(asset_key)))
-        there = states_of(self._project, moment, upstreams, stale={}) if upstreams else {}
-        for upstream, states in there.items():
+        for upstream, status in asset_statuses(state, upstreams, stale={}).items():
             mapping = known.graph.mapping(upstream, asset_key)
-            needed = mapping.upstream(missing, states.definition, moment.now)
-            absent = needed & (states.statuses[Status.NEVER_MATERIALIZED] | (needed - states.all))
-            blocked = mapping.downstream(absent, missing.partitions, moment.now) & missing if absent else None
+            needed = mapping.upstream(missing, status.definition, state.now)
+            absent = needed & (status.statuses[Status.NEVER_MATERIALIZED] | (needed - status.all))
+            blocked = mapping.downstream(absent, missing.partitions, state.now) & missing if absent else None
             if blocked:
                 ready = ready - blocked
                 why = f"reads {upstream} {absent.describe()}".rstrip() + ", which is not there"
                 found.append(_why_missing(why, blocked))
-            marked = needed & states.marked
+            marked = needed & status.marked
             if marked and known.reads_data(asset_key, upstream):
                 # Where a custom mapping does not tell who reads it, anybody may.
-                readers = mapping.downstream(marked, missing.partitions, moment.now) & missing or missing
+                readers = mapping.downstream(marked, missing.partitions, state.now) & missing or missing
                 ready = ready - readers
                 found.append(_why_missing(f"reads {no_data(upstream, marked)}", readers))
-            idle = without_input(mapping, missing, needed, moment.now)
+            idle = without_input(mapping, missing, needed, state.now)
             if idle:
                 ready = ready - idle
                 found.append(_why_missing(f"has nothing to read in {upstream}", idle))

@@ -20,12 +20,11 @@ from servo.planning.catalog import Catalog
 from servo.runtime.automation.tracker import AutomationTracker, run_id_of
 from servo.runtime.cataloguing import counted
 from servo.runtime.evaluation.evaluating import Evaluation, Evaluators, Question
-from servo.runtime.frozen import frozen_among
-from servo.runtime.marked import let_readers_wait
 from servo.runtime.planned import refusals
 from servo.runtime.requesting import append_answered, event_of
-from servo.runtime.statuses import partitions_by_status
+from servo.runtime.states import state_of, statuses_in
 from servo.runtime.wiring import Project
+from servo.status.exclusions import frozen_among, let_readers_wait
 
 __all__ = ["Ticking", "question_of", "wanted_by"]
 
@@ -46,13 +45,14 @@ def wanted_by(
     """
     partitions = None if evaluation is None else _answered(evaluation)
     try:
-        found = filled(schedule.definition, known, moment, partitions_by_status(project, known), partitions)
+        found = filled(schedule.definition, known, moment, statuses_in(project, known), partitions)
         selection = Selection(wanted=found.wanted, added=found.added, by_status=found.by_status)
-        selection = let_readers_wait(project, known, selection, moment)
+        if selection.by_status:
+            selection = let_readers_wait(state_of(project, catalog=known, now=moment), selection)
         found = msgspec.structs.replace(found, added=selection.added)
         [problem] = refusals(project, known, [selection], coming={} if coming is None else coming)
         if problem is not None:
-            frozen = frozen_among(project, known, found.wanted)
+            frozen = frozen_among(state_of(project, catalog=known), found.wanted)
             if frozen and all(key in frozen and not some - frozen[key] for key, some in found.wanted.items()):
                 raise Skipped(problem.message)  # as somebody wanted it, and no failure
             raise problem

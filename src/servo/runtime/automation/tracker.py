@@ -13,10 +13,10 @@ from servo.events import RecordedEvent
 from servo.ids import run_id
 from servo.planning.catalog import Catalog
 from servo.runtime.automation.loading import schedules_of, sensors_of, snapshot_of
-from servo.runtime.marked import let_readers_wait
-from servo.runtime.statuses import partitions_by_status
+from servo.runtime.states import state_of, statuses_in
 from servo.runtime.tracker import Tracker
 from servo.runtime.wiring import Project
+from servo.status.exclusions import let_readers_wait
 
 __all__ = ["AutomationTracker", "run_id_of", "wanted"]
 
@@ -57,9 +57,9 @@ def wanted(
 ) -> Selection:
     """What a selection means at a moment."""
     text = None if partitions is None else " | ".join(partitions)
-    statuses = partitions_by_status(project, known)
+    statuses = statuses_in(project, known)
     found = selection_of(known.graph, selection, now=at, partitions=text, statuses=statuses)
-    return let_readers_wait(project, known, found, at)
+    return let_readers_wait(state_of(project, catalog=known, now=at), found) if found.by_status else found
 
 
 def run_id_of(project: Project) -> Callable[[str], str]:

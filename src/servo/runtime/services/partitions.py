@@ -28,13 +28,13 @@ from servo.operations.partitions.requests import (
     SummarizeAsset,
 )
 from servo.runtime.dynamics import change_partitions
-from servo.runtime.marking import mark
-from servo.runtime.outdated import Judged, Outdated
-from servo.runtime.partitions import PartitionBook
-from servo.runtime.pictures import picture, strips
+from servo.runtime.marks import mark
+from servo.runtime.partition_book import PartitionBook
 from servo.runtime.serving import Call, serves_change, serves_list, serves_question
+from servo.runtime.states import state_of
 from servo.runtime.why import Why
 from servo.runtime.wiring import Project
+from servo.status.stale_list import StaleRows, stale_rows
 
 AsOf = datetime | str | None
 
@@ -73,14 +73,13 @@ def _page(
 def list_stale(
     project: Project, request: ListStale, after: tuple[str, str] | None, as_of: AsOf
 ) -> Found[OutdatedPartition]:
-    found = _judged(project, request, as_of, goes_on=after is not None).shown(request.limit + 1, after=after)
+    found = _judged(project, request, as_of, goes_on=after is not None).page(request.limit + 1, after=after)
     return Found(items=found.partitions, more={"total": found.total, "assets": found.assets})
 
 
 _MOST_KEPT = 4  # judgements
 _MOST_ROWS = 100_000  # of all of them
 _GOOD_FOR = timedelta(minutes=1)
-_PATIENCE = 60.0  # seconds for the tail to be folded
 
 
 class _Kept(msgspec.Struct, frozen=True):
@@ -88,26 +87,27 @@ class _Kept(msgspec.Struct, frozen=True):
 
     question: tuple[Any, ...]
     at: datetime
-    judged: Judged
+    judged: StaleRows
 
 
-def _judged(project: Project, request: ListStale, as_of: AsOf, *, goes_on: bool) -> Judged:
+def _judged(project: Project, request: ListStale, as_of: AsOf, *, goes_on: bool) -> StaleRows:
     """All that is stale. A first page is always judged anew; those after it are of the same judgement, as long as
     nothing was recorded since and it is not old: what nobody has made in time goes stale with nothing recorded."""
-    state, now = project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE), project.clock()
+    state = state_of(project, as_of)
+    now = project.clock()
     question = (request.select, request.transitive, as_of)
-    kept: tuple[_Kept, ...] = state.recall(_Kept) or ()
+    kept: tuple[_Kept, ...] = state.snapshot.recall(_Kept) or ()
     if goes_on:
         for known in kept:
             if known.question == question and now - known.at <= _GOOD_FOR:
                 return known.judged
-    judged = Outdated(project).judged(list(request.select), transitive=request.transitive, as_of=as_of)
+    judged = stale_rows(state, list(request.select), transitive=request.transitive)
     newest, rows = [_Kept(question, now, judged)], len(judged.rows)
     for known in kept:
         rows += len(known.judged.rows)
         if known.question != question and len(newest) < _MOST_KEPT and rows <= _MOST_ROWS:
             newest.append(known)
-    state.remember(_Kept, tuple(newest) if len(judged.rows) <= _MOST_ROWS else kept)
+    state.snapshot.remember(_Kept, tuple(newest) if len(judged.rows) <= _MOST_ROWS else kept)
     return judged
 
 
@@ -116,7 +116,7 @@ def _judged(project: Project, request: ListStale, as_of: AsOf, *, goes_on: bool)
 
 @serves_question(Summarize)
 def summarize(project: Project, request: Summarize, as_of: AsOf) -> Summaries:
-    return Summaries(assets=strips(project, cells=request.cells, as_of=as_of))
+    return Summaries(assets=PartitionBook(project).strips(cells=request.cells, as_of=as_of))
 
 
 @serves_question(SummarizeAsset)
@@ -127,7 +127,7 @@ def summarize_asset(project: Project, request: SummarizeAsset, as_of: AsOf) -> A
 
 @serves_question(GetGrid)
 def get_grid(project: Project, request: GetGrid, as_of: AsOf) -> AssetGrid:
-    return picture(project, request.asset, as_of=as_of)
+    return PartitionBook(project).grid(request.asset, as_of=as_of)
 
 
 @serves_question(GetPartition)

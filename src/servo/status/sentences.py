@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -10,8 +10,8 @@ import msgspec
 from servo.answers.partitions import AssetSummary, PartitionView
 from servo.answers.why import InputState, Obstacle
 from servo.fold.display import Status, is_marked
-from servo.runtime.code_changes import asset_code, shortened
-from servo.runtime.moments import Moment
+from servo.status.code_changes import asset_code, shortened
+from servo.status.state import State
 
 __all__ = ["asset_sentence", "because", "hint_for", "partition_sentence"]
 
@@ -70,15 +70,16 @@ def _frozen_sentence(view: PartitionView, frozen: str, changed: int) -> str:
     return f"it is frozen{frozen}; there is data, and nothing that it was made from has changed"
 
 
-def because(moment: Moment, asset_key: str, code: str, row: dict[str, Any], guilty: list[InputState]) -> str:
-    spec = moment.known.spec(asset_key)
+def because(state: State, asset_key: str, code: str, row: Mapping[str, Any], guilty: list[InputState]) -> str:
+    """Why a reason holds."""
+    spec = state.catalog.spec(asset_key)
     match code:
         case "INVALIDATED":
             by, why = row.get("invalidated_by"), row.get("invalidation_reason")
             return f"{by or 'somebody'} declared it stale" + (f": {why}" if why else "")
         case "CODE_CHANGED":
             made_with = row.get("last_materialization_code_version")
-            changes = asset_code(moment.snapshot, moment.known, asset_key).changes([made_with] if made_with else [])
+            changes = asset_code(state.tables, state.catalog, asset_key).changes([made_with] if made_with else [])
             what = f"code changed: {shortened(changes)}; " if changes else ""
             return f"{what}made by code {made_with}, deployed now is {spec.code_version}"
         case "UPSTREAM_CHANGED":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable
+from typing import Any
 
 from servo import canonical
 from servo.errors import InvalidInput
@@ -11,18 +11,12 @@ from servo.events.columns import Outcome
 from servo.events.lifecycles import TaskStatus, in_sql
 from servo.fold.display import Overlay
 from servo.partitions import Partitions, PartitionSet
-from servo.runtime.keysets import stored
+from servo.status.keysets import stored
+from servo.status.state import UNFINISHED, State
 
-if TYPE_CHECKING:
-    from servo.projections.snapshot import Answers
+__all__ = ["overlays_of", "partitions_of"]
 
-__all__ = ["UNFINISHED", "going_on", "is_busy", "partitions_of"]
-
-UNFINISHED = "requested_version IS NOT NULL AND finished_version IS NULL"
-"""Of a row of `runs`: whether the run goes on."""
-
-_ANY = f"SELECT 1 FROM runs WHERE {UNFINISHED} LIMIT 1"
-_RUNS = f"SELECT run_id, partitions FROM runs WHERE {UNFINISHED} AND planned_version IS NULL"
+_RUNS = f"SELECT partitions FROM runs WHERE {UNFINISHED} AND planned_version IS NULL"
 _OVERLAYS = {
     TaskStatus.PLANNED: Overlay.QUEUED,
     TaskStatus.RETRY_WAIT: Overlay.QUEUED,
@@ -37,51 +31,46 @@ _TASKS = f"""
 _DONE, _STAGED = 1, 2
 
 
-def going_on(
-    snapshot: Answers, definitions: Mapping[str, Partitions], asset_ids: Mapping[str, str]
-) -> dict[str, dict[Overlay, PartitionSet]]:
-    """By asset id: the partitions that are running, queued, or waiting for an approval. `asset_ids` are by key.
+def overlays_of(state: State, asset_keys: Iterable[str]) -> dict[str, dict[Overlay, PartitionSet]]:
+    """Of some assets, by key: the partitions that are running, queued, or waiting for an approval.
 
     Of a task that goes on, what it has made is not going on any more, and what it has staged waits already.
     """
-    found: dict[str, dict[Overlay, PartitionSet]] = {asset_id: {} for asset_id in definitions}
+    found: dict[str, dict[Overlay, PartitionSet]] = {key: {} for key in asset_keys}
+    if not state.busy:
+        return found
+    names = {state.catalog.asset_id(key): key for key in found}
+    definitions = {asset_id: state.catalog.spec(key).partitions for asset_id, key in names.items()}
 
     def add(asset_id: str, overlay: Overlay, some: PartitionSet) -> None:
         if some:
-            before = found[asset_id].get(overlay)
-            found[asset_id][overlay] = some if before is None else before | some
+            mine = found[names[asset_id]]
+            mine[overlay] = mine[overlay] | some if overlay in mine else some
 
-    for _, asked in snapshot.query(_RUNS).rows:
+    for (asked,) in state.tables.query(_RUNS).rows:
         for key, data in (canonical.loads(asked.encode()) if asked else {}).items():
-            asset_id = asset_ids.get(key, key)
+            asset_id = state.catalog.asset_ids.get(key, key)
             if asset_id in definitions:
                 add(asset_id, Overlay.QUEUED, partitions_of(data, definitions[asset_id]))
-    tasks = [row for row in snapshot.query(_TASKS).rows if row[1] in definitions]
+    tasks = [row for row in state.tables.query(_TASKS).rows if row[1] in definitions]
     for run_id in {row[0] for row in tasks}:
         mine = [row for row in tasks if row[0] == run_id]
         attempted = stored(
-            snapshot,
+            state.tables,
             {asset_id: definitions[asset_id] for _, asset_id, _, _ in mine},
             [f"last_attempt_outcome = '{outcome}'" for outcome in (Outcome.SUCCEEDED, Outcome.STAGED)],
             where="last_attempt_run_id = $run_id",
             parameters={"run_id": run_id},
         )
-        for _, asset_id, state, asked in mine:
-            definition = definitions[asset_id]
+        for _, asset_id, task_state, asked in mine:
+            definition, tried = definitions[asset_id], attempted[asset_id]
             wanted = partitions_of(canonical.loads(asked.encode()) if asked else None, definition)
-            tried = attempted[asset_id]
             staged = tried.of(definition, having=_STAGED) & wanted
-            left = wanted - tried.of(definition, having=_DONE) - staged
             add(asset_id, Overlay.WAITING_APPROVAL, staged)
             # What failed beside something that waits for a person has ended; it is the task that has not.
-            if state != TaskStatus.WAITING_APPROVAL:
-                add(asset_id, _OVERLAYS[state], left)
+            if task_state != TaskStatus.WAITING_APPROVAL:
+                add(asset_id, _OVERLAYS[task_state], wanted - tried.of(definition, having=_DONE) - staged)
     return found
-
-
-def is_busy(snapshot: Answers) -> bool:
-    """Whether any run goes on."""
-    return bool(snapshot.query(_ANY).rows)
 
 
 def partitions_of(data: Any, definition: Partitions) -> PartitionSet:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from servo import canonical, decoders
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["AssetCode", "asset_code", "classes_in", "made_with", "shortened"]
 
 _VERSIONS = """
-    SELECT code_version, deployed_at, reached FROM asset_versions WHERE asset_id = $asset_id ORDER BY deployment_version
+    SELECT code_version, reached FROM asset_versions WHERE asset_id = $asset_id ORDER BY deployment_version
 """
 _MADE_WITH = """
     SELECT last_materialization_code_version, count(*) FROM partition_status
@@ -34,25 +33,16 @@ class AssetCode:
     def __init__(self, asset_id: str, current: str, reached: dict[str, str], rows: list[tuple[Any, ...]]) -> None:
         self.asset_id = asset_id
         self.current = current
-        self._versions: list[tuple[str | None, datetime]] = [(code, at) for code, at, _ in rows]
-        self._reached = {code: _digests(text) for code, _, text in rows if code is not None and text is not None}
+        self._versions = [code for code, _ in rows if code is not None]
+        self._reached = {code: _digests(text) for code, text in rows if code is not None and text is not None}
         if reached:
             self._reached[current] = reached
 
     @property
     def versions(self) -> list[str]:
         """Every version that was ever deployed, each where it was deployed last."""
-        known = [code for code, _ in self._versions if code is not None]
+        known = self._versions
         return [code for place, code in enumerate(known) if code not in known[place + 1 :]]
-
-    def ended_at(self, made_with: str, classes: CodeClasses) -> datetime | None:
-        """When code that is equal to a version was taken away for good; None if it is there, or never was."""
-        places = [
-            place
-            for place, (code, _) in enumerate(self._versions)
-            if code is not None and classes.are_equal(self.asset_id, code, made_with)
-        ]
-        return self._versions[places[-1] + 1][1] if places and places[-1] + 1 < len(self._versions) else None
 
     def changes(self, made_with: Iterable[str]) -> list[str]:
         """What differs between some versions and the current one, in words: `helpers.clean in helpers.py`."""

@@ -20,8 +20,9 @@ from servo.partitions.windows import DAY, moment_of
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
+    from servo.status.state import State
 
-__all__ = ["Stored", "stored"]
+__all__ = ["Stored", "partitions_where", "stored"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LINE = "\n"
@@ -69,6 +70,14 @@ def stored(
         for row in answer.rows:
             found[row[0]].take(*row[1:])
     return {asset_id: one.done() for asset_id, one in found.items()}
+
+
+def partitions_where(state: State, asset_keys: Iterable[str], condition: str) -> dict[str, PartitionSet]:
+    """The partitions of each of these assets whose rows of `partition_status` are so, as far as they are defined."""
+    definitions = {key: state.catalog.spec(key).partitions for key in asset_keys}
+    ids = {key: state.catalog.asset_id(key) for key in definitions}
+    rows = stored(state.tables, {ids[key]: one for key, one in definitions.items()}, [], where=f"({condition})")
+    return {key: rows[ids[key]].of(definition) for key, definition in definitions.items()}
 
 
 class _Shape(NamedTuple):

@@ -1,12 +1,12 @@
 """Staleness in steps, on any engine: definitions and the time become relations, and the rest is SQL.
 
-Whoever has the tables of the projections and the methods of a `Bench` can judge: DuckDB over a snapshot does, and
+Whatever has the tables of the projections and the methods of a `Bench` can run it: DuckDB over a snapshot does, and
 a Spark session with `servo.spark_views` does just the same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Protocol
@@ -21,6 +21,8 @@ from servo.fold.staleness import (
     ODD_INPUTS,
     RELATIONS,
     Parts,
+    changed_inputs_sql,
+    changes_sql,
     edges_sql,
     judged_sql,
     not_given_sql,
@@ -30,10 +32,9 @@ from servo.fold.staleness import (
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 from servo.planning.unread import Reads, given_to, members, reads_of
-from servo.runtime.ancestry import descendants
-from servo.runtime.removed_inputs import Pair, Undeployed, doubtful_readers, removed_since
+from servo.status.removals import Pair, Undeployed, doubtful_readers, is_dynamic, removed_since
 
-__all__ = ["ANSWER", "Bench", "Judgement"]
+__all__ = ["ANSWER", "Bench", "StalenessQuery", "ancestors", "made_from"]
 
 ANSWER = "stale_partitions"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,6 +48,13 @@ _REDEFINED = """
 _THERE = "SELECT asset_id, partition_key FROM partition_status WHERE materialization_version IS NOT NULL"
 _JUDGED_IDS = "SELECT DISTINCT materialization_id FROM judged WHERE materialization_id IS NOT NULL"
 _STALE_ASSETS = "SELECT DISTINCT asset_id FROM stale_now"
+_READ = """
+    SELECT DISTINCT read.upstream_asset_id, read.upstream_partition_key
+    FROM near_partition_status AS status
+    JOIN near_lineage AS read ON read.materialization_id = status.materialization_id
+"""
+# Farther and more than this is looked at no faster one hop at a time than all together.
+_HOPS, _FEW = 20, 10_000
 _OF_SOME = f"{_THERE} AND asset_id IN (SELECT asset_id FROM listed_assets)"
 
 
@@ -73,8 +81,8 @@ class Bench(Protocol):
         """The answer to a query."""
 
 
-class Judgement:
-    """One question: some assets, or only some of their partitions, by the definitions of a moment."""
+class StalenessQuery:
+    """Which partitions of some assets are stale, or which of some partitions, by the definitions of a moment."""
 
     def __init__(
         self,
@@ -87,23 +95,34 @@ class Judgement:
         frozen: bool = False,
         undeployed: Undeployed | None = None,
     ) -> None:
+        """`only`: the partitions to judge of each asset, if not all. `frozen`: judge frozen ones too, as if they were
+        thawed. `undeployed`: what of the catalog is not deployed yet, and counts as if it were."""
         self._bench = bench
         self._catalog = catalog
         self._asset_keys = asset_keys
         self._now = now
         self._only = only
-        self._frozen = frozen  # whether to judge frozen partitions too
-        self._undeployed = undeployed  # what of the catalog is not deployed yet
+        self._frozen = frozen
+        self._undeployed = undeployed or Undeployed()
+        self._parts = Parts()
+        self.gathered: set[str] = (
+            set()
+        )  # tables of which rows were taken for a few partitions, as `near_` and their name
         self._there: dict[str, list[str]] = {}  # partitions by asset id, also those that are no longer defined
 
     def answer(self, *, transitive: bool) -> None:
         """Leaves the stale partitions on the bench, as ANSWER."""
-        parts = self.lay()
+        self._parts = parts = self.lay()
         if not transitive:
             self._bench.keep(ANSWER, stale_sql(parts))
             return
         self._bench.keep("stale_now", stale_sql(parts))
         self._spread(parts)
+
+    def changed_inputs(self) -> dict[_Place, datetime]:
+        """The inputs that make partitions stale, with since when; after an answer about a few partitions."""
+        rows = self._bench.rows(changes_sql()) if self._parts.some and self._parts.changes else []
+        return {(asset_id, key): since for asset_id, key, since in rows}
 
     def _spread(self, parts: Parts) -> None:
         """From what is stale by itself, as `stale_now`, to what is stale by its inputs too."""
@@ -132,7 +151,7 @@ class Judgement:
         outside = list(self._outside(doubtful, reads))
         shared, grouped, groups = self._listed_inputs(reads)
         only = [(catalog.asset_id(asset), key) for asset, keys in (self._only or {}).items() for key in keys]
-        classes = code_classes(self._bench.rows(EQUAL_CODE))
+        classes = code_classes([*self._bench.rows(EQUAL_CODE), *self._undeployed.equal_code])
         equal = classes.rows(asset_id for asset_id, _ in specs)
         relations: dict[str, Sequence[_Row]] = {
             "asked_at": [(self._now, _EPOCH)],
@@ -167,7 +186,10 @@ class Judgement:
             return self._with_removed(parts, readers)
         given = [(up, key) for down, key in only for reader, up in same_key if reader == down]
         given += [(row[1], row[2]) for row in (*shared, *grouped)]
-        return self._with_removed(self._gather(parts, only, given, readers), readers)
+        parts = self._with_removed(self._gather(parts, only, given, readers), readers)
+        if parts.changes:
+            self._bench.keep("changed_inputs", changed_inputs_sql(parts))
+        return parts
 
     def _with_removed(self, parts: Parts, readers: Sequence[str]) -> Parts:
         """Find out which inputs were read and are not given any more."""
@@ -178,7 +200,7 @@ class Judgement:
         removed = removed_since(self._bench.rows, pairs, self._now, self._undeployed)
         if not removed:
             return parts
-        rows = [(pair.asset_id, pair.partition_key, since) for pair, since in removed.items()]
+        rows = [(*pair, since) for pair, since in removed.items()]
         self._bench.lay("removed_inputs", RELATIONS["removed_inputs"], _columns(rows, RELATIONS["removed_inputs"]))
         return msgspec.structs.replace(parts, removed=True)
 
@@ -198,6 +220,7 @@ class Judgement:
 
     def _near(self, table: str, places: Sequence[_Place], ids: Sequence[str] | None = None) -> None:
         self._bench.near(table, NEAR[table], list(dict.fromkeys(places)), ids)
+        self.gathered.add(table)
 
     def _listed_inputs(self, reads: Reads) -> tuple[list[_Row], list[_Row], list[_Row]]:
         """What must be listed: inputs of all partitions of an asset, of groups of partitions, and the groups."""
@@ -253,13 +276,12 @@ class Judgement:
 
         Partitions of the others were those of the definition when they were made, and still are.
         """
-        changed = {*(asset_id for (asset_id,) in self._bench.rows(_REDEFINED)), *(self._undeployed or ())}
+        changed = {*(asset_id for (asset_id,) in self._bench.rows(_REDEFINED)), *self._undeployed.definitions}
         graph = self._catalog.graph
         return [
             key
             for key in sorted({*self._asset_keys, *(up for key in self._asset_keys for up in graph.upstream(key))})
-            if self._catalog.asset_id(key) in changed
-            or any(one.kind == "dynamic" for one in graph[key].partitions.dimensions)
+            if self._catalog.asset_id(key) in changed or is_dynamic(graph[key].partitions)
         ]
 
     def _outside(self, doubtful: Sequence[str], reads: Reads) -> Iterator[_Row]:
@@ -288,7 +310,7 @@ def _steps(
     """The levels at which some of these assets are made from stale ones, in order; each with the lowest level that any
     of its inputs is of."""
     lowest: dict[int, int] = {}
-    for key in {*descendants(catalog, stale)} & {*asset_keys}:
+    for key in {*_descendants(catalog, stale)} & {*asset_keys}:
         if upstreams := catalog.graph.upstream(key):
             below = min(levels[one] for one in upstreams)
             lowest[levels[key]] = min(below, lowest.get(levels[key], below))
@@ -301,3 +323,57 @@ def _columns(rows: Sequence[tuple[Any, ...]], names: Mapping[str, Kind]) -> list
 
 def _seconds(span: Any) -> int | None:
     return None if span is None else max(1, int(span.total_seconds()))
+
+
+# ── what is made from what ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def ancestors(catalog: Catalog, asset_keys: Iterable[str]) -> list[str]:
+    """These assets and all that they are made from, upstreams first."""
+    return _reached(catalog, asset_keys, catalog.graph.upstream)
+
+
+def _descendants(catalog: Catalog, asset_keys: Iterable[str]) -> list[str]:
+    """These assets and all that are made from them, upstreams first."""
+    return _reached(catalog, asset_keys, catalog.graph.downstream)
+
+
+def made_from(bench: Bench, catalog: Catalog, only: Mapping[str, Sequence[str]]) -> dict[str, list[str]] | None:
+    """Some partitions of assets with all that they were made from, hop by hop, as far as there still are such assets.
+
+    None if they are many, or far away.
+    """
+    names = {asset_id: key for key, asset_id in catalog.asset_ids.items()}
+    found = {(catalog.asset_id(asset), key): None for asset, keys in only.items() for key in keys}
+    reached = list(found)
+    for _ in range(_HOPS):
+        # Who reads nothing by the definitions of today is given nothing, whatever it once read.
+        readers = [place for place in reached if catalog.graph.upstream(names[place[0]])]
+        if not readers:
+            return _by_asset(catalog, names, found)
+        if len(readers) > _FEW:
+            return None
+        bench.near("partition_status", ("asset_id", "partition_key", "materialization_id"), readers)
+        bench.near("lineage", ("materialization_id", "upstream_asset_id", "upstream_partition_key"), readers)
+        read = ((asset_id, key) for asset_id, key in bench.rows(_READ))
+        reached = [place for place in read if place[0] in names and place not in found]
+        found.update(dict.fromkeys(reached))
+    return None
+
+
+def _reached(catalog: Catalog, asset_keys: Iterable[str], following: Callable[[str], Iterable[str]]) -> list[str]:
+    found: set[str] = set()
+    waiting = list(asset_keys)
+    while waiting:
+        key = waiting.pop()
+        if key not in found:
+            found.add(key)
+            waiting += following(key)
+    return [key for key in catalog.graph.specs if key in found]
+
+
+def _by_asset(catalog: Catalog, names: Mapping[str, str], places: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for asset_id, key in places:
+        found.setdefault(names[asset_id], []).append(key)
+    return {key: found[key] for key in catalog.graph.specs if key in found}

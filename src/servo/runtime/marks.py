@@ -1,8 +1,8 @@
-"""What people state about partitions: made elsewhere, frozen, thawed. An event with their name and reason."""
+"""Marks that people put on partitions: made elsewhere, frozen, thawed. An event with their name and reason."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -19,7 +19,7 @@ from servo.runtime.inputs import current
 from servo.runtime.requesting import append_answered
 from servo.runtime.wiring import Project
 
-__all__ = ["MARKS", "mark"]
+__all__ = ["MARKS", "mark", "thaw"]
 
 MARKS = ("materialized", "frozen", "thawed")
 _MOST = 100_000  # partitions of one event
@@ -91,3 +91,19 @@ def _require_none(project: Project, known: Catalog, key: str, wanted: PartitionS
             f"{key} {label} has data, which a mark would hide".replace("  ", " "),
             hint="to keep it as it is, whatever happens upstream, mark it as frozen",
         )
+
+
+def thaw(project: Project, known: Catalog, frozen: Mapping[str, PartitionSet], *, reason: str, actor: str) -> None:
+    """Record that partitions are not frozen any more, by whom and why: one event for each asset."""
+    facts = [
+        PartitionsMarked(
+            mark_id=project.mint(),
+            asset_id=known.asset_id(key),
+            asset_key=key,
+            mark="THAWED",
+            partitions=PartitionOutcomes(keys=[str(one) for one in some]),
+            reason=reason,
+        )
+        for key, some in frozen.items()
+    ]
+    project.ledger.append([Proposal(fact=fact, occurred_at=project.clock(), actor=actor) for fact in facts])

@@ -16,7 +16,7 @@ from servo.partitions import Dimension, PartitionSet, regions
 from servo.partitions.calendars import TimeDimension
 from servo.partitions.clocks import Clock
 from servo.partitions.windows import DAY, EPOCH_DAY, LocalTime
-from servo.runtime.states import AssetStates
+from servo.status.asset_status import AssetStatus
 
 __all__ = ["KINDS", "grid_of", "kinds_of", "strip_of"]
 
@@ -24,7 +24,7 @@ _MOST_ROWS = 31
 _Range = tuple[int, int]
 
 
-def kinds_of(states: AssetStates) -> dict[str, PartitionSet]:
+def kinds_of(states: AssetStatus) -> dict[str, PartitionSet]:
     """Every partition by the one kind that it is shown as: what goes on before what is."""
     nothing = states.definition.empty()
     never = states.statuses[Status.NEVER_MATERIALIZED]
@@ -46,7 +46,7 @@ def kinds_of(states: AssetStates) -> dict[str, PartitionSet]:
     return {kind: found[kind] for kind in KINDS}
 
 
-def strip_of(states: AssetStates, cells: int) -> list[Cell]:
+def strip_of(states: AssetStatus, cells: int) -> list[Cell]:
     """All partitions in order, in so many cells or fewer."""
     everything = states.all
     total = everything.count
@@ -64,7 +64,7 @@ def strip_of(states: AssetStates, cells: int) -> list[Cell]:
     ]
 
 
-def grid_of(states: AssetStates, most_rows: int = _MOST_ROWS) -> Grid:
+def grid_of(states: AssetStatus, most_rows: int = _MOST_ROWS) -> Grid:
     """The partitions of an asset as rows and columns."""
     everything = states.all
     kinds = kinds_of(states)
@@ -90,7 +90,7 @@ def grid_of(states: AssetStates, most_rows: int = _MOST_ROWS) -> Grid:
 # ── time ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _time_of(states: AssetStates) -> int | None:
+def _time_of(states: AssetStatus) -> int | None:
     places = (place for place, one in enumerate(states.definition.dimensions) if isinstance(one, TimeDimension))
     return next(places, None)
 
@@ -184,7 +184,7 @@ def _years(dimension: TimeDimension, local: LocalTime, first: int, last: int) ->
 _ACROSS = 40  # cells of a row where nothing but the order of values makes the rows
 
 
-def _of_values(states: AssetStates, kinds: dict[str, PartitionSet], everything: PartitionSet) -> Grid:
+def _of_values(states: AssetStatus, kinds: dict[str, PartitionSet], everything: PartitionSet) -> Grid:
     """Without time: the first dimension down and the second across, or one value after another."""
     dimensions = states.definition.dimensions
     if not dimensions:

@@ -1,0 +1,255 @@
+"""Lists of partitions, and everything about one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from servo.answers.partitions import PartitionView, Reason
+from servo.answers.why import InputState
+from servo.errors import InvalidInput, InvalidPartition
+from servo.fold.display import FAILED, Overlay, Status, display_status
+from servo.partitions import PartitionKey, Partitions, PartitionSet, partition_id
+from servo.status.asset_status import AssetStatus, asset_statuses, require_filters
+from servo.status.cursors import Place, after, place_of, text_of
+from servo.status.inputs import judged_partition
+from servo.status.overlays import overlays_of
+from servo.status.removals import removed_key
+from servo.status.staleness import stale_partitions, stale_sets
+from servo.status.state import State
+
+__all__ = ["OnePartition", "Page", "one_partition", "partition_page", "typed_key"]
+
+MOST = 1_000
+"""Partitions on one page of a list, at most."""
+
+_ONE_WALK = timedelta(minutes=1)
+_ROWS = f"""
+    SELECT partition_key, last_materialization_run_id, last_materialization_at, last_materialization_code_version,
+           last_attempt_run_id, last_attempt_at, last_attempt_outcome, materialization_id, content_hash,
+           invalidated_at, invalidated_by, invalidation_reason, frozen,
+           materialization_version, attempt_version, freeze_version, {FAILED} AS failed
+    FROM partition_status
+    WHERE asset_id = $asset_id AND partition_key >= $first AND partition_key <= $last
+      AND partition_key IN (SELECT unnest($keys))
+"""
+_KEYS = """
+    SELECT partition_key FROM partition_status
+    WHERE asset_id = $asset_id AND partition_key > $after ORDER BY partition_key LIMIT 10000
+"""
+
+
+class Page(msgspec.Struct, frozen=True, kw_only=True):
+    """A part of a list, how long all of it is, and where the next part begins."""
+
+    partitions: list[PartitionView]
+    total: int
+    cursor: str | None = None
+
+
+class OnePartition(msgspec.Struct, frozen=True, kw_only=True):
+    """One partition, what the table says of it, and what it reads."""
+
+    view: PartitionView
+    row: dict[str, Any]
+    inputs: list[InputState]
+
+
+# ── a list ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def partition_page(
+    state: State,
+    asset: str | None = None,
+    *,
+    statuses: Sequence[str] = (),
+    partitions: str | None = None,
+    since: datetime | None = None,
+    until: datetime | None = None,
+    limit: int = 50,
+    cursor: str | None = None,
+) -> Page:
+    """Partitions of an asset, or of all by their keys, each in the order of its definition.
+
+    Partitions that the definition does not have any more come after those that it has; they are listed where no
+    partitions are named. `since` and `until` are about the last time that anything happened to a partition.
+    """
+    wanted = require_filters(statuses)
+    if not 1 <= limit <= MOST:
+        raise InvalidInput(f"a page of {limit} partitions", hint=f"ask for 1 to {MOST:,}")
+    place = None if cursor is None else place_of(cursor)
+    graph = state.catalog.graph
+    keys = sorted(graph.specs) if asset is None else [graph.resolve(asset)]
+    stale = _stale(state, keys, goes_on=place is not None)
+    listing = asset_statuses(state, keys, since=since, until=until, stale=stale)
+    found: list[PartitionView] = []
+    total = 0
+    for key, status in listing.items():
+        chosen = _chosen(status, wanted, partitions, state.now, lenient=asset is None)
+        gone = partitions is None and status.changed is None and (not wanted or "undefined" in wanted)
+        total += chosen.count + (status.undefined if gone else 0)
+        # One more than asked for tells whether there is more.
+        room = limit + 1 - len(found)
+        if room <= 0 or (place is not None and key < place.asset_key):
+            continue
+        here = place if place is not None and place.asset_key == key else None
+        keys_here = [str(one) for one in after(chosen, here).slice(0, room)]
+        if gone and status.undefined and len(keys_here) < room:
+            keys_here += _strangers(state, status, here, room - len(keys_here))
+        found += _views(state, status, keys_here)
+    more = len(found) > limit
+    found = found[:limit]
+    last = text_of(_place(listing[found[-1].asset_key], found[-1])) if more else None
+    return Page(partitions=found, total=total, cursor=last)
+
+
+def _stale(state: State, keys: Sequence[str], *, goes_on: bool) -> Mapping[str, PartitionSet]:
+    """Which partitions are stale. A walk over a list page by page is given one answer for all of them, while nothing is
+    recorded; it is asked anew after a while, for what nobody made in time goes stale by itself."""
+    name = ("stale", *keys, state.catalog.deployment_id)
+    known: tuple[datetime, dict[str, PartitionSet]] | None = state.snapshot.recall(name)
+    if known is not None and (state.now == known[0] or (goes_on and state.now - known[0] <= _ONE_WALK)):
+        return known[1]
+    found = stale_sets(state, keys)
+    state.snapshot.remember(name, (state.now, found))
+    return found
+
+
+def _chosen(
+    status: AssetStatus, wanted: Sequence[str], partitions: str | None, now: datetime, *, lenient: bool
+) -> PartitionSet:
+    chosen = status.all
+    if wanted:
+        chosen = status.definition.empty()
+        for word in wanted:
+            chosen = chosen | status.having(word)
+    if partitions is not None:
+        try:
+            chosen = chosen & status.definition.parse_set(partitions, now)
+        except InvalidInput:
+            if not lenient:
+                raise
+            chosen = status.definition.empty()  # days say nothing about other assets' regions
+    return chosen if status.changed is None else chosen & status.changed
+
+
+def _strangers(state: State, status: AssetStatus, here: Place | None, room: int) -> list[str]:
+    """Keys of rows that the definition does not have, in the order of their texts."""
+    begin = here.partition_key if here is not None and here.undefined else None
+    found: list[str] = []
+    parameters = {"asset_id": status.asset_id, "after": begin or ""}
+    # The empty key, of an asset that had no partitions once, is greater than nothing.
+    candidates = list(_rows(state, status.asset_id, [""])) if begin is None and status.definition.dimensions else []
+    while len(found) < room:
+        candidates += [key for (key,) in state.tables.query(_KEYS, parameters).rows]
+        if not candidates:
+            break
+        found += [key for key in candidates if PartitionKey.parse(key) not in status.definition]
+        parameters["after"] = candidates[-1]
+        candidates = []
+    return found[:room]
+
+
+def _views(state: State, status: AssetStatus, keys: Sequence[str]) -> list[PartitionView]:
+    if not keys:
+        return []
+    rows = _rows(state, status.asset_id, keys)
+    outdated = status.statuses[Status.STALE] | status.statuses[Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED]
+    reasons: dict[str, list[Reason]] = {}
+    if any(PartitionKey.parse(key) in outdated for key in keys):
+        found = stale_partitions(state, [status.asset_key], only={status.asset_key: keys})
+        reasons = {one.partition_key: list(one.reasons) for one in found}
+    return [
+        _view(
+            state, status.asset_key, PartitionKey.parse(key), rows.get(key, {}), reasons.get(key, []), status.overlays
+        )
+        for key in keys
+    ]
+
+
+def _place(status: AssetStatus, view: PartitionView) -> Place:
+    key = PartitionKey.parse(view.partition_key)
+    point = [] if view.undefined else list(status.definition.point(key))
+    return Place(asset_key=view.asset_key, partition_key=view.partition_key, point=point, undefined=view.undefined)
+
+
+# ── one ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def one_partition(state: State, asset_key: str, key: str) -> OnePartition:
+    """One partition by its canonical key; no other is looked at."""
+    parsed = PartitionKey.parse(key)
+    row = _rows(state, state.catalog.asset_id(asset_key), [key]).get(key) or {}
+    judged = judged_partition(state, asset_key, parsed, row)
+    busy = overlays_of(state, [asset_key])[asset_key]
+    return OnePartition(view=_view(state, asset_key, parsed, row, judged.reasons, busy), row=row, inputs=judged.inputs)
+
+
+def typed_key(state: State, asset_key: str, partition: str) -> str:
+    """The canonical key of what a person typed. Of a partition that the definition no longer has, where it has a row:
+    its data and events are there."""
+    try:
+        return str(state.catalog.spec(asset_key).partitions.parse_key(partition))
+    except InvalidInput as problem:
+        text = None
+        try:
+            text = str(PartitionKey.parse(partition))
+        except InvalidInput:
+            if removed := removed_key(state, asset_key, partition):
+                text = str(removed[0])
+        if text is not None and _rows(state, state.catalog.asset_id(asset_key), [text]):
+            return text
+        raise InvalidPartition(f"{asset_key}: {problem.message}", hint=problem.hint) from None
+
+
+def _rows(state: State, asset_id: str, keys: Sequence[str]) -> dict[str, dict[str, Any]]:
+    # The first and the last key, as plain values, let most of a file be passed over.
+    span = {"first": min(keys), "last": max(keys)}
+    answer = state.tables.query(_ROWS, {"asset_id": asset_id, "keys": list(keys), **span})
+    return {row["partition_key"]: row for row in answer.dicts()}
+
+
+def _view(  # noqa: PLR0917 (one partition, and what is known of it)
+    state: State,
+    asset_key: str,
+    key: PartitionKey,
+    row: Mapping[str, Any],
+    reasons: list[Reason],
+    busy: Mapping[Overlay, PartitionSet],
+) -> PartitionView:
+    definition: Partitions = state.catalog.spec(asset_key).partitions
+    window = definition.window(key) if key in definition else None
+    made = row.get("materialization_version") is not None
+    status = display_status(made=made, failed=bool(row.get("failed")), stale=bool(reasons))
+    overlays = [one for one in Overlay if one is not Overlay.FROZEN and one in busy and key in busy[one]]
+    return PartitionView(
+        asset_key=asset_key,
+        partition_key=str(key),
+        partition=definition.short_key(key),
+        partition_id=partition_id(state.catalog.asset_id(asset_key), key),
+        status=status.value,
+        overlays=[*overlays, *([Overlay.FROZEN] if row.get("frozen") else [])],
+        missing=status is Status.NEVER_MATERIALIZED and key in definition.everything(state.now),
+        undefined=key not in definition,
+        window_start=None if window is None else window.start,
+        window_end=None if window is None else window.end,
+        stale_since=min((since for _, since in reasons), default=None),
+        stale_reason_code=reasons[0].code if reasons else None,
+        stale_reasons=reasons,
+        **{name: row.get(name) for name in _SHOWN},
+    )
+
+
+_SHOWN = (
+    "materialization_id",
+    "last_materialization_at",
+    "last_materialization_run_id",
+    "last_materialization_code_version",
+    "content_hash",
+    "last_attempt_outcome",
+    "last_attempt_at",
+    "last_attempt_run_id",
+)
