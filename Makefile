@@ -17,7 +17,8 @@ PROJECT := .venv/.project
 CLASSES := .venv/.spark-classes.jsa
 
 # The core tiers need neither Spark nor a child process. The others start both, and wait for them more than they work:
-# four files at a time, each by one worker, since a file shares a session. One after another: make test SLOW_WORKERS=0
+# four files at a time, each by one worker; tests/support/distribution.py says which come first, and which share a JVM.
+# One after another: make test SLOW_WORKERS=0
 CORE_TIERS := unit property contract
 CORE_WORKERS ?= 2
 SLOW_WORKERS ?= 4

@@ -6,6 +6,11 @@ import os
 import signal
 import sys
 from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.support import distribution
 
 # Spark's JVMs live for seconds here: they are compiled for a quick start rather than for hours of work, need no second
 # thread to collect garbage, and take their classes from an archive where `make test` has made one. Without that, tests
@@ -20,3 +25,13 @@ os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK)
 # A shell that runs things in the background has them ignore Ctrl-C, and all that they start: tests send it to some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> distribution.Distribution | None:
+    return distribution.Distribution(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # one of several
+        items[:] = distribution.in_order(items)

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.acceptance.support import Folder
+from tests.support.commands import PATIENCE
 
 SETTINGS = 'namespace = "shop"\n\n[spark]\nmaster = "local[2]"\n'
 
@@ -66,7 +67,7 @@ def serving(folder: Folder) -> Iterator[subprocess.Popen[str]]:
         lines_until(process, "✓ up")
         yield process
         process.send_signal(signal.SIGTERM)
-        said = process.communicate(timeout=90)
+        said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, said
 
 

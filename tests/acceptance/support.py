@@ -117,7 +117,7 @@ class Folder:
             env=self.environment(),
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=commands.PATIENCE,
             check=False,
         )
 

@@ -23,6 +23,7 @@ from servo import Client
 from servo.cli import main
 from servo.runtime.data import Data
 from servo.runtime.task_log import TaskLog
+from tests.support import commands
 from tests.support.served import SHOP, House, house
 
 DAY = "2025-01-08"
@@ -366,12 +367,14 @@ def test_a_sensor_says_when_it_is_polled_next(asking: Asking) -> None:
 # ── as processes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def servo(folder: Path, *command: str, url: str | None = None, python: tuple[str, ...] = ("-m", "servo")) -> Any:
+def servo(folder: Path, *command: str, url: str | None = None, python: tuple[str, ...] = ()) -> Any:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SERVO_")}
     if url is not None:
         environ["SERVO_URL"] = url
+    if not python:
+        return commands.servo(command, cwd=folder, env=environ)
     whole = [sys.executable, *python, *command]
-    return subprocess.run(whole, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False)
+    return subprocess.run(whole, cwd=folder, env=environ, capture_output=True, text=True, check=False)
 
 
 @pytest.mark.parametrize(

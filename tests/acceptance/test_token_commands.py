@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.support import commands
 
 FIELDS = {
     "token_id",
@@ -45,10 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 def servo(folder: Path, *words: str) -> Said:
     environ = {name: value for name, value in os.environ.items() if not name.startswith("SERVO_")}
-    command = [sys.executable, "-m", "servo", "token", *words]
-    return Said(
-        subprocess.run(command, cwd=folder, env=environ, capture_output=True, text=True, timeout=120, check=False)
-    )
+    return Said(commands.servo(["token", *words], cwd=folder, env=environ))
 
 
 def test_a_token_is_all_that_is_on_stdout_and_is_shown_once(folder: Path) -> None:

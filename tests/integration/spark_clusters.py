@@ -2,6 +2,8 @@
 
 Every process picks its own free port and says in its log which; nobody else can take it in between. A cluster dies
 with the process that started it, even when that one is killed.
+
+Tests share one of each, unless they do something to it: see cluster_fixtures.py.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from pathlib import Path
 import pyspark
 
 _HOME = Path(pyspark.__file__).parent
-_START_SECONDS = 90
+_START_SECONDS = 600  # a wait ends as soon as what is waited for is so
 _STOP_SECONDS = 15
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)  # looked up here: between fork and exec nothing may be imported
@@ -141,13 +143,16 @@ def connect_server(folder: Path, *, master: str = "local[2]") -> Iterator[Connec
 
 def _start(stack: ExitStack, folder: Path, name: str, command: Sequence[str]) -> Part:
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "log4j2.properties").write_text(_LOGGING)
+    logging = folder / "log4j2.properties"
+    logging.write_text(_LOGGING)
     log = folder / f"{name}.log"
-    # Settings of the machine's own Spark, if it has one, are no part of the test.
+    # Settings of the machine's own Spark, if it has one, are no part of the test. What makes the JVMs of tests start
+    # quickly is, for executors too. A folder of settings would come first on the class path, and fit no archive.
+    options = f"{os.environ.get('SPARK_DAEMON_JAVA_OPTS', '')} -Dlog4j2.configurationFile={logging}"
     environ = {name: value for name, value in os.environ.items() if not name.startswith(("SPARK_", "PYSPARK_"))}
     environ |= {
         "SPARK_HOME": str(_HOME),
-        "SPARK_CONF_DIR": str(folder),
+        "JAVA_TOOL_OPTIONS": options,
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_MASTER_WEBUI_PORT": "0",
         "SPARK_WORKER_WEBUI_PORT": "0",

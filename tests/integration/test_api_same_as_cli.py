@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from tests.support import commands
 from tests.support.served import House, house
 
 
@@ -34,10 +34,8 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 
 
 def said(shop: House, *command: str) -> Any:
-    root = shop.project.settings.root
-    done = subprocess.run(
-        [sys.executable, "-m", "servo", *command, "--json"], cwd=root, capture_output=True, text=True, check=True
-    )
+    done = commands.servo([*command, "--json"], cwd=shop.project.settings.root, env=os.environ)
+    assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
 

@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.spark_clusters import connect_server, standalone
+from tests.integration.spark_clusters import Connect, Standalone
+
+pytest_plugins = ("tests.integration.cluster_fixtures",)
 
 _EXAMPLE = Path(__file__).parents[2] / "examples" / "orders"
 _DAYS = ("2025-01-01", "2025-01-02")
-_PATIENCE = 400
+_PATIENCE = 1200  # seconds; a wait ends as soon as what is waited for is so
 
 
 def _project(path: Path) -> Path:
@@ -42,6 +44,7 @@ def _project(path: Path) -> Path:
 
 def _servo(project: Path, *words: str, **variables: str) -> Any:
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SERVO_", "SPARK_"))}
+    clean["SERVO_SPARK_TIMEOUT_SECONDS"] = str(_PATIENCE)
     done = subprocess.run(
         [sys.executable, "-m", "servo", *words, "--json"],
         cwd=project,
@@ -76,11 +79,13 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, str], str]
     return hashes
 
 
-def test_a_standalone_cluster_gives_the_same(here: dict[tuple[str, str], str], tmp_path: Path) -> None:
-    with standalone(tmp_path / "cluster") as cluster:
-        assert _computed(tmp_path / "orders", SERVO_SPARK_MASTER=cluster.address) == here
+def test_a_standalone_cluster_gives_the_same(
+    here: dict[tuple[str, str], str], standalone_cluster: Standalone, tmp_path: Path
+) -> None:
+    assert _computed(tmp_path / "orders", SERVO_SPARK_MASTER=standalone_cluster.address) == here
 
 
-def test_a_connect_server_gives_the_same(here: dict[tuple[str, str], str], tmp_path: Path) -> None:
-    with connect_server(tmp_path / "server") as server:
-        assert _computed(tmp_path / "orders", SPARK_REMOTE=server.address) == here
+def test_a_connect_server_gives_the_same(
+    here: dict[tuple[str, str], str], connect_place: Connect, tmp_path: Path
+) -> None:
+    assert _computed(tmp_path / "orders", SPARK_REMOTE=connect_place.address) == here

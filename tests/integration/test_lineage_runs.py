@@ -7,8 +7,8 @@ read, and lineage is held against that.
 from __future__ import annotations
 
 import json
+import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -41,6 +41,7 @@ from servo.runtime.runs import Runs
 from servo.runtime.states import state_of
 from servo.runtime.worker import Worker
 from servo.status.staleness import stale_partitions
+from tests.support import commands
 
 ME = "person:ann"
 DEFINITIONS = """
@@ -173,8 +174,7 @@ def current(shop: Shop, as_of: str) -> dict[tuple[str, str], str]:
 
 
 def servo(shop: Shop, *args: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "servo", "lineage", *args]
-    return subprocess.run(command, cwd=shop.project.settings.root, capture_output=True, text=True, check=False)
+    return commands.servo(["lineage", *args], cwd=shop.project.settings.root, env=os.environ)
 
 
 def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:

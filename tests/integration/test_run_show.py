@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import os
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import dedent
@@ -24,6 +23,7 @@ from servo.runtime.deploying import deploy
 from servo.runtime.labels import Labels
 from servo.runtime.runs import Runs
 from servo.runtime.task_log import TaskLog
+from tests.support import commands
 from tests.support.terminal import on_terminal
 
 SHOP = """
@@ -107,7 +107,7 @@ _KEYS = {"shop/orders": MONTHS, "shop/sums": SUMS}
 
 def _said(*command: str) -> str:
     """In a process of its own, where nobody is at a terminal."""
-    done = subprocess.run([sys.executable, "-m", "servo", *command], capture_output=True, text=True, check=False)
+    done = commands.servo(command, cwd=Path.cwd(), env=os.environ)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

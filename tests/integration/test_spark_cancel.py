@@ -18,32 +18,27 @@ from pyspark.sql import functions as F
 from servo.execution.failures import is_cancelled, is_session_lost
 from servo.execution.spark import SparkSettings, application_id, is_connect, session
 from servo.execution.tagging import interrupt, is_interrupted, tagged
-from tests.integration.spark_clusters import connect_server, standalone
+from tests.integration.spark_clusters import Connect, Standalone
 
-_START_SECONDS = 60
-_CANCEL_SECONDS = 5
+pytest_plugins = ("tests.integration.cluster_fixtures",)
+
+PATIENCE = 240.0  # seconds; a wait ends as soon as what is waited for is so
 
 
 @pytest.fixture(scope="module", params=["local", "standalone", "connect"])
-def spark(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    folder = tmp_path_factory.mktemp(request.param)
+def spark(request: pytest.FixtureRequest) -> Iterator[SparkSession]:
     # Four tasks at a time, so that two runs of two tasks never wait for each other.
     match request.param:
         case "local":
-            with session("local[4]") as started:
-                yield started
+            settings = SparkSettings(master="local[4]")
         case "standalone":
-            with (
-                standalone(folder, workers=2, cores=2) as cluster,
-                session(SparkSettings(master=cluster.address, timeout_seconds=120)) as started,
-            ):
-                yield started
+            cluster: Standalone = request.getfixturevalue("standalone_cluster")
+            settings = SparkSettings(master=cluster.address, timeout_seconds=PATIENCE)
         case _:
-            with (
-                connect_server(folder, master="local[4]") as server,
-                session(SparkSettings(remote=server.address)) as started,
-            ):
-                yield started
+            server: Connect = request.getfixturevalue("connect_place")
+            settings = SparkSettings(remote=server.address, timeout_seconds=PATIENCE)
+    with session(settings) as started:
+        yield started
 
 
 @pytest.fixture
@@ -59,7 +54,7 @@ def _stuck(spark: SparkSession, folder: Path, until: Path) -> DataFrame:
     @F.udf("long")
     def wait(number):  # type: ignore[no-untyped-def]  # PySpark would take annotations for those of a pandas UDF
         (Path(marks) / str(os.getpid())).touch()
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 4 * PATIENCE
         while not Path(end).exists() and time.monotonic() < deadline:
             time.sleep(0.02)
         return number
@@ -68,10 +63,10 @@ def _stuck(spark: SparkSession, folder: Path, until: Path) -> DataFrame:
     return spark.range(0, 2, 1, 2).select(wait("id").alias("id"))
 
 
-def _wait(what: Callable[[], bool], seconds: float) -> None:
-    deadline = time.monotonic() + seconds
+def _wait(what: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not what():
-        assert time.monotonic() < deadline, f"not within {seconds} s"
+        assert time.monotonic() < deadline, f"not within {PATIENCE} s"
         time.sleep(0.02)
 
 
@@ -83,7 +78,7 @@ def _wait_for_workers(folder: Path, work: Future[Any]) -> None:
             work.result()
         return folder.exists() and len(list(folder.iterdir())) == 2
 
-    _wait(both, _START_SECONDS)
+    _wait(both)
 
 
 def _alive(folder: Path) -> list[str]:
@@ -97,7 +92,7 @@ def _alive(folder: Path) -> list[str]:
 
 
 def _failure(future: Future[Any]) -> BaseException:
-    failure = future.exception(_CANCEL_SECONDS)
+    failure = future.exception(PATIENCE)
     assert failure is not None, "the work came to an end by itself"
     return failure
 
@@ -121,14 +116,14 @@ def test_interrupt_ends_the_runs_jobs_and_no_others(
     assert is_cancelled(failure), failure
     assert not is_session_lost(failure)
     # The workers are stuck in Python, where no message reaches them.
-    _wait(lambda: not _alive(tmp_path / "run-1"), 2 * _CANCEL_SECONDS)
+    _wait(lambda: not _alive(tmp_path / "run-1"))
     assert not list((tmp_path / "run-1.parquet").glob("part-*"))
     assert not (tmp_path / "run-1.parquet" / "_SUCCESS").exists()
 
     assert len(_alive(tmp_path / "run-2")) == 2
     assert not other.done()
     soon.touch()
-    other.result(_START_SECONDS)
+    other.result(PATIENCE)
     assert spark.read.parquet(str(tmp_path / "run-2.parquet")).count() == 2
 
 
@@ -142,7 +137,7 @@ def test_interrupt_holds_until_the_work_has_ended(
         seen = []
         with tagged(spark, run_id="stubborn"):
             ready.set()
-            go.wait(_START_SECONDS)
+            go.wait(PATIENCE)
             for number in range(2):
                 try:
                     _stuck(spark, tmp_path / str(number), tmp_path / "never").collect()
@@ -152,10 +147,10 @@ def test_interrupt_holds_until_the_work_has_ended(
         return seen
 
     future = pool.submit(work)
-    assert ready.wait(_START_SECONDS)
+    assert ready.wait(PATIENCE)
     interrupt(spark, "stubborn")
     go.set()
-    assert future.result(2 * _CANCEL_SECONDS) == [True, True, True]
+    assert future.result(PATIENCE) == [True, True, True]
     # That was then: the same run may be worked for again.
     assert not is_interrupted("stubborn")
     with tagged(spark, run_id="stubborn"):
@@ -163,7 +158,7 @@ def test_interrupt_holds_until_the_work_has_ended(
 
 
 def test_four_threads_at_once_have_marks_of_their_own(spark: SparkSession, pool: ThreadPoolExecutor) -> None:
-    together = threading.Barrier(4, timeout=_START_SECONDS)
+    together = threading.Barrier(4, timeout=PATIENCE)
 
     def work(number: int) -> tuple[int, set[str], str | None, str | None]:
         with tagged(spark, run_id=f"run-{number % 2}", asset="a,b", partition=str(number)):

@@ -27,10 +27,11 @@ from typing import Any, NoReturn
 ROOT = Path(__file__).parents[2]
 _FOR_REAL = {"up", "worker", "demo", "materialize", "reproduce", "vacuum"}
 _MOST = 1 << 20  # bytes of a request
+PATIENCE = 600.0  # seconds; a wait ends as soon as what is waited for is so
 
 
 def servo(
-    args: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = 120.0
+    args: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """What a command says and how it ends."""
     if not args or args[0] in _FOR_REAL or _is_pythons_own(env):

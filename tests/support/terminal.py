@@ -37,7 +37,7 @@ def on_terminal(columns: int, *command: str, cwd: Path | None = None) -> list[st
             written += piece
     finally:
         os.close(ours)
-        code = started.wait(timeout=120)
+        code = started.wait()
     said = _COLOURS.sub("", written.decode()).replace("\r\n", "\n")
     assert code == 0, said
     return said.splitlines()
