@@ -22,6 +22,7 @@ from servo.runtime.data import Data
 from servo.runtime.requesting import Asking, recorded_under
 from servo.runtime.runs import Runs
 from servo.runtime.service import Service
+from tests.support.earlier import earlier_version
 from tests.support.served import house
 
 NONE = EarlierMaterializations(keys=[], materialization_ids=[], run_ids=[], materialized_at=[])
@@ -124,13 +125,13 @@ def test_a_run_whose_request_is_recorded_with_it_alone_is_found_by_its_key(tmp_p
     said = body | {"accept_schema": False, "priority": 0, "tags": {}}
     with house(tmp_path) as served:
         fingerprint = canonical.sha256_hex({"what": "run", "body": said})
-        made = Runs(served.project).request(
-            ["orders"],
-            partitions="2025-01-03",  # which was the newest then
-            tags={"servo.request": fingerprint},
-            request_id="k-1",
-            actor="person:ann",
-        )
+        with earlier_version(**{"servo.request": fingerprint}):
+            made = Runs(served.project).request(
+                ["orders"],
+                partitions="2025-01-03",  # which was the newest then
+                request_id="k-1",
+                actor="person:ann",
+            )
         answers = [served.post("/runs", body, 200, key="k-1") for _ in range(2)]
         assert answers[0] == answers[1]
         assert (answers[0]["run_id"], answers[0]["accepted_event_id"]) == (made.run_id, made.event_id)

@@ -25,7 +25,7 @@ from servo.runtime.deploying import catalog, deploy
 from servo.runtime.runs import Runs
 from servo.runtime.service import Service
 from servo.runtime.tracker import RunTracker
-from tests.support.earlier import request_before
+from tests.support.earlier import earlier_version
 
 SHOP = """
     from servo import Daily, asset
@@ -159,14 +159,6 @@ def test_who_asks_again_gets_the_run_that_there_was(shop: Shop) -> None:
 
 
 # ── requests that an earlier version recorded ────────────────────────────────────────────────────────────────────
-
-
-@contextmanager
-def earlier_version(**tags: str) -> Iterator[None]:
-    """Requests are recorded as version 1, with fields and these hidden among the tags."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "request", lambda *how, **more: request_before(request(*how, **more), **tags))
-        yield
 
 
 @contextmanager

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, ClassVar
 
+import pytest
+
+from servo.controllers.requests import request
 from servo.events.definitions import Source
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
+from servo.runtime import runs
 
 
 class RunRequestedV1(Fact, frozen=True, kw_only=True):
@@ -54,3 +60,11 @@ def request_before(fact: RunRequested, **more_tags: str) -> RunRequestedV1:
         **{name: getattr(fact, name) for name in RunRequestedV1.__struct_fields__ if name != "tags"},
         tags={**fact.tags, **{tag: value for tag, value in hidden.items() if value is not None}, **more_tags},
     )
+
+
+@contextmanager
+def earlier_version(**tags: str) -> Iterator[None]:
+    """Requests are recorded as version 1, with fields and these hidden among the tags."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs, "request", lambda *how, **more: request_before(request(*how, **more), **tags))
+        yield
