@@ -606,7 +606,19 @@ def histories(draw: st.DrawFn, max_size: int = 25) -> list[RecordedEvent]:
 
 @st.composite
 def histories_without_ties(draw: st.DrawFn, max_size: int = 25) -> list[RecordedEvent]:
-    """Histories in which no two things happened at the same moment; they may still be told late."""
+    """Histories in which no two things happened at the same moment; they may still be told late.
+
+    No two deployments have one id: it is minted, so the ledger need not refuse it.
+    """
     count = draw(st.integers(1, max_size))
     minutes = draw(st.lists(st.integers(0, 1000), min_size=count, max_size=count, unique=True))
-    return accepted(draw(proposals(st.just(at(minute)))) for minute in minutes)
+    drawn = [draw(proposals(st.just(at(minute)))) for minute in minutes]
+    deployments: set[str] = set()
+    kept = []
+    for proposal in drawn:
+        if isinstance(proposal.fact, DefinitionsDeployed):
+            if proposal.fact.deployment_id in deployments:
+                continue
+            deployments.add(proposal.fact.deployment_id)
+        kept.append(proposal)
+    return accepted(kept)
