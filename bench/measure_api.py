@@ -19,8 +19,8 @@ from bench.figure import Figure, alternating
 from bench.measure_why import record_run
 from bench.serving import Up, closed_loop, percentile, timed, up
 from servo.api.cursors import Cursors
-from servo.api.desk import filters_of
 from servo.api.operation_routes import query_type
+from servo.api.request_context import filters_of
 from servo.assets.loading import load
 from servo.operations.partitions.requests import ListPartitions
 from servo.partitions import Daily, Static

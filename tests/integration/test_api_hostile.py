@@ -18,7 +18,7 @@ import pytest
 
 from servo.api import limits, patience
 from servo.api.limits import Shares
-from servo.api.meant import Meant
+from servo.api.name_resolver import NameResolver
 from servo.api.problems import Refused
 from servo.api.threads import Threads
 from tests.support.served import PREFIX, House, house
@@ -482,7 +482,7 @@ def test_a_sensor_has_one_share_of_the_threads_however_it_is_called(shop: House)
     sensor, schedule = shop.data("/sensors/uploads")["sensor_id"], shop.data("/schedules/nightly")["schedule_id"]
 
     async def places() -> int:
-        shares = Shares(at_once=1, waiting=0, meant=Meant(shop.project, Threads(requests=2)).id_of)
+        shares = Shares(at_once=1, waiting=0, meant=NameResolver(shop.project, Threads(requests=2)).id_of)
         taken = 0
         async with shares.place("sensor", "uploads"):
             for name in ("uploads", sensor, sensor.lower(), f" {sensor} ", "uploads "):

@@ -10,21 +10,21 @@ from litestar.di import Provide
 
 from servo import decoders
 from servo.api.allowed import Allowed
+from servo.api.answer_cache import AnswerCache
 from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
-from servo.api.desk import at_desk
+from servo.api.coalesce import Coalescer
 from servo.api.docs import docs, openapi_json
 from servo.api.events import EventRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
 from servo.api.limits import BODY_BYTES, Shares
-from servo.api.meant import Meant
 from servo.api.metrics import Observing, metrics_route
+from servo.api.name_resolver import NameResolver
 from servo.api.operation_routes import operation_routes
 from servo.api.problems import HANDLERS
 from servo.api.protocols import Driver
-from servo.api.questions import Questions
-from servo.api.remembered import Remembered
+from servo.api.request_context import request_context
 from servo.api.streams import Streams
 from servo.api.threads import Threads
 from servo.runtime.metrics import Metrics
@@ -63,7 +63,7 @@ def create_app(
     `local`: the server listens on a loopback address, and its owner needs no token; without, everybody does.
     """
     threads = Threads(requests=_REQUEST_THREADS)
-    shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, meant=Meant(project, threads).id_of)
+    shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, meant=NameResolver(project, threads).id_of)
     metrics, gate = Metrics(project), Gate(TokenBook(project), threads, local=local)
     parts = {
         "metrics": metrics,
@@ -73,8 +73,8 @@ def create_app(
         "user_code": ServerUserCode(ticking, sensing),
         "threads": threads,
         "shares": shares,
-        "answers": Remembered(),
-        "questions": Questions(threads),
+        "answers": AnswerCache(),
+        "questions": Coalescer(threads),
         "streams": streams or Streams(project),
         "gate": gate,
     }
@@ -82,7 +82,7 @@ def create_app(
         route_handlers=[*PLAIN_ROUTES, Router(PREFIX, route_handlers=[*ROUTES, *operation_routes()])],
         dependencies={
             **{name: _provided(part) for name, part in parts.items()},
-            "desk": Provide(at_desk, sync_to_thread=False),
+            "context": Provide(request_context, sync_to_thread=False),
         },
         exception_handlers=HANDLERS,
         guards=[gate.admit],

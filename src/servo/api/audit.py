@@ -7,9 +7,9 @@ from typing import Any
 
 from litestar import Controller, Response, post
 
-from servo.api.desk import AtDesk, plain
 from servo.api.limits import read_body
 from servo.api.operations import operation
+from servo.api.request_context import WithContext, plain
 from servo.lineage.report import Report, parse
 from servo.runtime.audits import Audits
 
@@ -28,13 +28,13 @@ class AuditRoutes(Controller):
         request_max_body_size=_REPORT_BYTES,
         opt=operation("viewer", shape="plain", body=Report),
     )
-    async def verify(self, desk: AtDesk) -> Response[bytes]:
+    async def verify(self, context: WithContext) -> Response[bytes]:
         """Say what the report in the body does not prove itself, and what this ledger does not confirm."""
-        sent = await read_body(desk.request, most=_REPORT_BYTES)
+        sent = await read_body(context.request, most=_REPORT_BYTES)
 
         def work() -> dict[str, Any]:
             report = parse(sent)
-            found = Audits(desk.project).verify(report)
+            found = Audits(context.project).verify(report)
             return {
                 "valid": found.valid,
                 "report_hash": report.report_hash,
@@ -48,4 +48,4 @@ class AuditRoutes(Controller):
                 "faults": [{"path": fault.path, "reason": fault.reason} for fault in found.faults],
             }
 
-        return plain(await desk.threads.answer(work))
+        return plain(await context.threads.answer(work))

@@ -17,10 +17,10 @@ from msgspec import Meta
 from servo import decoders
 from servo.answers.events import Event
 from servo.api.auth import Gate
-from servo.api.desk import AtDesk, Desk
 from servo.api.inputs import Text
 from servo.api.operations import operation
 from servo.api.problems import Refused
+from servo.api.request_context import RequestContext, WithContext
 from servo.api.streams import Streams
 from servo.errors import InvalidInput
 from servo.events import RecordedEvent
@@ -72,17 +72,17 @@ class EventRoutes(Controller):
     )
     async def follow(
         self,
-        desk: AtDesk,
+        context: WithContext,
         streams: NamedDependency[SkipValidation[Streams]],
         gate: NamedDependency[SkipValidation[Gate]],
     ) -> Response[Any]:
         """Stream events as they are appended (server-sent events). Each has its event id as `id`: to go on after a
         break, give the last one as `Last-Event-ID`, and nothing is missed or repeated."""
-        asked = desk.query(EventsAsked)
+        asked = context.query(EventsAsked)
         if streams.closed.is_set():
             raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "The server is about to end.")
-        begin, head = await desk.threads.answer(partial(_begin, desk, asked))
-        told = _told(desk, streams, gate, asked, position=begin, until=head if asked.until_now else None)
+        begin, head = await context.threads.answer(partial(_begin, context, asked))
+        told = _told(context, streams, gate, asked, position=begin, until=head if asked.until_now else None)
         first = await anext(told)  # what is refused is refused before the stream begins
         return Stream(
             _whole(first, told),
@@ -91,17 +91,17 @@ class EventRoutes(Controller):
         )
 
 
-def _begin(desk: Desk, asked: EventsAsked) -> tuple[int, int]:
+def _begin(context: RequestContext, asked: EventsAsked) -> tuple[int, int]:
     """After which position to begin, and where the ledger ends."""
-    head = desk.project.ledger.head().position
-    after = desk.request.headers.get("last-event-id") or asked.after
+    head = context.project.ledger.head().position
+    after = context.request.headers.get("last-event-id") or asked.after
     if after is None:
         return (0 if asked.until_now else head), head
     if after == "0":
         return 0, head
     if not is_ulid(after):
         raise InvalidInput(f"after: {after!r:.80} is not an event id", hint="it has 26 characters", field="after")
-    return desk.project.history.find(after), head
+    return context.project.history.find(after), head
 
 
 async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
@@ -111,13 +111,13 @@ async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[byte
 
 
 async def _told(
-    desk: Desk, streams: Streams, gate: Gate, asked: EventsAsked, *, position: int, until: int | None
+    context: RequestContext, streams: Streams, gate: Gate, asked: EventsAsked, *, position: int, until: int | None
 ) -> AsyncIterator[bytes]:
     async with streams.joined():
         yield b"retry: 1000\n\n"
         while not streams.closed.is_set():
-            events = await desk.threads.answer(partial(desk.project.history.read, position, _AT_ONCE))
-            if not await gate.still_admits(desk.request):
+            events = await context.threads.answer(partial(context.project.history.read, position, _AT_ONCE))
+            if not await gate.still_admits(context.request):
                 return  # it was revoked, or has expired
             if until is not None:
                 events = [event for event in events if event.position <= until]

@@ -12,9 +12,9 @@ from litestar import Request
 from msgspec import Meta
 
 from servo import decoders
-from servo.api.glimpses import When, when_of
 from servo.api.limits import read_body
 from servo.api.problems import Refused
+from servo.api.project_as_of import When, when_of
 from servo.operations.moments import moment
 from servo.operations.validation import misfit_of
 

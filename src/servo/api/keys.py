@@ -1,8 +1,6 @@
-"""Idempotency keys: the same key is the same request, on whichever server and after whatever crash.
+"""Idempotency keys of HTTP requests: the header, or `client_request_id` in the body.
 
-Nothing of it is kept here. Where something is made, a key becomes the request id of it, from which ids and run keys
-follow, so the ledger itself knows what was asked for under it, and the first answer is made from that. Where something
-is switched or decided, the ledger records the request beside what it causes: see `servo.api.once`.
+What was done under a key is in the ledger, not here: see `servo.runtime.performer`.
 """
 
 from __future__ import annotations
@@ -14,10 +12,9 @@ import msgspec
 from litestar import Request
 from msgspec import Meta
 
-from servo import canonical
 from servo.api.problems import Refused
 
-__all__ = ["HEADER", "Keyed", "fingerprint_of", "key_of", "require_key"]
+__all__ = ["HEADER", "Keyed", "key_of", "require_key"]
 
 HEADER = "Idempotency-Key"
 LONGEST = 200
@@ -55,20 +52,6 @@ def require_key(request: Request[Any, Any, Any], body: Keyed) -> str:
         detail = f"Whoever creates something gives an {HEADER}, so that asking again is safe."
         raise _refused(detail, "send a UUID as the header, or as client_request_id", code="idempotency-key-required")
     return key
-
-
-# Optional fields that earlier versions did not have: left out, a request is the one that it was then.
-_ADDED_LATER = ("unfreeze",)
-
-
-def fingerprint_of(what: str, body: msgspec.Struct) -> str:
-    """What is asked for, without the key: the same fields with the same values, however they are written."""
-    said = msgspec.to_builtins(body)
-    said.pop("client_request_id", None)
-    for name in _ADDED_LATER:
-        if said.get(name) is None:
-            said.pop(name, None)
-    return canonical.sha256_hex({"what": what, "body": said})
 
 
 def _refused(detail: str, hint: str | None = None, *, code: str = "invalid-input") -> Refused:

@@ -12,11 +12,11 @@ from litestar import Litestar
 from litestar.handlers import HTTPRouteHandler
 from litestar.routes import HTTPRoute
 
-from servo.api.glimpses import Mark
 from servo.api.keys import HEADER, LONGEST
 from servo.api.links import link
 from servo.api.operations import OPERATION, PUBLIC, ROLE, Operation
 from servo.api.problems import PROBLEM_JSON
+from servo.api.project_as_of import Mark
 from servo.partitions import PartitionSet
 
 __all__ = ["document_of"]

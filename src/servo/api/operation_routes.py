@@ -15,13 +15,13 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import SkipValidation
 
-from servo.api.desk import AtDesk, Desk, plain
-from servo.api.glimpses import Glimpse
 from servo.api.inputs import Listing, Reading
 from servo.api.keys import Keyed
 from servo.api.limits import Shares
 from servo.api.operations import OPERATION, ROLE
 from servo.api.operations import Operation as Described
+from servo.api.project_as_of import ProjectAsOf
+from servo.api.request_context import RequestContext, WithContext, plain
 from servo.operations.handling import Found, Lister, handler_of
 from servo.operations.operation import Change, ListQuestion, Operation, Question, Route, answer_type, fields, is_asset
 from servo.operations.table import OPERATIONS
@@ -45,8 +45,8 @@ def operation_routes() -> list[HTTPRouteHandler]:
 def _handler(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
     contract = kind.contract
 
-    async def handle(desk: AtDesk, user_code: WithUserCode, shares: WithShares) -> Response[bytes]:
-        return await _answered(kind, desk, user_code, shares)
+    async def handle(context: WithContext, user_code: WithUserCode, shares: WithShares) -> Response[bytes]:
+        return await _answered(kind, context, user_code, shares)
 
     handle.__doc__ = kind.__doc__
     handle.__name__ = kind.__name__
@@ -61,20 +61,22 @@ def _handler(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
     )(handle)
 
 
-async def _answered(kind: type[Operation[Any]], desk: Desk, user_code: UserCode, shares: Shares) -> Response[bytes]:
-    named = _named(kind, desk)
+async def _answered(
+    kind: type[Operation[Any]], context: RequestContext, user_code: UserCode, shares: Shares
+) -> Response[bytes]:
+    named = _named(kind, context)
     if issubclass(kind, Change):
-        request, key = await _change(kind, desk, named)
+        request, key = await _change(kind, context, named)
         async with _share(kind, request, shares):
-            return await desk.perform(Performer(desk.project, user_code), request, key)
+            return await context.perform(Performer(context.project, user_code), request, key)
     if kind.contract.route.has_body:
-        question = _request(kind, await desk.body(body_type(kind)), named)
-        return plain(await desk.threads.answer(lambda: Performer(desk.project, user_code).ask(question)))
-    asked: Any = desk.query(query_type(kind))
+        question = _request(kind, await context.body(body_type(kind)), named)
+        return plain(await context.threads.answer(lambda: Performer(context.project, user_code).ask(question)))
+    asked: Any = context.query(query_type(kind))
     request = _request(kind, asked, named)
     async with _share(kind, request, shares):
         if not issubclass(kind, ListQuestion):
-            return await desk.one(
+            return await context.one(
                 asked,
                 lambda here: Performer(here.project, user_code).ask(request, as_of=here.as_of),
                 timeless=kind.contract.cacheable,
@@ -83,25 +85,27 @@ async def _answered(kind: type[Operation[Any]], desk: Desk, user_code: UserCode,
         handler = handler_of(kind)
         lister: Any = handler if isinstance(handler, Lister) else service_of(kind)
 
-        def find(here: Glimpse, after: Any) -> Found[Any]:
+        def find(here: ProjectAsOf, after: Any) -> Found[Any]:
             return Performer(here.project, user_code).find(request, after, as_of=here.as_of)
 
-        return await desk.page(
+        return await context.page(
             asked, find, place=lister.place, kind=lister.place_type, item=lister.show, timeless=kind.contract.cacheable
         )
 
 
-async def _change(kind: type[Change[Any]], desk: Desk, named: dict[str, str]) -> tuple[Change[Any], str | None]:
+async def _change(
+    kind: type[Change[Any]], context: RequestContext, named: dict[str, str]
+) -> tuple[Change[Any], str | None]:
     """The request, and its key."""
     if kind.contract.route.has_body:
-        sent: Any = await desk.body(body_type(kind), required=kind.contract.body_required)
+        sent: Any = await context.body(body_type(kind), required=kind.contract.body_required)
     else:
-        sent = desk.query(query_type(kind))
+        sent = context.query(query_type(kind))
     request: Any = _request(kind, sent, named)
     keyed = sent if isinstance(sent, Keyed) else Keyed()
     if kind.contract.key == "required" and not request.needs_no_key:
-        return request, desk.require_key(keyed)
-    return request, None if kind.contract.key == "none" else desk.key(keyed)
+        return request, context.require_key(keyed)
+    return request, None if kind.contract.key == "none" else context.key(keyed)
 
 
 @asynccontextmanager
@@ -119,9 +123,9 @@ async def _share(kind: type[Operation[Any]], request: Operation[Any], shares: Sh
 # ── what a request consists of ───────────────────────────────────────────────────────────────────────────────────
 
 
-def _named(kind: type[Operation[Any]], desk: Desk) -> dict[str, str]:
+def _named(kind: type[Operation[Any]], context: RequestContext) -> dict[str, str]:
     """The fields that are in the path."""
-    found = {name: str(value) for name, value in desk.request.path_params.items()}
+    found = {name: str(value) for name, value in context.request.path_params.items()}
     for name in kind.contract.route.parameters:
         if name not in found:  # an asset's name, in two segments
             found[name] = f"{found.pop('namespace')}/{found.pop('name')}"

@@ -15,8 +15,8 @@ import uvicorn
 
 from servo.api.app import create_app
 from servo.api.auth import LocalAccess
-from servo.api.patience import PatientProtocol
 from servo.api.protocols import Driver
+from servo.api.slow_clients import BoundedProtocol
 from servo.api.streams import Streams
 from servo.errors import EnvironmentProblem, InvalidSettings
 from servo.local_server import is_loopback, make_owner_token, owner_token_path
@@ -81,7 +81,7 @@ def serving(
     config = uvicorn.Config(
         create_app(project, sensing, driver, ticking, streams, local=local),
         loop="asyncio",
-        http=PatientProtocol,
+        http=BoundedProtocol,
         ws="none",
         lifespan="on",
         log_config=None,

@@ -1,4 +1,4 @@
-"""The same question, asked by many at the same time, is answered once.
+"""Coalesces reads: the same question, asked by many at the same time, is answered once.
 
 An answer is good for everybody who had asked by the time it was begun. So of each question one answer is being made at
 most, and all who ask meanwhile share the one after it: a list that fifty browsers poll costs what one of them would.
@@ -16,14 +16,14 @@ from collections.abc import Callable, Hashable
 
 from servo.api.threads import Threads
 
-__all__ = ["A_MOMENT", "Questions"]
+__all__ = ["A_MOMENT", "Coalescer"]
 
 A_MOMENT = 0.125  # seconds, by which an answer may be old, and what it was found in
 _MOST_KEPT = 256
 
 
-class Questions:
-    """Those of one server that are not answered yet. Belongs to its event loop."""
+class Coalescer:
+    """The questions of one server that are not answered yet. Belongs to its event loop."""
 
     def __init__(self, threads: Threads, *, many: int | None = None) -> None:
         self._threads = threads

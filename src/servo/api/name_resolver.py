@@ -1,4 +1,4 @@
-"""Which sensor or schedule is meant, however it is called: by its name, its id, or how its id begins."""
+"""Resolves names of sensors and schedules to ids: a name, an id, or how an id begins."""
 
 from __future__ import annotations
 
@@ -10,16 +10,15 @@ from servo.errors import NotFound
 from servo.runtime.deployed_state import look
 from servo.runtime.wiring import Project
 
-__all__ = ["Meant"]
+__all__ = ["NameResolver"]
 
 _MOST = 1_000
 
 
-class Meant:
-    """Ids by what somebody called them. Belongs to the server's event loop.
+class NameResolver:
+    """Caches name → id, so that a burst of messages costs one look-up. Belongs to the server's event loop.
 
-    Who was meant once is taken to be meant still, so that not every message is looked up twice: it is for sharing out
-    threads, where one that has been made anew under an old name may as well have the share of the old one.
+    A stale entry only affects fair sharing of threads.
     """
 
     def __init__(self, project: Project, threads: Threads) -> None:

@@ -1,11 +1,10 @@
-"""What every route has at hand for one request: it reads, lists and changes, each in the same way everywhere."""
+"""The context of one HTTP request: reads, lists and changes are answered in the same way on every route."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 from contextlib import nullcontext
-from functools import partial
 from http import HTTPStatus
 from typing import Any, TypeVar
 
@@ -16,23 +15,21 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
 from servo.api.actors import actor_of
+from servo.api.answer_cache import AnswerCache
+from servo.api.coalesce import Coalescer
 from servo.api.cursors import Cursors
-from servo.api.glimpses import Glimpse, glimpse
 from servo.api.inputs import Listing, Reading, body_of, query_of
-from servo.api.keys import Keyed, fingerprint_of, key_of, require_key
-from servo.api.once import Answered, Finish, Once
-from servo.api.questions import Questions
-from servo.api.remembered import Remembered
+from servo.api.keys import Keyed, key_of, require_key
+from servo.api.project_as_of import ProjectAsOf, project_as_of
 from servo.api.threads import Threads
 from servo.errors import ProjectionMissing
 from servo.operations.handling import Found
 from servo.operations.operation import Change
 from servo.runtime.performer import Performed, Performer
-from servo.runtime.requesting import Request, event_of
 from servo.runtime.requesting import plain as plain_answer
 from servo.runtime.wiring import Project
 
-__all__ = ["AtDesk", "Desk", "Found", "at_desk"]
+__all__ = ["RequestContext", "WithContext", "request_context"]
 
 S = TypeVar("S", bound=msgspec.Struct)
 P = TypeVar("P")
@@ -41,7 +38,7 @@ REPLAYED = "Idempotency-Replayed"
 _PAGING = ("fresh", "wait_for_event_id", "timeout_ms", "limit", "cursor")
 
 
-class Desk:
+class RequestContext:
     """One request, and the project that it is about."""
 
     def __init__(
@@ -49,8 +46,8 @@ class Desk:
         request: HttpRequest[Any, Any, Any],
         project: Project,
         threads: Threads,
-        answers: Remembered,
-        questions: Questions,
+        answers: AnswerCache,
+        questions: Coalescer,
     ) -> None:
         self.request = request
         self._answers = answers
@@ -77,7 +74,7 @@ class Desk:
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def one(
-        self, asked: Reading, work: Callable[[Glimpse], Any], *, timeless: bool = False, out_of_turn: bool = False
+        self, asked: Reading, work: Callable[[ProjectAsOf], Any], *, timeless: bool = False, out_of_turn: bool = False
     ) -> Response[bytes]:
         """An answer with its watermark. `timeless`: it follows from the state alone, whatever the time is.
 
@@ -90,7 +87,7 @@ class Desk:
     async def page(
         self,
         asked: Listing,
-        work: Callable[[Glimpse, P | None], Found[Any]],
+        work: Callable[[ProjectAsOf, P | None], Found[Any]],
         *,
         place: Callable[[Any], P],
         kind: type[P],
@@ -105,7 +102,7 @@ class Desk:
         cursors = self.cursors(asked)
         after = cursors.place(asked.cursor, kind)
 
-        def answer(here: Glimpse) -> dict[str, Any]:
+        def answer(here: ProjectAsOf) -> dict[str, Any]:
             found = work(here, after)
             shown = found.items[: asked.limit]
             following = place(shown[-1]) if len(found.items) > asked.limit else found.next_place
@@ -116,13 +113,18 @@ class Desk:
         return await self._answered(asked, answer, timeless)
 
     async def _answered(
-        self, asked: Reading, answer: Callable[[Glimpse], dict[str, Any]], timeless: bool, *, out_of_turn: bool = False
+        self,
+        asked: Reading,
+        answer: Callable[[ProjectAsOf], dict[str, Any]],
+        timeless: bool,
+        *,
+        out_of_turn: bool = False,
     ) -> Response[bytes]:
         when, project = asked.when, self.project
         name = (self.request.url.path, _said(asked, ("fresh", "wait_for_event_id", "timeout_ms")))
 
         def state(since: float) -> bytes:
-            here = glimpse(project, when, asked=since)
+            here = project_as_of(project, when, asked=since)
             with nullcontext() if out_of_turn else self.threads.turn:
                 if not timeless:
                     return _ENCODER.encode(answer(here))
@@ -147,70 +149,23 @@ class Desk:
 
     # ── changing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def change(self, work: Callable[[], Any]) -> Response[bytes]:
-        """What was recorded, by which event and when: 202; where it was recorded before, or nothing was to do, 200."""
-        return _accepted(await self.threads.answer(partial(self._changed, work)))
-
-    async def once(
-        self,
-        key: str | None,
-        body: msgspec.Struct,
-        work: Callable[[], Any],
-        *,
-        finish: Finish | None = None,
-        known: bool = False,
-    ) -> Response[bytes]:
-        """The same; under a key it is done once, and answered alike however often it is asked: see `Once`."""
-        if key is None:
-            return await self.change(work)
-        action = f"{self.request.method} {self.request.url.path}"
-        request = Request(key=key, action=action, fingerprint=fingerprint_of(action, body), actor=self.actor)
-        once = Once(self.project, request, finish=finish, known=known)
-        return _accepted(await self.threads.answer(partial(once.answered, work)))
-
     async def perform(self, performer: Performer, request: Change[Any], key: str | None) -> Response[bytes]:
         """What a change of the table of operations is answered with."""
         actor = self.actor
         return _performed(await self.threads.answer(lambda: performer.change(request, actor=actor, key=key)))
 
-    def _changed(self, work: Callable[[], Any]) -> Answered:
-        before = self.project.ledger.head().position
-        answer = plain_answer(work())
-        if answer.get("event_id") is None:
-            return Answered(answer=answer, event=None, done_before=True)
-        event = event_of(self.project, answer["event_id"])
-        return Answered(
-            answer=answer, event=event, done_before=bool(answer.get("duplicate")) or event.position <= before
-        )
 
-
-def at_desk(
+def request_context(
     request: HttpRequest[Any, Any, Any],
     project: NamedDependency[SkipValidation[Project]],
     threads: NamedDependency[SkipValidation[Threads]],
-    answers: NamedDependency[SkipValidation[Remembered]],
-    questions: NamedDependency[SkipValidation[Questions]],
-) -> Desk:
-    return Desk(request, project, threads, answers, questions)
+    answers: NamedDependency[SkipValidation[AnswerCache]],
+    questions: NamedDependency[SkipValidation[Coalescer]],
+) -> RequestContext:
+    return RequestContext(request, project, threads, answers, questions)
 
 
-AtDesk = NamedDependency[SkipValidation[Desk]]
-
-
-def _accepted(done: Answered) -> Response[bytes]:
-    event = done.event
-    said: dict[str, Any] = {
-        "accepted_event_id": None if event is None else event.event_id,
-        "accepted_at": None if event is None else event.occurred_at,
-        "correlation_id": None if event is None else event.correlation_id,
-    }
-    # The event says when it was accepted, whoever asks and however often: an answer again is the first answer.
-    own = {name: value for name, value in done.answer.items() if name not in ("duplicate", "accepted_at")}
-    return _json(
-        own | said,
-        status=HTTPStatus.OK if done.done_before else HTTPStatus.ACCEPTED,
-        headers={REPLAYED: "true"} if done.asked_before or (done.done_before and event is not None) else {},
-    )
+WithContext = NamedDependency[SkipValidation[RequestContext]]
 
 
 def _performed(done: Performed[Any]) -> Response[bytes]:

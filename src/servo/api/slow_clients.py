@@ -1,6 +1,7 @@
-"""HTTP with an end to patience: uvicorn waits for the head of a request as long as the client likes.
+"""Guards against slow and ambiguous clients: bounds the time and size of a request's head.
 
-And without a second meaning: what is no HTTP, or could be read in two ways, is refused and the connection ended.
+uvicorn waits for the head as long as the client likes. What is no HTTP, or could be read in two ways, is refused and the
+connection ended.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from servo.api.peers import PEER, Peer
 from servo.api.problems import PROBLEM_JSON, problem_bytes
 
-__all__ = ["PatientProtocol"]
+__all__ = ["BoundedProtocol"]
 
 _HEAD_SECONDS = 10.0
 _HEAD_BYTES = 64 * 1024
@@ -45,7 +46,7 @@ def _fault_of(request: h11.Request) -> str | None:
     return None
 
 
-class PatientProtocol(H11Protocol):
+class BoundedProtocol(H11Protocol):
     """Closes a connection on which a request was begun, or none, and whose head is not there in time.
 
     Between two requests uvicorn's own timer counts; for a body, `limits.read_body` does.

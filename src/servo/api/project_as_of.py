@@ -24,7 +24,7 @@ from servo.runtime.wiring import Project
 if TYPE_CHECKING:
     from servo.projections import Answer, Snapshot
 
-__all__ = ["Glimpse", "Mark", "When", "glimpse", "when_of"]
+__all__ = ["Mark", "ProjectAsOf", "When", "project_as_of", "when_of"]
 
 
 class When(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Mark(msgspec.Struct, frozen=True, kw_only=True):
     occurred_at: datetime | None
 
 
-class Glimpse(msgspec.Struct, frozen=True, kw_only=True):
+class ProjectAsOf(msgspec.Struct, frozen=True, kw_only=True):
     """The project as of a watermark, for who only reads."""
 
     project: Project
@@ -67,7 +67,7 @@ def when_of(*, fresh: bool, wait_for_event_id: str | None, timeout_ms: int, as_o
     return When(fresh=fresh, wait_for_event_id=wait_for_event_id, timeout=timeout_ms / 1000, as_of=when)
 
 
-def glimpse(project: Project, when: When, *, asked: float | None = None) -> Glimpse:
+def project_as_of(project: Project, when: When, *, asked: float | None = None) -> ProjectAsOf:
     """The state that was asked for; ProjectionLagging where it cannot be had in time. `asked`: as for the reader."""
     # What is shared must be there before it is shared: each copy would open its own.
     _ = project.ledger, project.archive, project.history, project.store, project.polls
@@ -88,7 +88,7 @@ def glimpse(project: Project, when: When, *, asked: float | None = None) -> Glim
         then = when.as_of if isinstance(when.as_of, datetime) else watermark.occurred_at
         still.clock = lambda: then
     mark = Mark(position=watermark.position, event_id=watermark.event_id, occurred_at=watermark.occurred_at)
-    return Glimpse(project=still, mark=mark, as_of=when.as_of)
+    return ProjectAsOf(project=still, mark=mark, as_of=when.as_of)
 
 
 class _StillReader:

@@ -11,7 +11,7 @@ from typing import TypeVar
 import pytest
 
 from servo.api import questions as asked
-from servo.api.questions import Questions
+from servo.api.coalesce import Coalescer
 from servo.api.threads import Threads
 
 T = TypeVar("T")
@@ -36,11 +36,11 @@ class Slow:
         self._go.release()
 
 
-def serve(story: Callable[[Questions], Awaitable[T]], *, many: int = 100) -> T:
+def serve(story: Callable[[Coalescer], Awaitable[T]], *, many: int = 100) -> T:
     async def told() -> T:
         threads = Threads(requests=8)
         async with threads.serving(None):  # type: ignore[arg-type]
-            return await story(Questions(threads, many=many))
+            return await story(Coalescer(threads, many=many))
 
     return asyncio.run(told())
 
@@ -54,7 +54,7 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_who_asks_while_an_answer_is_made_shares_the_one_after_it() -> None:
     slow = Slow()
 
-    async def story(questions: Questions) -> list[bytes]:
+    async def story(questions: Coalescer) -> list[bytes]:
         first = asyncio.create_task(questions.answer("how many", slow))
         await until(lambda: len(slow.begun) == 1)
         # What is being made may have been found before they asked.
@@ -73,7 +73,7 @@ def test_who_asks_while_an_answer_is_made_shares_the_one_after_it() -> None:
 def test_an_answer_is_told_when_the_last_who_shares_it_asked() -> None:
     slow = Slow()
 
-    async def story(questions: Questions) -> tuple[float, float]:
+    async def story(questions: Coalescer) -> tuple[float, float]:
         clock = asyncio.get_running_loop().time
         first = asyncio.create_task(questions.answer("q", slow))
         await until(lambda: len(slow.begun) == 1)
@@ -96,7 +96,7 @@ def test_other_questions_do_not_wait() -> None:
     slow, quick = Slow(), Slow()
     quick.go()
 
-    async def story(questions: Questions) -> bytes:
+    async def story(questions: Coalescer) -> bytes:
         waiting = asyncio.create_task(questions.answer("slow", slow))
         answer = await questions.answer("quick", quick)
         slow.go()
@@ -109,7 +109,7 @@ def test_other_questions_do_not_wait() -> None:
 def test_who_asks_later_asks_anew() -> None:
     slow = Slow()
 
-    async def story(questions: Questions) -> list[bytes]:
+    async def story(questions: Coalescer) -> list[bytes]:
         answers = []
         for _ in range(3):
             slow.go()
@@ -124,7 +124,7 @@ def test_who_asks_later_asks_anew() -> None:
 def test_who_goes_away_takes_nothing_from_the_others() -> None:
     slow = Slow()
 
-    async def story(questions: Questions) -> bytes:
+    async def story(questions: Coalescer) -> bytes:
         gone = asyncio.create_task(questions.answer("q", slow))
         await until(lambda: len(slow.begun) == 1)
         gone_too = asyncio.create_task(questions.answer("q", slow))
@@ -145,7 +145,7 @@ def test_what_fails_fails_for_all_who_share_it_and_for_nobody_after() -> None:
     slow = Slow()
     slow.begun = [0.0] * 12
 
-    async def story(questions: Questions) -> bytes:
+    async def story(questions: Coalescer) -> bytes:
         failing = asyncio.create_task(questions.answer("q", slow))
         await until(lambda: len(slow.begun) == 13)
         after = asyncio.create_task(questions.answer("q", slow))
@@ -165,7 +165,7 @@ def test_while_there_is_much_to_do_who_does_not_insist_is_given_what_was_found_a
     monkeypatch.setattr(asked, "A_MOMENT", 3600.0)  # whatever machine this is
     slow, others = Slow(), [Slow(), Slow()]
 
-    async def story(questions: Questions) -> list[bytes]:
+    async def story(questions: Coalescer) -> list[bytes]:
         busy = [asyncio.create_task(questions.answer(number, work)) for number, work in enumerate(others)]
         await until(lambda: all(work.begun for work in others))
         slow.go()
@@ -187,7 +187,7 @@ def test_what_was_given_long_ago_is_given_to_nobody(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(asked, "A_MOMENT", 0.0)
     slow, other = Slow(), Slow()
 
-    async def story(questions: Questions) -> list[bytes]:
+    async def story(questions: Coalescer) -> list[bytes]:
         busy = asyncio.create_task(questions.answer("other", other))
         await until(lambda: bool(other.begun))
         answers = []

@@ -1,4 +1,4 @@
-"""Answers that were given before: the same question about the same state need not be asked of the projections again.
+"""A cache of answers by question and state, so that projections are not asked the same twice.
 
 Only what follows from the state alone is kept, under the event that the state ends with. The next append makes it
 another state, so nothing here is ever out of date.
@@ -10,13 +10,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from threading import Lock
 
-__all__ = ["Remembered"]
+__all__ = ["AnswerCache"]
 
 _MOST_BYTES = 8 * 1024 * 1024
 _LARGEST = 256 * 1024
 
 
-class Remembered:
+class AnswerCache:
     """The newest answers of one server, up to so many bytes. Threads share it."""
 
     def __init__(self, most: int = _MOST_BYTES) -> None:
