@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import pytest
 
-from servo.api import questions as asked
+from servo.api import coalesce as asked
 from servo.api.coalesce import Coalescer
 from servo.api.threads import Threads
 

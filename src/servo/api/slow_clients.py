@@ -1,7 +1,7 @@
 """Guards against slow and ambiguous clients: bounds the time and size of a request's head.
 
-uvicorn waits for the head as long as the client likes. What is no HTTP, or could be read in two ways, is refused and the
-connection ended.
+uvicorn waits for the head as long as the client likes. What is no HTTP, or could be read in two ways, is refused and
+the connection ended.
 """
 
 from __future__ import annotations
