@@ -191,7 +191,7 @@ def test_who_asked_is_killed_and_what_was_asked_for_is_done_later(tmp_path: Path
         asked = ("materialize", "rows", "--partitions", DAYS, "--request-id", "mine")
         process = shop.start(*asked)
         [row] = shop.until(shop.runs.list, "the run is there")
-        run_id = row["run_id"]
+        run_id = row.run_id
         shop.until(lambda: shop.runs.progress(run_id).tasks and shop.task(run_id).state == "RUNNING", "it runs")
         below = children(process.pid)
         worker = shop.pid_of(shop.task(run_id).worker)

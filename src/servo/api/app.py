@@ -19,6 +19,7 @@ from servo.api.events import EventRoutes
 from servo.api.health import healthz, readyz
 from servo.api.internal import InternalRoutes
 from servo.api.limits import BODY_BYTES, Shares
+from servo.api.messages import MessageRoutes
 from servo.api.metrics import Observing, metrics_route
 from servo.api.name_resolver import NameResolver
 from servo.api.operation_routes import operation_routes
@@ -40,6 +41,7 @@ ROUTES: list[Any] = [
     AuditRoutes,
     EventRoutes,
     InternalRoutes,
+    MessageRoutes,
 ]
 # Beside it.
 PLAIN_ROUTES: list[Any] = [healthz, readyz, metrics_route, openapi_json, docs]
