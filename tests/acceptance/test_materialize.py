@@ -169,4 +169,5 @@ def test_without_waiting_it_says_that_nothing_is_at_work(shop: Folder) -> None:
     "command", ["plan", "materialize", "run", "worker", "up", "read", "vacuum", "partition", "init"]
 )
 def test_help_is_light(empty: Folder, command: str) -> None:
-    assert not imported(empty, command, "--help") & HEAVY
+    # What a command asks for is a struct, so msgspec comes with the commands of a noun; nothing that answers it does.
+    assert not imported(empty, command, "--help") & (HEAVY - {"msgspec"})

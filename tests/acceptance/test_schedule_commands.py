@@ -142,7 +142,7 @@ def test_the_life_of_a_schedule(shop: Folder) -> None:
     assert (made["name"], made["version"], made["duplicate"]) == ("weekly", 1, False)
     again = shop.json("schedule", "create", *WEEKLY, "--request-id", "r1", "--tag", "team=sales")
     assert (again["schedule_id"], again["duplicate"]) == (made["schedule_id"], True)
-    assert "used for another schedule" in shop.fails(4, "schedule", "create", *WEEKLY, "--request-id", "r1")
+    assert "used for another request" in shop.fails(4, "schedule", "create", *WEEKLY, "--request-id", "r1")
     shown = shop.json("schedule", "show", "weekly")
     assert (shown["cron"], shown["timezone"], shown["select"]) == ("0 6 * * mon", "Europe/Berlin", ["orders"])
     assert (shown["tags"], shown["partitions"], shown["enabled"]) == ({"team": "sales"}, "latest", True)
@@ -230,7 +230,7 @@ BAD: dict[str, tuple[int, tuple[str, ...], str]] = {
     "no zone": (2, ("create", "x", *CRON, *SELECT, "--timezone", "Europe/Berln"), "Europe/Berln"),
     "zone of dots": (2, ("create", "x", *CRON, *SELECT, "--timezone", "../x"), "timezone"),
     "no asset": (3, ("create", "x", *CRON, "--select", "ordres"), "ordres"),
-    "no selection": (2, ("create", "x", *CRON), "selects nothing"),
+    "no selection": (2, ("create", "x", *CRON), "--select"),
     "half a selection": (2, ("create", "x", *CRON, "--select", "orders and"), ""),
     "no partitions": (2, ("create", "x", *CRON, *SELECT, "--partitions", "someday"), "someday"),
     "bad name": (2, ("create", "No Name", *CRON, *SELECT), "No Name"),
@@ -257,8 +257,8 @@ BAD: dict[str, tuple[int, tuple[str, ...], str]] = {
     "ticks of nobody": (3, ("ticks", "nobody"), "no schedule 'nobody'"),
     "ticks before rubbish": (2, ("ticks", "weekly", "--before", "x"), "event id"),
     "show of nobody": (3, ("show", "weekl"), "did you mean weekly?"),
-    "no days ahead": (2, ("next", "--days", "0"), "0 days"),
-    "no number of days": (2, ("next", "--days", "nan"), "nan days"),
+    "no days ahead": (2, ("next", "--days", "0"), "days must be more than 0"),
+    "no number of days": (2, ("next", "--days", "nan"), "days must be more than 0"),
     "next of nobody": (3, ("next", "nobody"), "no schedule 'nobody'"),
 }
 

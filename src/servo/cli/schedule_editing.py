@@ -106,6 +106,8 @@ def create(
     servo schedule create nightly --cron '0 6 * * *' --timezone Europe/Berlin --select +revenue
     servo schedule next nightly
     """
+    if not select:
+        raise click.UsageError("A schedule computes something: give --select, such as +revenue.")
     request = CreateSchedule(
         name=name,
         cron=cron,

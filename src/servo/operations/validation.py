@@ -22,8 +22,9 @@ _WORDS = (
     (re.compile(r"Expected `\w+` of length >= 1$"), "is empty"),
     (re.compile(r"Expected `str` of length <= (\d+)$"), "is longer than {0:,} characters"),
     (re.compile(r"Expected `\w+` of length <= (\d+)$"), "has more than {0:,} entries"),
-    (re.compile(r"Expected `\w+` >= (-?\d+)$"), "must be {0:,} or more"),
-    (re.compile(r"Expected `\w+` <= (-?\d+)$"), "must be {0:,} or less"),
+    (re.compile(r"Expected `\w+` >= (-?[\d.]+)$"), "must be {0:,} or more"),
+    (re.compile(r"Expected `\w+` <= (-?[\d.]+)$"), "must be {0:,} or less"),
+    (re.compile(r"Expected `\w+` > (-?[\d.]+)$"), "must be more than {0:,}"),
     (re.compile(r"Invalid enum value (.+)$"), "cannot be {0}"),
 )
 
@@ -64,9 +65,35 @@ def misfit_of(problem: msgspec.ValidationError, what: str, kind: type[msgspec.St
         hint = f"it is one of {', '.join(valid)}"
     for pattern, words in _WORDS:
         if (found := pattern.search(said)) is not None:
-            values = [int(value) if value.lstrip("-").isdigit() else value for value in found.groups()]
+            values = [_number(value) for value in found.groups()]
+            hint = hint or _bounds(kind, field) or "leave it out, or give something"
             return Misfit(field, f"{field or what} {words.format(*values)}", hint)
     return Misfit(field, f"{field or what}: {said}", hint)
+
+
+def _number(text: str) -> int | float | str:
+    try:
+        return int(float(text)) if float(text).is_integer() else float(text)
+    except ValueError:
+        return text
+
+
+def _bounds(kind: type[msgspec.Struct], field: str) -> str | None:
+    """The bounds of a number, or of the length of a text or list, in words."""
+    hints = [get_type_hints(kind, include_extras=True).get(field)]
+    while hints:
+        hint = hints.pop()
+        for one in get_args(hint):
+            if not isinstance(one, msgspec.Meta):
+                hints.append(one)
+                continue
+            low, high = (one.ge if one.gt is None else one.gt), (one.le if one.lt is None else one.lt)
+            if low is not None and high is not None:
+                return f"give {low:,} to {high:,}" if one.gt is None else f"give more than {low:,}, {high:,} at most"
+            if one.max_length is not None:
+                what = "characters" if str in get_args(hint) else "entries"
+                return f"give {max(one.min_length or 0, 1):,} to {one.max_length:,} {what}"
+    return None
 
 
 def _choices(kind: type[msgspec.Struct], field: str) -> tuple[str, ...]:
