@@ -191,8 +191,9 @@ def test_a_trigger_ticks_now_and_the_same_request_is_the_same_tick(shop: Folder)
     first = shop.json("schedule", "trigger", "nightly", "--request-id", "r1", "--at", "2026-03-29T01:00")
     assert (first["status"], first["partitions"], first["duplicate"]) == ("TRIGGERED", 3, False)
     assert first["run_key"] == f"sched:{first['schedule_id']}:manual:r1"
-    again = shop.json("schedule", "trigger", "nightly", "--request-id", "r1")
+    again = shop.json("schedule", "trigger", "nightly", "--request-id", "r1", "--at", "2026-03-29T01:00")
     assert (again["run_id"], again["duplicate"]) == (first["run_id"], True)
+    assert "another request" in shop.fails(4, "schedule", "trigger", "nightly", "--request-id", "r1")
     [tick] = shop.json("schedule", "ticks", "nightly")["ticks"]
     assert (tick["manual"], tick["run_id"], tick["run_status"]) == (True, first["run_id"], "REQUESTED")
     assert [(fill["asset_key"], fill["partitions"]) for fill in tick["fills"]] == [

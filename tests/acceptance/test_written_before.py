@@ -45,20 +45,20 @@ def _rows(answer: dict[str, Any], columns: list[str]) -> list[str]:
     return sorted(texts)
 
 
-def _as_now(runs: dict[str, Any]) -> dict[str, Any]:
+def runs_as_now(runs: dict[str, Any]) -> dict[str, Any]:
     """The rows of runs with columns for what was among the tags."""
     place, rows = runs["columns"].index("tags"), []
     for row in runs["rows"]:
         tags = row[place]
-        row[place] = {name: value for name, value in tags.items() if name not in FORMER_TAGS}
+        kept = {name: value for name, value in tags.items() if name not in FORMER_TAGS}
         moved = [tags.get(tag) for tag in ("servo.queue", "servo.retry_of", "servo.traceparent")]
-        rows.append([*row, *moved, tags.get("servo.accept_schema") == "true"])
+        rows.append([*row[:place], kept, *row[place + 1 :], *moved, tags.get("servo.accept_schema") == "true"])
     return {"columns": [*runs["columns"], "queue", "retry_of", "traceparent", "accept_schema"], "rows": rows}
 
 
 def _assert_tables_equal(folder: Folder, expected: dict[str, Any]) -> None:
     for table, recorded in expected["tables"].items():
-        then = _as_now(recorded) if table == "runs" and "retry_of" not in recorded["columns"] else recorded
+        then = runs_as_now(recorded) if table == "runs" and "retry_of" not in recorded["columns"] else recorded
         computed = COMPUTED_WHEN_ASKED if table == "partition_status" else set()
         columns = [name for name in then["columns"] if name not in computed]
         now = folder.json("query", f"SELECT * FROM {table}")

@@ -19,6 +19,7 @@ import httpx
 import pytest
 
 from servo.events import EVENT_CLASSES
+from tests.acceptance.test_written_before import runs_as_now
 from tests.support.traffic import PREFIX
 from tests.support.written_before import rows, run_command, send, served, sorted_rows
 
@@ -45,6 +46,8 @@ class Before:
         """Compare the columns that there were; a later version may have more."""
         now = rows(self.folder, self.rows)
         for table, then in self.rows.items():
+            if table == "runs":
+                then = runs_as_now(then)  # noqa: PLW2901 (what was among their tags has columns since)
             assert sorted_rows(now[table], then["columns"]) == sorted_rows(then, then["columns"]), table
 
 
@@ -118,12 +121,15 @@ def test_every_command_with_a_request_id_is_answered_as_it_was(before: Before) -
     for command in before.commands:
         if (other := command["other"]) is not None:
             found = run_command(before.folder, other["args"])
-            assert (found["code"], _error(found)) == (other["code"], _error(other)), other["args"]
+            # That version took some other words for the same request, in a folder alone; now they are refused.
+            then = (4, "idempotency-mismatch") if other["code"] == 0 else (other["code"], _error(other))
+            assert (found["code"], _error(found)) == then, other["args"]
 
 
 def _timeless(found: dict[str, Any]) -> dict[str, Any]:
-    """An answer without when it was given, which that version said where a run was asked for again."""
-    kept = {name: value for name, value in found["answer"].items() if name != "accepted_at"}
+    """An answer without what that version said otherwise where something was asked for again in a folder: the time, and
+    which runs an evaluation had started."""
+    kept = {name: value for name, value in found["answer"].items() if name not in ("accepted_at", "started")}
     return {"code": found["code"], "answer": kept}
 
 

@@ -47,7 +47,7 @@ class Operating:
         return self.performer.ask(request)
 
     def items(self, request: ListQuestion[A], limit: int = 1_000) -> list[A]:
-        return self.performer.listed(request, limit=limit)[0]
+        return list(self.performer.listed(request, limit=limit).items)
 
     def do(self, request: Change[A], *, actor: str, request_id: str | None = None) -> A:
         return self.performer.change(request, actor=actor, key=request_id).told

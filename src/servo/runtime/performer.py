@@ -356,16 +356,21 @@ def fingerprint_of(what: str, request: Operation[Any]) -> str:
     for name in _ADDED_LATER:
         if said.get(name) is None:
             said.pop(name, None)
-    return canonical.sha256_hex({"what": what, "body": _without_floats(said)})
+    return canonical.sha256_hex({"what": what, "body": _canonical(said)})
 
 
-def _without_floats(value: Any) -> Any:
-    """Canonical JSON has no floats: each is its text."""
-    if isinstance(value, float):
-        return repr(value)
-    if isinstance(value, dict):
-        return {name: _without_floats(one) for name, one in value.items()}
-    return [_without_floats(one) for one in value] if isinstance(value, list | tuple) else value
+def _canonical(value: Any) -> Any:
+    """The value in canonical JSON, which has no floats and no texts that are not Unicode."""
+    match value:
+        case float():
+            return repr(value)
+        case str() if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            return {"bytes": value.encode(errors="surrogatepass").hex()}
+        case dict():
+            return {name: _canonical(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_canonical(one) for one in value]
+    return value
 
 
 # ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────

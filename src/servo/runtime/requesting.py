@@ -78,6 +78,8 @@ class Asking:
 
     def first(self, step: int = 1) -> RequestAccepted | None:
         """What was accepted under this key, be it of this request or of another."""
+        if self._project.unbegun:
+            return None  # to look would begin it, and what is refused must leave nothing
         event_id = holder_of(self._project.ledger, self._proposal(self._fact(step=step)))
         if event_id is None:
             return None

@@ -237,24 +237,52 @@ def _once(call: Call, request: Change[Any], fingerprint: str, ask: Callable[[], 
     this key: what was asked for then may mean another thing today (`latest`, what is stale), or cannot be asked for any
     more. `fingerprint`: of the request, as earlier versions recorded it with the run.
     """
+    made: Requested | None = None
     try:
-        return ask()
+        made = ask()
+        if call.key is None or not made.duplicate:
+            return made
+        event = _run_of(call.project, call.key)
     except (Conflict, InvalidInput, NotFound):
         if call.key is None or call.project.unbegun or (event := _run_of(call.project, call.key)) is None:
             raise
+    assert event is not None
     fact = decode(event)
     assert isinstance(fact, RunRequested)
-    if fact.body_fingerprint != fingerprint and _accepted_with(call.project, event) != fingerprint_of(
-        action_of(request), request
+    accepted, body = _accepted_with(call.project, event), _body_of(call.project, fact)
+    if made is not None and accepted is None and body is None and _same_wishes(request, fact):
+        return made  # of the command line of an earlier version, which compared what the words mean
+    is_retry = isinstance(request, RetryRun)
+    if is_retry is not (fact.retry_of is not None) or (
+        body != fingerprint and accepted != fingerprint_of(action_of(request), request)
     ):
         raise other_request(call.key, fact.run_id)
     return Requested(**_requested(call.project, {}, event), accepted_at=event.occurred_at, duplicate=True)
+
+
+def _same_wishes(request: Change[Any], fact: RunRequested) -> bool:
+    """Whether a run was asked for with the same wishes, of one that nothing but itself was recorded of."""
+    if isinstance(request, RetryRun):
+        return fact.retry_of is not None
+    asked = (request.priority, request.tags, request.accept_schema)  # type: ignore[attr-defined]  # of both others
+    return fact.retry_of is None and (fact.priority, fact.tags, fact.accept_schema) == asked
 
 
 def _run_of(project: Project, key: str) -> RecordedEvent | None:
     """The request for the run of a key."""
     rows = project.reader.query(_FIRST, {"run_key": f"manual:{key}"}, fresh=True, timeout=_PATIENCE).rows
     return event_of(project, rows[0][0]) if rows else None
+
+
+def _body_of(project: Project, fact: RunRequested) -> str | None:
+    """The fingerprint of the body by which a run was asked for in an earlier version, unless a retry inherited it."""
+    if fact.retry_of is None or fact.body_fingerprint is None:
+        return fact.body_fingerprint
+    sql = "SELECT event_id FROM run_key_index WHERE run_id = $run_id"
+    rows = project.reader.query(sql, {"run_id": fact.retry_of}, fresh=True, timeout=_PATIENCE).rows
+    first = decode(event_of(project, rows[0][0])) if rows else None
+    inherited = isinstance(first, RunRequested) and first.body_fingerprint == fact.body_fingerprint
+    return None if inherited else fact.body_fingerprint
 
 
 def _accepted_with(project: Project, event: RecordedEvent) -> str | None:
