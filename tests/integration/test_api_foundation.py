@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
-from servo.api import desk as desks
+from servo.api import request_context as contexts
 from servo.api.serving import serving
 from servo.events.automation import BackfillCreated, ScheduleCreated
 from servo.events.model import RunRequested
@@ -80,14 +80,14 @@ def test_a_crash_between_the_append_and_the_answer_loses_no_answer(
     shop: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body, key = {"select": ["orders"], "partitions": "2025-01-05"}, shop.key()
-    real = desks.event_of
+    real = contexts._performed
 
     def crash(*_: Any) -> Any:
         raise MemoryError("gone")
 
-    monkeypatch.setattr(desks, "event_of", crash)
+    monkeypatch.setattr(contexts, "_performed", crash)
     assert shop.send("/runs", body, key=key).status_code == 500
-    monkeypatch.setattr(desks, "event_of", real)
+    monkeypatch.setattr(contexts, "_performed", real)
     (fact,) = [one for one in shop.plant.facts(RunRequested) if one.run_key == f"manual:{key}"]
     retried = shop.post("/runs", body, 200, key=key)
     assert retried["run_id"] == fact.run_id

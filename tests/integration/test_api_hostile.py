@@ -16,7 +16,7 @@ from urllib.parse import quote
 import httpx
 import pytest
 
-from servo.api import limits, patience
+from servo.api import limits, slow_clients
 from servo.api.limits import Shares
 from servo.api.name_resolver import NameResolver
 from servo.api.problems import Refused
@@ -305,7 +305,7 @@ def test_a_long_query_is_refused_by_the_name_of_what_is_too_long(shop: House, un
 def test_clients_that_never_end_their_heads_keep_nobody_waiting(
     shop: House, unharmed: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "_HEAD_SECONDS", 0.5)
+    monkeypatch.setattr(slow_clients, "_HEAD_SECONDS", 0.5)
     with ExitStack() as stack:
         slow = [stack.enter_context(wire(shop)) for _ in range(50)]
         for number, one in enumerate(slow):

@@ -23,7 +23,7 @@ import msgspec
 import pytest
 
 from servo.answers.sensors import Accepted
-from servo.api import limits, patience
+from servo.api import limits, slow_clients
 from servo.api.problems import PROBLEM_JSON
 from servo.api.serving import Served, serving
 from servo.assets.messages import Message
@@ -398,7 +398,7 @@ def test_a_slow_client_keeps_nobody_waiting_and_is_given_up(house: House, monkey
 
 
 def test_a_client_that_never_ends_its_headers_is_given_up(house: House, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "_HEAD_SECONDS", 0.3)
+    monkeypatch.setattr(slow_clients, "_HEAD_SECONDS", 0.3)
     begun, silent = house.raw(b"POST / HTTP/1.1\r\nHost: "), house.raw()
     assert heard(begun) == heard(silent) == b""
     # On a connection that has served a request already, too.

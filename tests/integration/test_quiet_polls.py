@@ -145,7 +145,7 @@ def test_of_drivers_at_the_same_time_one_asks(landing: Landing) -> None:
         together = Barrier(2)
 
         def ask(driver: Driver) -> None:
-            driver._watch.refresh()
+            driver._tracker.refresh()
             together.wait(60)
             driver._poll()
             driver.finish()
