@@ -290,6 +290,16 @@ def test_what_cannot_be_meant_is_refused_and_nothing_is_written(shop: Shop, case
     assert shop.head() == before
 
 
+@pytest.mark.parametrize("request_id", [None, "k-1"])
+def test_what_is_refused_begins_no_project(tmp_path: Path, request_id: str | None) -> None:
+    (tmp_path / "definitions.py").write_text(ASSETS)
+    with open_workspace(load_settings(tmp_path, {}), create=True) as project:
+        asked = CreateSchedule(name="weekly", cron="0 6 * *", select=("orders",))
+        with pytest.raises(InvalidInput, match="not a cron"):
+            Schedules(project).create(asked, request_id=request_id, actor=ME)
+        assert project.unbegun
+
+
 @pytest.mark.parametrize("name", ["", "Nightly", "näch", "a b", "-x", "a" * 64, "x/y", "1st"])
 def test_names_are_plain(shop: Shop, name: str) -> None:
     before = shop.head()
