@@ -153,7 +153,8 @@ class Reader:
                 return state.snapshot
         require_same_ledger(self._store, self._history, manifest)
         after = manifest.watermark.position
-        until = head if target is None else target
+        # Not only up to the event that is waited for: what was appended with it is there too, or neither.
+        until = head if target is None else max(target, head)
         size: float = inf
         if target is None:
             deadline = time.monotonic() + self._limits.fold_seconds
