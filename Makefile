@@ -16,12 +16,12 @@ PACKAGES := .venv/.packages
 PROJECT := .venv/.project
 CLASSES := .venv/.spark-classes.jsa
 
-# The core tiers need neither Spark nor a child process. The others start both, and wait for them more than they work:
-# four files at a time, each by one worker; tests/support/distribution.py says which come first, and which share a JVM.
+# The core tiers need neither Spark nor a child process. The others start both, and wait for them now and then: on two
+# cores, three files at a time; tests/support/distribution.py says which come first, and which share a JVM.
 # One after another: make test SLOW_WORKERS=0
 CORE_TIERS := unit property contract
 CORE_WORKERS ?= 2
-SLOW_WORKERS ?= 4
+SLOW_WORKERS ?= 3
 # More for pytest, for instance: make test PYTEST="-x -k fold"
 PYTEST ?=
 

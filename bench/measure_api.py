@@ -13,21 +13,21 @@ from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
 
-from servo.runtime.cursors import Place, text_of
-
 from bench.figure import Figure, alternating
 from bench.measure_why import record_run
 from bench.serving import Up, closed_loop, percentile, timed, up
-from servo.api.cursors import Cursors
+from servo.api.inputs import Cursors
 from servo.api.operation_routes import query_type
 from servo.api.request_context import filters_of
 from servo.assets.loading import load
+from servo.operations.backfills.requests import CreateBackfill
 from servo.operations.partitions.requests import ListPartitions
 from servo.partitions import Daily, Static
 from servo.projections.compactor import Compactor
 from servo.runtime import Project
-from servo.runtime.backfills import BackfillRequest, Backfills
 from servo.runtime.deploying import deploy
+from servo.status.cursors import Place, text_of
+from tests.support.operating import Backfills
 from tests.support.traffic import DEFINITIONS, PREFIX
 
 _DAYS, _REGIONS = 10_000, 100
@@ -151,7 +151,7 @@ def remote_command() -> Iterator[Figure]:
 
 def _with_a_backfill(project: Project) -> None:
     deploy(project, load(project.settings))
-    Backfills(project).create(BackfillRequest(assets=["orders"], partitions="2024-01-01..2024-03-01"), actor="a:b")
+    Backfills(project).create(CreateBackfill(assets=("orders",), partitions="2024-01-01..2024-03-01"), actor="a:b")
 
 
 def _newest_backfill(server: Up) -> str:

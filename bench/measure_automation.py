@@ -16,7 +16,7 @@ from servo.events.definitions import ScheduleDefinition
 from servo.events.model import MaterializationPublished
 from servo.ledger import Workspace, open_ledger
 from servo.runtime.automation.driver import one_pass
-from servo.runtime.evaluation.evaluating import Question
+from servo.runtime.evaluation.pool import Question
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import ME
 

@@ -17,11 +17,12 @@ from bench.measure_runs import bare_job, side_by_side
 from bench.workshop import ME, SPAN, workshop
 from servo.events.automation import BackfillCreated
 from servo.events.model import RunRequested
+from servo.operations.backfills.records import backfills_of
+from servo.operations.backfills.requests import CreateBackfill
 from servo.runtime import Project
-from servo.runtime.backfill_loading import backfills_of
-from servo.runtime.backfill_planning import BackfillRequest
-from servo.runtime.backfills import Backfills
+from servo.runtime.states import state_of
 from tests.support.idle import Plant, at_work, plant
+from tests.support.operating import Backfills
 
 _HOURS = """
 from servo import Daily, Hourly, asset
@@ -43,11 +44,14 @@ _PREVIEW = f"""
 import resource, sys, time
 from pathlib import Path
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.backfill_planning import BackfillRequest
-from servo.runtime.backfills import Backfills
+from servo.operations.backfills.plan import plan_backfill
+from servo.operations.backfills.requests import BackfillFields
+from servo.runtime.states import state_of
 began = time.perf_counter()
 with open_workspace(load_settings(Path(sys.argv[1]), {{}})) as project:
-    plan = Backfills(project).preview(BackfillRequest(assets=("joined",), **{_LONG!r}, **{_WIDE!r}))
+    state = state_of(project)
+    asked = BackfillFields(assets=("joined",), **{_LONG!r}, **{_WIDE!r})
+    plan = plan_backfill(state.judged_by(state.local.catalog), asked)
 print(plan.partitions, time.perf_counter() - began, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
 """
 
@@ -68,7 +72,7 @@ def preview_many() -> Iterator[Figure]:
         runs = [subprocess.run(command, capture_output=True, text=True, check=True).stdout.split() for _ in range(3)]
         assert {run[0] for run in runs} == {"300000"}, runs
         few = _seconds(
-            lambda: shop.backfills.preview(BackfillRequest(assets=("joined",), start="2025-01", end="2025-01"))
+            lambda: shop.backfills.preview(CreateBackfill(assets=("joined",), start="2025-01", end="2025-01"))
         )
         yield Figure(
             id="backfill.preview",
@@ -95,8 +99,8 @@ def steer_many() -> Iterator[Figure]:
     with _hours() as shop:
         small = {"start": "2025-01-01T00:00", "end": "2025-01-01T09:00"}
         for name, work in _steps(shop):
-            little = work(BackfillRequest(assets=("joined",), **small, **_WIDE))
-            large = work(BackfillRequest(assets=("joined",), **_LONG, **_WIDE))
+            little = work(CreateBackfill(assets=("joined",), **small, **_WIDE))
+            large = work(CreateBackfill(assets=("joined",), **_LONG, **_WIDE))
             yield Figure(
                 id=f"backfill.{name}",
                 value=large,
@@ -108,15 +112,15 @@ def steer_many() -> Iterator[Figure]:
             )
 
 
-def _steps(shop: Plant) -> Iterator[tuple[str, Callable[[BackfillRequest], float]]]:
-    def create(asked: BackfillRequest) -> float:
+def _steps(shop: Plant) -> Iterator[tuple[str, Callable[[CreateBackfill], float]]]:
+    def create(asked: CreateBackfill) -> float:
         return _seconds(lambda: shop.backfills.create(asked, actor=ME))
 
-    def status(asked: BackfillRequest) -> float:
+    def status(asked: CreateBackfill) -> float:
         made = shop.backfills.create(asked, actor=ME)
         return _seconds(lambda: shop.tree(made.name))
 
-    def pause(asked: BackfillRequest) -> float:
+    def pause(asked: CreateBackfill) -> float:
         made = shop.backfills.create(asked, actor=ME)
         return _seconds(lambda: shop.backfills.pause(made.name, actor=ME))
 
@@ -186,7 +190,7 @@ def _through(shop: Plant, size: int, chunk_size: int = 10) -> tuple[float, int, 
 
 def _until_over(project: Project, backfill_id: str) -> None:
     """By following its events, so that looking takes next to nothing of what is measured."""
-    board = backfills_of(project, [backfill_id])
+    board = backfills_of(state_of(project).tables, [backfill_id])
     while not board.jobs[backfill_id].over:
         if events := project.history.read(board.position, 1_000):
             board.take(events)
@@ -213,7 +217,7 @@ def on_spark() -> Iterator[Figure]:
         start, end = SPAN.split("..")
 
         def backfill() -> None:
-            asked = BackfillRequest(assets=("together",), start=start, end=end, chunk_size=30)
+            asked = CreateBackfill(assets=("together",), start=start, end=end, chunk_size=30)
             made = backfills.create(asked, actor=ME)
             _until_over(shop.project, made.backfill_id)
 

@@ -18,10 +18,11 @@ from servo.events import Proposal
 from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes
 from servo.events.model import TaskFinished
 from servo.ids import ulid_range
+from servo.operations.lineage.lineages import Lineages
 from servo.planning.catalog import Catalog
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.deploying import deploy
-from servo.runtime.lineages import Lineages
+from servo.runtime.states import state_of
 
 HOURS, REACHED, SET, TIMES = 200_000, 5_000, 1_000, 9
 WANTED = 123_456  # the hour that is asked about
@@ -73,12 +74,15 @@ class Shop:
 
     def __init__(self, project: Project, known: Catalog) -> None:
         self.project = project
-        self.lineages = Lineages(project)
         made: dict[str, list[str]] = {}
         for asset, upstreams in READS.items():
             made[asset] = self._record(known, asset, [(one, made[one]) for one in upstreams])
         with project.compactor() as compactor:
             compactor.replay()
+
+    @property
+    def lineages(self) -> Lineages:
+        return Lineages(state_of(self.project))
 
     def _record(self, known: Catalog, asset: str, inputs: list[tuple[str, list[str]]]) -> list[str]:
         keys = _keys(asset)

@@ -16,10 +16,10 @@ from servo.execution.executor import Executor
 from servo.execution.protocol import Commit, Order
 from servo.execution.spark import SparkSettings, session
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.control import Control
 from servo.runtime.deploying import deploy
-from servo.runtime.runs import Runs
-from servo.runtime.worker import Worker
+from servo.runtime.loop.control import Control
+from servo.runtime.worker.worker import Worker
+from tests.support.operating import Runs
 
 DAYS, ROWS = 30, 200_000
 SPAN = "2025-01-01..2025-01-30"
@@ -95,10 +95,11 @@ class Workshop:
         return time.perf_counter() - began
 
     def places(self, asset: str) -> list[str]:
-        from servo.runtime.data import Data
+        from servo.operations.data.rows import places
+        from servo.runtime.states import state_of
 
-        places, _ = Data(self.project).places(asset)
-        return self.project.storage.addresses(places)
+        found, _ = places(state_of(self.project), asset)
+        return self.project.storage.addresses(found)
 
 
 @contextmanager

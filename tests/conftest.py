@@ -9,18 +9,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.support import distribution
 
 # Spark's JVMs live for seconds here: they are compiled for a quick start rather than for hours of work, need no second
 # thread to collect garbage, and take their classes from an archive where `make test` has made one. Without that, tests
-# with Spark take nearly twice as long. An archive that does not fit a JVM is passed over without a word.
-QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# with Spark take nearly twice as long. An archive that does not fit a JVM is passed over without a word. A shuffle of
+# the few rows of a test has two parts rather than 200, which would take as long again.
+QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Dspark.sql.shuffle.partitions=2"
 CLASSES = Path(sys.prefix) / ".spark-classes.jsa"
 if CLASSES.exists():
     QUICK += f" -XX:SharedArchiveFile={CLASSES} -Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 os.environ.setdefault("SPARK_SUBMIT_OPTS", QUICK)
 os.environ.setdefault("SPARK_DAEMON_JAVA_OPTS", QUICK)
+
+# How long an example takes says how busy the machine is, and nothing about the code.
+settings.register_profile("servo", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("servo")
 
 # A shell that runs things in the background has them ignore Ctrl-C, and all that they start: tests send it to some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

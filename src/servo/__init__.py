@@ -8,9 +8,8 @@ if TYPE_CHECKING:
     from servo.assets import checks as check
     from servo.assets.automation import Schedule, Skip, TickContext, schedule
     from servo.assets.decorator import Dep, asset
-    from servo.assets.messages import Message
+    from servo.assets.evaluation import Message, RunRequest, SensorContext
     from servo.assets.sensing import on, sensor
-    from servo.assets.sensor_context import RunRequest, SensorContext
     from servo.assets.spec import Approval, Retry
     from servo.assets.watches import NewFiles, NewPartitions, NewRows, RunEnded
     from servo.client import Client
@@ -63,16 +62,16 @@ _PLACES = {
     "Dep": "servo.assets.decorator:Dep",
     "Dynamic": "servo.partitions:Dynamic",
     "Hourly": "servo.partitions:Hourly",
-    "Message": "servo.assets.messages:Message",
+    "Message": "servo.assets.evaluation:Message",
     "Monthly": "servo.partitions:Monthly",
     "NewFiles": "servo.assets.watches:NewFiles",
     "NewPartitions": "servo.assets.watches:NewPartitions",
     "NewRows": "servo.assets.watches:NewRows",
     "Retry": "servo.assets.spec:Retry",
     "RunEnded": "servo.assets.watches:RunEnded",
-    "RunRequest": "servo.assets.sensor_context:RunRequest",
+    "RunRequest": "servo.assets.evaluation:RunRequest",
     "Schedule": "servo.assets.automation:Schedule",
-    "SensorContext": "servo.assets.sensor_context:SensorContext",
+    "SensorContext": "servo.assets.evaluation:SensorContext",
     "Skip": "servo.assets.automation:Skip",
     "Static": "servo.partitions:Static",
     "TickContext": "servo.assets.automation:TickContext",

@@ -9,16 +9,18 @@ from base64 import b32encode
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from typing import Any
 from uuid import UUID
 
 from servo.canonical import sha256_hex
-from servo.errors import InvalidAssetKey, InvalidName
+from servo.errors import InvalidAssetKey, InvalidInput, InvalidName
 
 __all__ = [
     "AssetKey",
     "UlidFactory",
     "check_name",
+    "id_under",
     "is_ulid",
     "request_fingerprint",
     "run_id",
@@ -102,6 +104,7 @@ _TO_BASE32 = str.maketrans(_DIGITS, "0123456789abcdefghijklmnopqrstuv")
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}")
 _RANDOM_BITS = 80
 _ULID_END = 1 << 128
+_LONGEST_KEY = 200
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -170,6 +173,14 @@ def ulid_range(first: str, count: int) -> list[str]:
     ids = [prefix + pair for block in blocks for prefix in (_text(block << 10)[:24],) for pair in _PAIRS]
     skipped = start & 1023
     return ids[skipped : skipped + count]
+
+
+def id_under(what: str, key: str) -> str:
+    """The id of what is created under an idempotency key: always the same, and a ULID in form."""
+    if not key or len(key) > _LONGEST_KEY or not key.isprintable():
+        hint = f"give 1 to {_LONGEST_KEY} printable characters"
+        raise InvalidInput(f"{key!r:.80} cannot be a request id", hint=hint)
+    return _text(int.from_bytes(sha256(f"{what}:{key}".encode()).digest()[:16], "big"))
 
 
 def _number(ulid: str) -> int:

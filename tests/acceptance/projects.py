@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.acceptance.support import Folder
-from tests.support.commands import PATIENCE
+from tests.support.commands import OWN_JVM, PATIENCE
+from tests.support.warm_spark import warm_jvm
 
 SETTINGS = 'namespace = "shop"\n\n[spark]\nmaster = "local[2]"\n'
 
@@ -63,21 +64,24 @@ def make_project(path: Path) -> Folder:
 @contextmanager
 def serving(folder: Folder) -> Iterator[subprocess.Popen[str]]:
     """`servo up` with one worker, which must end cleanly."""
-    with started(folder, "up") as process:
+    with warm_jvm() as variables, started(folder, "up", **variables) as process:
         lines_until(process, "✓ up")
+        folder.variables |= OWN_JVM  # what is asked for beside it, it computes
         yield process
+        for name in OWN_JVM:
+            del folder.variables[name]
         process.send_signal(signal.SIGTERM)
         said = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0, said
 
 
 @contextmanager
-def started(folder: Folder, *args: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Folder, *args: str, **variables: str) -> Iterator[subprocess.Popen[str]]:
     """A command that goes on beside the test, and not beyond the block."""
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "servo", *args],
         cwd=folder.path,
-        env=folder.environment(),
+        env=folder.environment() | variables,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from servo.ids import ulid_offset
 from servo.ledger import Ledger, Receipt
 from servo.runtime import Project, load_settings, open_workspace
 from tests.support import commands
+from tests.support.workshop import environment
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 FIRST_MATERIALIZATION = "01JGFJJZ000000000000000000"
@@ -104,8 +104,7 @@ class Folder:
     # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def environment(self) -> dict[str, str]:
-        kept = {name: value for name, value in os.environ.items() if not name.startswith("SERVO_")}
-        return kept | self.variables
+        return environment(self.variables)
 
     def servo(self, *args: str, python: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
         """Run a command in the folder; with options of Python's own, by a Python that is started for it."""

@@ -15,8 +15,7 @@ import httpx
 import pytest
 
 from tests.chaos.workplace import Site, site
-from tests.integration.test_api_keys import CASES, send
-from tests.support.idle import Plant
+from tests.support.operation_examples import CASES, send
 from tests.support.served import House
 from tests.support.traffic import free_port, is_ready
 
@@ -105,7 +104,7 @@ def shop(place: Site) -> Iterator[House]:
     place.until(lambda: is_ready(port) or process.poll() is not None, "the server is ready")
     assert process.poll() is None, place.said()
     served: Any = SimpleNamespace(url=f"http://127.0.0.1:{port}")
-    with (found := House(Plant(place.project, place.said), served)).client:
+    with (found := House(place, served)).client:
         yield found
 
 

@@ -74,7 +74,7 @@ def left(shop: Folder, first: subprocess.CompletedProcess[str]) -> tuple[int, st
         lines_until(process, "left RUNNING 0/2")
         until(lambda: shop.json("backfill", "status", "left")["root"]["chunks"].get("RUNNING"))
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
     return process.returncode, said
 
 
@@ -221,7 +221,7 @@ def test_cancelled_from_outside(served: Folder) -> None:
             until(lambda: served.json("backfill", "status", "slow")["root"]["chunks"].get("RUNNING") == 2)
             said = served.ok("backfill", "cancel", "slow", "--reason", "too slow")
             assert "2 runs asked to stop" in said
-            out, err = process.communicate(timeout=60)
+            out, err = process.communicate(timeout=600)
         assert process.returncode == 1, (out, err)
         assert "✗ CANCELLED slow" in out
     # Who waited has waited for its runs, too.
@@ -233,7 +233,7 @@ def test_ctrl_c_only_takes_leave_of_a_server(served: Folder) -> None:
     with flag(served, "hold"), started(served, "backfill", "create", *FEBRUARY, "--name", "mine", "--wait") as process:
         lines_until(process, "mine RUNNING")
         process.send_signal(signal.SIGINT)
-        _, said = process.communicate(timeout=60)
+        _, said = process.communicate(timeout=600)
         assert process.returncode == 130
         assert "mine goes on without you" in said
     assert served.json("backfill", "status", "mine", "--watch")["root"]["state"] == "SUCCEEDED"

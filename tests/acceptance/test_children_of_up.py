@@ -18,8 +18,8 @@ import httpx
 import pytest
 
 from servo.runtime import load_settings
-from servo.runtime.child_processes import exit_text
-from servo.runtime.compaction import CompactionProcess
+from servo.runtime.processes.background import CompactionProcess
+from servo.runtime.processes.children import exit_text
 from tests.acceptance.support import Folder
 from tests.chaos.workplace import children
 
@@ -85,7 +85,7 @@ def up_in(shop: Folder, *options: str) -> Iterator[tuple[Path, Callable[[Callabl
         yield said, until
     finally:
         up.send_signal(signal.SIGTERM)
-        assert up.wait(120) in (0, 143, -15), said.read_text()
+        assert up.wait(600) in (0, 143, -15), said.read_text()
 
 
 def _checks(url: str) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_a_compactor_that_is_killed_is_told_of(tmp_path: Path, caplog: pytest.Lo
         if closing:
             aside.close()
         else:
-            aside.wait(120)
+            aside.wait(600)
             aside()
             aside.close()
     [told] = [record.getMessage() for record in caplog.records]

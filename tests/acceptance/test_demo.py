@@ -14,7 +14,7 @@ from pathlib import Path
 import click
 import pytest
 
-from servo.cli.story import Story
+from servo.cli.demo import Story
 from tests.acceptance.support import Folder
 
 README = Path(__file__).parents[2] / "README.md"
@@ -127,6 +127,6 @@ def test_can_be_interrupted(empty: Folder) -> None:
         assert time.monotonic() - began < 240, process.communicate()
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    said = process.communicate(timeout=240)
+    said = process.communicate(timeout=600)
     assert process.returncode == 130, said
     assert said[1] == "servo: interrupted\n"

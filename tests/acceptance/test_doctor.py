@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from servo.cli import doctor_server
-from servo.cli.doctor_server import server_checks
+from servo.cli import doctor
+from servo.cli.doctor import server_checks
 from servo.clock import system_clock
 from servo.local_server import announce, withdraw
 from servo.runtime import load_settings
-from servo.runtime.machine import disks, spark
-from servo.runtime.tokens import Tokens
+from servo.runtime.access.tokens import Tokens
+from servo.runtime.diagnosis.machine import disks, spark
 from tests.acceptance.support import Folder
 from tests.support.served import House, house
 
@@ -104,10 +104,14 @@ def test_each_disk_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     here, there = disks(load_settings(tmp_path, elsewhere))
     assert here.detail.endswith("for home, projections, archive")
     assert there.detail.endswith("for storage")
-    monkeypatch.setattr("servo.runtime.machine.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 20}))
+    monkeypatch.setattr(
+        "servo.runtime.diagnosis.machine.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 20})
+    )
     (full,) = disks(load_settings(tmp_path, {}))
     assert (full.level, full.remedy) == ("problem", "free some space: nothing can be recorded on a full disk")
-    monkeypatch.setattr("servo.runtime.machine.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 30}))
+    monkeypatch.setattr(
+        "servo.runtime.diagnosis.machine.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 30})
+    )
     (little,) = disks(load_settings(tmp_path, {}))
     assert little.level == "warning"
 
@@ -135,8 +139,8 @@ def test_the_server_of_this_folder_is_found(shop: House, monkeypatch: pytest.Mon
 
 def test_another_version_and_another_time_are_told(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SERVO_URL", shop.served.url)
-    monkeypatch.setattr(doctor_server, "__version__", "0.0.1")
-    monkeypatch.setattr(doctor_server, "system_clock", lambda: system_clock() + timedelta(minutes=5))
+    monkeypatch.setattr(doctor, "__version__", "0.0.1")
+    monkeypatch.setattr(doctor, "system_clock", lambda: system_clock() + timedelta(minutes=5))
     found = named(server_checks(None))
     assert (found["server"].level, found["server clock"].level) == ("warning", "warning")
     assert "same version" in found["server"].remedy
@@ -157,11 +161,11 @@ def test_a_token_that_is_not_taken_is_told(guarded: House, monkeypatch: pytest.M
 
 def test_a_server_without_workers_is_degraded() -> None:
     wrong = {"name": "worker", "ok": False, "problem": "none", "detail": "nobody computes"}
-    told = doctor_server._readiness({"status": "degraded", "checks": [wrong]})
+    told = doctor._readiness({"status": "degraded", "checks": [wrong]})
     assert (told.level, "servo worker" in str(told.remedy)) == ("warning", True)
     nobody = {"name": "worker", "ok": True, "detail": "none"}
-    told = doctor_server._readiness({"status": "ready", "checks": [nobody]})
+    told = doctor._readiness({"status": "ready", "checks": [nobody]})
     assert (told.level, "servo worker" in str(told.remedy)) == ("warning", True)
     away = {"name": "ledger", "ok": False, "problem": "ledger-unavailable"}
-    told = doctor_server._readiness({"status": "unready", "checks": [away]})
+    told = doctor._readiness({"status": "unready", "checks": [away]})
     assert (told.level, told.detail) == ("problem", "unready: the ledger: ledger-unavailable")

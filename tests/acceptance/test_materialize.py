@@ -141,7 +141,7 @@ def test_ctrl_c_cancels_what_only_this_process_works_on(shop: Folder) -> None:
     with started(shop, "materialize", "numbers", "--partitions", DAYS) as process:
         lines_until(process, "shop/numbers RUNNING")
         process.send_signal(signal.SIGINT)
-        said, asides = process.communicate(timeout=90)
+        said, asides = process.communicate(timeout=600)
     assert process.returncode == 1, (said, asides)
     assert "CANCELLED run_" in said
     assert "cancelling run_" in asides

@@ -11,11 +11,11 @@ from servo.events import Proposal
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import TaskFinished, TaskStarted
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.control import Control
 from servo.runtime.deploying import deploy
-from servo.runtime.runs import Runs
+from servo.runtime.loop.control import Control
 from tests.acceptance.projects import make_project
 from tests.acceptance.support import Folder
+from tests.support.operating import Runs
 
 ME = "person:ann"
 

@@ -159,7 +159,7 @@ def _on_a_terminal(path: Path, columns: int, *arguments: str) -> str:
                 said += piece
         except OSError:
             pass  # the other side is gone
-        process.wait(60)
+        process.wait(600)
     close(ours)
     return said.decode()
 

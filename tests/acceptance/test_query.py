@@ -222,7 +222,7 @@ def test_ends_quietly_when_nobody_reads_on(compacted: Folder) -> None:
     assert child.stdout is not None
     assert child.stdout.readline() == b"range\n"
     child.stdout.close()
-    assert child.wait(60) == 141
+    assert child.wait(600) == 141
     assert child.stderr is not None
     assert child.stderr.read() == b""
     child.stderr.close()
@@ -240,5 +240,5 @@ def test_ends_cleanly_when_interrupted(compacted: Folder) -> None:
     )  # fmt: skip
     time.sleep(3)
     child.send_signal(signal.SIGINT)
-    out, err = child.communicate(timeout=60)
+    out, err = child.communicate(timeout=600)
     assert (child.returncode, out, err.strip()) == (130, "", "servo: interrupted")

@@ -1,6 +1,7 @@
 """What the README, the quick start and the Python reference show works.
 
-test_demo.py has what they show of the demo, tests/integration/test_reference.py what the reference does with Spark.
+test_demo.py has what they show of the demo, and tests/integration/operations/test_reference.py what the reference does
+with Spark.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import pytest
 import servo
 from servo import check, mapping
 from tests.acceptance.support import Folder
+from tests.support.commands import OWN_JVM
 from tests.support.served import house
 
 ROOT = Path(__file__).parents[2]
@@ -48,6 +50,7 @@ def test_the_assets_run(empty: Folder) -> None:
         (empty.path / "landing" / day).mkdir(parents=True)
         (empty.path / "landing" / day / "orders.json").write_text("\n".join(map(json.dumps, orders)))
     assert "3 assets" in empty.ok("check")
+    empty.variables |= OWN_JVM  # started in the folder, where its paths begin
     done = empty.servo("materialize", "+revenue", "--partitions", "2025-01-01..2025-01-02")
     assert done.returncode == 0, done
     read = empty.json("read", "revenue")

@@ -241,7 +241,7 @@ BAD: dict[str, tuple[int, tuple[str, ...], str]] = {
     "negative window": (2, ("create", "x", *CRON, *SELECT, "--catchup-window", "-1"), "catchup_window_minutes"),
     "no ticks": (2, ("create", "x", *CRON, *SELECT, "--max-catchup", "0"), "max_catchup_ticks"),
     "huge window": (2, ("create", "x", *CRON, *SELECT, "--catchup-window", "9" * 30), "catchup_window_minutes"),
-    "half a tag": (2, ("create", "x", *CRON, *SELECT, "--tag", "team"), "name=text"),
+    "half a tag": (2, ("create", "x", *CRON, *SELECT, "--tag", "team"), "key=value"),
     "Servo's tag": (2, ("create", "x", *CRON, *SELECT, "--tag", "servo.queue=x"), "servo.queue"),
     "update of nothing": (2, ("update", "weekly"), "Nothing is to be changed"),
     "update to a bad cron": (2, ("update", "weekly", "--cron", "x"), "not a cron"),

@@ -230,7 +230,7 @@ BAD: dict[str, tuple[int, tuple[str, ...], str]] = {
     "message that says nothing": (2, ("send", "uploads"), "--data or --file"),
     "message that says two things": (2, ("send", "uploads", "--data", "x", "--file", "y"), "not both"),
     "message from no file": (2, ("send", "uploads", "--file", "no-such-file"), "no-such-file"),
-    "half an attribute": (2, ("send", "uploads", "--data", "x", "--attribute", "a"), "name=text"),
+    "half an attribute": (2, ("send", "uploads", "--data", "x", "--attribute", "a"), "key=value"),
     "empty message id": (2, ("send", "uploads", "--data", "x", "--message-id", ""), "known by its id"),
     "message that is too large": (2, ("send", "uploads", "--file", "large.json"), "262,145 bytes"),
     "evaluation of nobody": (3, ("evaluate", "nobody"), "no sensor 'nobody'"),
@@ -254,6 +254,12 @@ def test_what_is_refused_makes_no_ledger(shop: Folder) -> None:
     shop.fails(3, "sensor", "send", "nobody", "--data", "x")
     shop.fails(2, "sensor", "send", "uploads")
     assert shop.files() == before
+
+
+def test_a_message_that_is_too_large_is_refused_before_the_definitions_take_effect(shop: Folder) -> None:
+    (shop.path / "large.json").write_bytes(b"x" * (256 * 1024 + 1))
+    assert "data" in shop.fails(2, "sensor", "send", "uploads", "--file", "large.json")
+    assert shop.json("deploy")["changed"] is True
 
 
 def test_names_complete(begun: Folder) -> None:

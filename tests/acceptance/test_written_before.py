@@ -111,7 +111,7 @@ def _served(folder: Folder) -> Iterator[httpx.Client]:
             yield client
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(600)
 
 
 def test_recorded_keys_are_answered_as_before(before: tuple[Folder, dict[str, Any]]) -> None:

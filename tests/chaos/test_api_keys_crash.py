@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from servo.assets.loading import load
-from servo.events.requests import RequestAccepted
+from servo.events.access import RequestAccepted
 from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime.deploying import deploy
 from tests.chaos.workplace import ME, PATIENCE, Site, site

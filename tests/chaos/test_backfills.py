@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
-import signal
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from random import Random
 
@@ -18,9 +17,8 @@ from servo.events import decode
 from servo.events.automation import BackfillChunkPlanned
 from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskFinished, TaskRetryScheduled, TaskStarted
-from tests.support.idle import Plant, plant
+from tests.support.idle import Plant, plant, work_for_ever
 
-ROOT = Path(__file__).parents[2]
 ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "10"))
 PROCESSES = 3  # each with a control loop and a worker
 ASSETS = """
@@ -39,18 +37,9 @@ def report(orders): ...
 """
 # Whoever is killed is missed soon.
 IMPATIENT = "[worker]\nlease_seconds = 1.5\nheartbeat_seconds = 0.3\n"
-CHILD = """
-import sys, time
-from pathlib import Path
-from threading import Event
-from servo.runtime import load_settings, open_workspace
-from tests.support.idle import IdleExecutor, Plant, at_work
-
-with open_workspace(load_settings(Path(sys.argv[1]), {})) as project:
-    executor = IdleExecutor(works=lambda order: time.sleep(0.05 * len(order.keys)))
-    with at_work(Plant(project), executor):
-        Event().wait()
-"""
+# A child is a fork of a process that has loaded everything and opened nothing.
+CHILDREN = multiprocessing.get_context("forkserver")
+CHILDREN.set_forkserver_preload(["tests.support.idle"])
 
 
 @pytest.fixture
@@ -59,11 +48,11 @@ def shop(tmp_path: Path) -> Iterator[Plant]:
         yield found
 
 
-def begin(shop: Plant) -> subprocess.Popen[bytes]:
+def begin(shop: Plant) -> ForkServerProcess:
     """A control loop and a worker, in a process of their own."""
-    command = [sys.executable, "-c", CHILD, str(shop.project.settings.root)]
-    with (shop.project.settings.root / "children.log").open("ab") as log:
-        return subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
+    child = CHILDREN.Process(target=work_for_ever, args=(shop.project.settings.root, 0.05), daemon=True)
+    child.start()
+    return child
 
 
 def test_it_completes_though_everybody_is_killed(shop: Plant) -> None:
@@ -82,14 +71,14 @@ def test_it_completes_though_everybody_is_killed(shop: Plant) -> None:
             time.sleep(random.uniform(0.0, 0.4))
             killed_at.append(shop.project.ledger.head().position)
             for child in children:
-                child.send_signal(signal.SIGKILL)
-                child.wait()
+                child.kill()
+                child.join()
             children = [begin(shop) for _ in range(PROCESSES)]
         tree = shop.ended(made.name, seconds=120)
     finally:
         for child in children:
             child.kill()
-            child.wait()
+            child.join()
     assert {job.state for job in tree.jobs} == {"SUCCEEDED"}
     assert tree.succeeded == made.total_partitions
     assert killed_at[-1] > killed_at[0] + ROUNDS, "they were killed in the middle of it"

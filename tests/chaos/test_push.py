@@ -25,7 +25,7 @@ from servo.events.automation import SensorEvaluated
 from servo.events.model import RunRequested
 from tests.chaos.workplace import PATIENCE, Site, children, is_running, site
 
-MESSAGES = int(os.environ.get("SERVO_TEST_MESSAGES", "2000"))
+MESSAGES = int(os.environ.get("SERVO_TEST_MESSAGES", "800"))  # more of them: when something here changes
 DISTINCT = MESSAGES * 7 // 10
 CLIENTS = 16
 KILLS = 2

@@ -14,8 +14,8 @@ import pytest
 
 from servo.events.model import TaskFinished, TaskRetryScheduled, TaskStarted
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.data import Data
 from tests.chaos.workplace import Site, children, is_running, site
+from tests.support.questions import Data
 
 # With the note `slow`, each row takes as many milliseconds as the note says: in Spark, while it is written.
 DEFINITIONS = """
@@ -171,7 +171,7 @@ def test_a_worker_paused_past_its_lease_is_fenced_and_goes_on_under_another_name
     others = [process for process in crew if process.poll() is None and process.pid != pid]
     for process in others:
         process.terminate()
-    assert {process.wait(120) for process in others} <= {0}
+    assert {process.wait(600) for process in others} <= {0}
     again = shop.do("rows", partitions=DAYS)
     [start] = [fact for fact in shop.facts(again.run_id) if isinstance(fact, TaskStarted)]
     assert again.status == "SUCCEEDED"

@@ -13,8 +13,8 @@ import psycopg
 import pytest
 
 from servo.ledger import Ledger, MemoryLedger, Workspace
+from servo.ledger.append import Mint
 from servo.ledger.postgres import PostgresLedger
-from servo.ledger.recording import Mint
 from servo.ledger.sqlite import SqliteLedger
 from tests.contract.support import Store
 

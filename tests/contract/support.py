@@ -18,7 +18,7 @@ from servo.events.fact import Fact
 from servo.events.model import RunCancelRequested
 from servo.ids import UlidFactory
 from servo.ledger import Ledger, Workspace
-from servo.ledger.recording import Mint
+from servo.ledger.append import Mint
 
 NOW = datetime(2025, 1, 15, 12, 0, 0, 123456, tzinfo=UTC)
 WORKSPACE = Workspace("acme", "main")

@@ -18,9 +18,8 @@ import pytest
 
 from servo.errors import FencedOut, InvalidInput, InvalidSettings, LedgerUnavailable
 from servo.ledger import Ledger, Workspace, open_ledger
-from servo.ledger.leases import REMEMBERED, Heartbeat, Holder, Leases, MemoryLeases, open_leases
-from servo.ledger.leases_postgres import PostgresLeases
-from servo.ledger.leases_sqlite import SqliteLeases, leases_path
+from servo.ledger.leases import REMEMBERED, Heartbeat, Holder, Leases, MemoryLeases, SqlLeases, open_leases
+from servo.ledger.side_tables import SqliteTable
 from tests.contract.support import NOW, WORKSPACE
 
 pytest_plugins = ("tests.contract.fixtures",)
@@ -68,7 +67,7 @@ def sqlite_place(path: Path) -> Place:
     clock = HandClock()
     return Place(
         kind="sqlite",
-        open=lambda workspace: SqliteLeases(path, workspace, clock),
+        open=lambda workspace: SqlLeases(SqliteTable(path, "leases", workspace), clock),
         pass_time=clock.advance,
     )
 
@@ -79,7 +78,7 @@ def postgres_place(url: str) -> Place:
         with psycopg.connect(url, autocommit=True) as connection:
             connection.execute("UPDATE servo.leases SET expires_at = expires_at - %s", [timedelta(seconds=seconds)])
 
-    return Place(kind="postgres", open=lambda workspace: PostgresLeases(url, workspace), pass_time=pass_time)
+    return Place(kind="postgres", open=lambda workspace: open_leases(url, workspace), pass_time=pass_time)
 
 
 @pytest.fixture(params=["memory", "sqlite", "postgres"])
@@ -240,7 +239,7 @@ def test_they_are_found_by_the_ledgers_address(tmp_path: Path, new_database: Cal
 def test_the_table_is_made_by_many_at_once_also_beside_a_new_ledger(new_database: Callable[[], str]) -> None:
     url = new_database()
     makers: list[Callable[[], Leases | Ledger]] = [
-        *[lambda: PostgresLeases(url, WORKSPACE)] * 4,
+        *[lambda: open_leases(url, WORKSPACE)] * 4,
         *[lambda: open_ledger(url, WORKSPACE)] * 2,
     ]
     together = threading.Barrier(len(makers))
@@ -254,7 +253,7 @@ def test_the_table_is_made_by_many_at_once_also_beside_a_new_ledger(new_database
 
 
 def test_to_look_makes_no_file(tmp_path: Path) -> None:
-    leases = SqliteLeases(leases_path(tmp_path / "no" / "ledger.db"), WORKSPACE)
+    leases = open_leases(f"sqlite:{tmp_path / 'no' / 'ledger.db'}", WORKSPACE)
     assert leases.live() == []
     leases.release("w")
     assert list(tmp_path.iterdir()) == []
@@ -262,7 +261,7 @@ def test_to_look_makes_no_file(tmp_path: Path) -> None:
 
 def test_a_file_that_is_gone_or_damaged_is_made_anew(tmp_path: Path) -> None:
     path = tmp_path / "leases.db"
-    leases = SqliteLeases(path, WORKSPACE)
+    leases = SqlLeases(SqliteTable(path, "leases", WORKSPACE))
     leases.beat(holder("w"), 60)
     path.unlink()
     assert leases.live() == []
@@ -276,7 +275,7 @@ def test_a_file_that_is_gone_or_damaged_is_made_anew(tmp_path: Path) -> None:
 
 def test_a_file_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    leases = SqliteLeases(tmp_path / "file" / "leases.db", WORKSPACE)
+    leases = SqlLeases(SqliteTable(tmp_path / "file" / "leases.db", "leases", WORKSPACE))
     with pytest.raises(LedgerUnavailable, match=r"leases\.db: .*writable"):
         leases.beat(holder("w"), 60)
 
@@ -351,8 +350,11 @@ def test_it_lives_from_start_to_stop(beats: Beats) -> None:
     assert len(heart_threads()) == 2
     assert all(thread.daemon for thread in heart_threads())
     beats.wait_for_beats(3)
+    threads = heart_threads()
     heart.stop()
     assert beats.live() == []
+    for thread in threads:
+        thread.join(60)  # `stop` waits for a beat's length only
     assert heart_threads() == []
     assert not heart.lost.is_set()
     heart.stop()  # once more does no harm
@@ -366,7 +368,7 @@ def test_it_starts_only_where_it_can(beats: Beats) -> None:
 
 
 def test_it_does_not_wait_for_the_work(tmp_path: Path) -> None:
-    leases = SqliteLeases(tmp_path / "leases.db", WORKSPACE)
+    leases = SqlLeases(SqliteTable(tmp_path / "leases.db", "leases", WORKSPACE))
     pulse = Rhythm(heartbeat_seconds=0.1, lease_seconds=1.0)
     with Heartbeat(leases, holder("w"), pulse) as heart:
         # Longer than the lease, in C: one that sleeps, one that computes.
@@ -404,7 +406,7 @@ def test_it_knows_when_no_beat_got_through_within_the_lease(beats: Beats, mode: 
 def test_it_learns_that_it_was_given_up(beats: Beats, tmp_path: Path) -> None:
     # As after a pause of the whole machine, in which its own clock stood still.
     clock = HandClock()
-    leases = SqliteLeases(tmp_path / "leases.db", WORKSPACE, clock)
+    leases = SqlLeases(SqliteTable(tmp_path / "leases.db", "leases", WORKSPACE), clock)
     with Heartbeat(leases, holder("w"), Rhythm()) as heart:
         clock.advance(FAR + 1)
         assert heart.lost.wait(FAR)

@@ -15,10 +15,10 @@ import pytest
 
 from servo.errors import DataNotFound, StorageFailed
 from servo.execution.files import ArrowFiles
+from servo.execution.places import vacuum
 from servo.execution.protocol import Place, Staged, Staging
 from servo.execution.remote_stores import RemoteStore
 from servo.execution.storage import ParquetStorage
-from servo.execution.vacuum import vacuum
 from servo.ids import UlidFactory
 from servo.ledger.protocol import Workspace
 

@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from servo.assets import Asset
 from servo.clock import system_clock
+from servo.events.columns import Outcome
 from servo.execution.executor import Executor
-from servo.execution.protocol import Input, Order, Outcome, PartitionResult, Place
+from servo.execution.protocol import Input, Order, PartitionResult, Place
 from servo.execution.spark import session
 from servo.execution.storage import ParquetStorage
 from servo.ids import UlidFactory

@@ -16,7 +16,7 @@ import duckdb
 
 from servo.clock import Clock, system_clock
 from servo.events import Proposal, RecordedEvent
-from servo.events.access import TokenCreated, TokenRevoked
+from servo.events.access import RequestAccepted, TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -73,7 +73,6 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
-from servo.events.requests import RequestAccepted
 from servo.fold import TABLES, TABLES_BY_NAME, State, fold
 from servo.fold.rows import columns
 from servo.ids import UlidFactory

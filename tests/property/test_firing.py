@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from servo.partitions.firing import firing
-from servo.partitions.ticks import tick_grid
+from servo.partitions.cron import firing, tick_grid
 from servo.partitions.windows import local_time, moment_of, seconds_of
 
 ZONES = (

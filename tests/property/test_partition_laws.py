@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servo.partitions import Cron, Daily, Dynamic, Hourly, Monthly, Partitions, PartitionSet, Static, Weekly
-from servo.partitions.ticks import tick_grid
+from servo.partitions.cron import tick_grid
 from servo.partitions.windows import seconds_of
 
 laws = settings(deadline=None, max_examples=50)

@@ -18,7 +18,7 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.partitions import Partitions, PartitionSet
-from servo.planning.selectors import selected
+from servo.planning.backfill_partitions import selected
 
 OVER = {"SUCCEEDED", "FAILED", "CANCELLED"}
 MOVES = {

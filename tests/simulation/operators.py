@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from servo.controllers.backfill_board import Backfills
-from servo.controllers.backfill_states import Backfill, BackfillState
+from servo.controllers.backfill_board import Backfill, Backfills, BackfillState
 from servo.controllers.backfilling import cancelled, paused, resumed
 from servo.errors import BackfillConflict, Conflict
 from servo.events.automation import BackfillCreated
 from servo.events.fact import Fact
+from servo.operations.backfills.facts import retry_fact
 from servo.partitions import PartitionSet
 from servo.planning.propagation import propagate
-from servo.runtime.backfill_facts import retry_fact
 from tests.simulation.ground import Actor, Ground
 from tests.simulation.projects import random_targets
 from tests.simulation.repairs import missing_partitions

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from servo.controllers import request
-from servo.controllers.approvals import approved, rejected, require_open, stretches
-from servo.controllers.checkpoints import Checkpoint
+from servo.controllers.approvals import Checkpoint, approved, rejected, require_open, stretches
 from servo.errors import Conflict
 from servo.events import decode
 from servo.events.definitions import Source

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from servo.controllers.backfill_states import Backfill, BackfillState
+from servo.controllers.backfill_board import Backfill, BackfillState
 from servo.events import RecordedEvent, decode
 from servo.events.automation import BackfillChunkPlanned
 from servo.events.columns import Outcome

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -25,12 +26,12 @@ from servo.events.automation import (
 from servo.events.definitions import ScheduleDefinition
 from servo.events.model import MaterializationPublished, RunFinished, RunRequested
 from servo.fold import fold
-from servo.partitions.firing import firing
+from servo.partitions.cron import firing
 from tests.simulation.automation import World
 from tests.simulation.automation_drivers import SENSOR
 from tests.support.clockwork import run_id_of
 
-SEEDS = 200
+SEEDS = int(os.environ.get("SERVO_TEST_SEEDS", "100"))  # more of them: when something here changes
 GROUP = 20
 ON_TIME = timedelta(minutes=1)
 

@@ -12,8 +12,7 @@ from typing import Any
 from servo.events import GENESIS, Proposal, RecordedEvent
 from servo.events.columns import CheckOutcomes, EarlierMaterializations, InputPartitions, Outcome, PartitionOutcomes
 from servo.events.definitions import PlannedTask, Source
-from servo.events.envelope import timestamp_text
-from servo.events.fact import Fact
+from servo.events.fact import Fact, timestamp_text
 from servo.events.model import (
     CheckpointDecided,
     CheckpointExpired,

@@ -8,17 +8,25 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from servo.answers.automations import Accepted, Ticked
+from servo.assets.evaluation import Message
 from servo.assets.loading import load
-from servo.assets.messages import Message
+from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.sensor_board import SensorState
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.model import RunRequested
+from servo.operations.schedules.requests import TriggerSchedule
+from servo.operations.sensors.requests import EvaluateSensor
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.automation.driver import Driver
-from servo.runtime.automation.sensing import Sensing
-from servo.runtime.automation.tracker import AutomationTracker
+from servo.runtime.automation.sensors import Sensing
 from servo.runtime.deploying import deploy
-from servo.runtime.evaluation.evaluating import Evaluators
+from servo.runtime.evaluation.pool import EvaluatorPool
+from servo.runtime.loop.tracker import AutomationTracker
+from servo.runtime.performer import Performer
+from servo.runtime.states import state_of
+from servo.runtime.user_code import ScheduleFunctions, ServerUserCode
+from servo.status.automation import schedule_state
 from tests.support.idle import ME, Plant
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)
@@ -27,7 +35,7 @@ START = datetime(2025, 1, 15, 12, tzinfo=UTC)
 class Automatic(Plant):
     """The project, its sensors, and its clock: `now` stands still until the test moves it."""
 
-    def __init__(self, project: Project, evaluators: Evaluators, clock: list[datetime]) -> None:
+    def __init__(self, project: Project, evaluators: EvaluatorPool, clock: list[datetime]) -> None:
         super().__init__(project)
         self.evaluators = evaluators
         self.sensing = Sensing(project, evaluators)
@@ -39,6 +47,23 @@ class Automatic(Plant):
     def send(self, sensor: str, message_id: str, data: bytes = b"{}", **attributes: str) -> Any:
         message = Message(id=message_id, data=data, attributes=attributes)
         return self.sensing.accept(sensor, message, actor=f"sensor:{sensor}")
+
+    def trigger(self, schedule: str, *, at: datetime | None = None, request_id: str | None = None) -> Ticked:
+        """Have a schedule tick, as a server does for a person."""
+        request = TriggerSchedule(schedule=schedule, at=None if at is None else at.isoformat())
+        return self._performer.change(request, actor=ME, key=request_id).told
+
+    def evaluate(self, sensor: str, *, request_id: str | None = None, **asked: Any) -> Accepted:
+        """Have a sensor evaluated, as a server does for a person."""
+        return self._performer.change(EvaluateSensor(sensor=sensor, **asked), actor=ME, key=request_id).told
+
+    @property
+    def _performer(self) -> Performer:
+        functions = ScheduleFunctions(self.project, self.evaluators)
+        return Performer(self.project, ServerUserCode(functions, self.sensing))
+
+    def schedule(self, name: str) -> ScheduleState:
+        return schedule_state(state_of(self.project), name)
 
     def looked_at(self) -> AutomationTracker:
         return AutomationTracker(self.project)
@@ -82,7 +107,7 @@ def automatic(folder: Path, definitions: str, *, toml: str = "", ledger: str | N
     clock = [START]
     with (
         open_workspace(settings, create=True, clock=lambda: clock[0]) as project,
-        Evaluators(settings) as evaluators,
+        EvaluatorPool(settings) as evaluators,
     ):
         deploy(project, load(settings), actor=ME)
         yield Automatic(project, evaluators, clock)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from servo.controllers.backfill_board import Backfills
-from servo.controllers.backfill_states import Backfill
+from servo.controllers.backfill_board import Backfill, Backfills
 from servo.controllers.backfilling import cancelled, decide, paused, resumed
 from servo.events import Proposal, RecordedEvent
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
@@ -16,13 +15,13 @@ from servo.events.definitions import Source, Upstream
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunStarted, TaskFinished
 from servo.ledger import Condition, MemoryLedger
+from servo.operations.backfills.facts import created_facts, retry_fact
+from servo.operations.backfills.plan import BackfillJob, BackfillPlan
+from servo.operations.backfills.requests import BackfillFields
 from servo.partitions import Daily
+from servo.planning.backfill_partitions import chunk_count, described
 from servo.planning.catalog import Catalog
-from servo.planning.chunking import chunk_count
 from servo.planning.propagation import Job
-from servo.planning.selectors import described
-from servo.runtime.backfill_facts import created_facts, retry_fact
-from servo.runtime.backfill_planning import BackfillJob, BackfillPlan, BackfillRequest
 from tests.support.catalogs import catalog, spec
 from tests.support.recording import WORKSPACE, at, mint
 
@@ -56,7 +55,7 @@ def tree_facts(
 ) -> list[BackfillCreated]:
     """The facts of one request, as the runtime writes them: the root first, then the others."""
     chosen = set(targets)
-    asked = BackfillRequest(
+    asked = BackfillFields(
         assets=tuple(key for key in known.graph.specs if key in chosen), chunk_size=chunk_size, **more
     )
     planned = tuple(

@@ -2,7 +2,7 @@
 
 `servo(...)` is `python -m servo ...`, run by a child of a process that has loaded everything and opened nothing: each
 command is a fork of it, with its own folder, environment and output. Whatever depends on how Python itself is started
-has to be started for real; so is what lives long or runs Spark, where loading is the least of it.
+has to be started for real; so is what lives long or runs Spark itself. What runs Spark finds a warm JVM.
 """
 
 from __future__ import annotations
@@ -24,8 +24,14 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NoReturn
 
+from tests.support.warm_spark import warm_jvm
+
 ROOT = Path(__file__).parents[2]
-_FOR_REAL = {"up", "worker", "demo", "materialize", "reproduce", "vacuum"}
+_FOR_REAL = {"up", "worker", "demo", "reproduce"}
+_ON_SPARK = {"materialize", "reproduce", "worker"}
+_OF_SPARK = ("JAVA", "PATH", "PYSPARK_", "SPARK_", "SERVO_SPARK", "TZ")
+# What PySpark takes it for anyway; a command that has it starts a JVM of its own.
+OWN_JVM = {"PYSPARK_SUBMIT_ARGS": "pyspark-shell"}
 _MOST = 1 << 20  # bytes of a request
 PATIENCE = 600.0  # seconds; a wait ends as soon as what is waited for is so
 
@@ -34,14 +40,18 @@ def servo(
     args: Sequence[str], *, cwd: Path, env: Mapping[str, str], timeout: float = PATIENCE
 ) -> subprocess.CompletedProcess[str]:
     """What a command says and how it ends."""
-    if not args or args[0] in _FOR_REAL or _is_pythons_own(env):
+    if args and args[0] in _ON_SPARK and not {"--no-wait", "--help"} & {*args} and not _differs(env, *_OF_SPARK):
+        with warm_jvm() as variables:
+            return servo(args, cwd=cwd, env={**env, **variables}, timeout=timeout)
+    if not args or args[0] in _FOR_REAL or _differs(env, "PYTHON", "LC_", "LANG", "TZ"):
         command = [sys.executable, "-m", "servo", *args]
         return subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, timeout=timeout, check=False)
     return _nest().run(args, cwd, env, timeout)
 
 
-def _is_pythons_own(env: Mapping[str, str]) -> bool:
-    names = (name for name in {*env, *os.environ} if name.startswith(("PYTHON", "LC_", "LANG", "TZ")))
+def _differs(env: Mapping[str, str], *prefixes: str) -> bool:
+    """Whether a variable whose name begins so is otherwise than in this process."""
+    names = (name for name in {*env, *os.environ} if name.startswith(prefixes))
     return any(env.get(name) != os.environ.get(name) for name in names)
 
 
@@ -174,7 +184,7 @@ def _command(asked: dict[str, Any], out: int, errors: int) -> NoReturn:
 
 def _load() -> None:
     """Everything that commands load, before anybody asks."""
-    from servo.cli.lean import do_without_pandas
+    from servo.cli.opening import do_without_pandas
 
     do_without_pandas()
     import servo.cli

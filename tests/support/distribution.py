@@ -2,8 +2,9 @@
 
 A file is run by one worker, since its tests share what it sets up. All files that compute with Spark in the tests' own
 process are run by one worker, which has one JVM for them: each further JVM would take four seconds to start and as much
-again to warm up. So are all files that need a Spark cluster: they share one. These two take longest and come first,
-beside each other; then what starts processes, and at the end the many short files, which fill what time is left.
+again to warm up. So are all files that need a Spark cluster, which share one, and all whose commands compute, which
+share a warm JVM (tests/support/warm_spark.py). These three take longest and come first, beside each other; then what
+starts processes, and at the end the many short files, which fill what time is left.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _CLUSTERS = "from tests.integration.spark_clusters import"
 _SESSION = re.compile(
     r"^from servo\.execution\.spark import .*\bsession\b|^def spark\(|execution_support import", re.MULTILINE
 )
-_ORDER = ("clusters", "spark", "tests/chaos", "tests/simulation", "tests/acceptance")
+_COMMANDS = re.compile(r"^from tests\.acceptance\.projects import|servo\(\"materialize\"", re.MULTILINE)
+_ORDER = ("clusters", "spark", "commands", "tests/chaos", "tests/simulation", "tests/acceptance")
 
 
 @cache
@@ -31,7 +33,9 @@ def group_of(file: str) -> str:
     text = (ROOT / file).read_text()
     if _CLUSTERS in text:
         return "clusters"
-    return "spark" if _SESSION.search(text) else file
+    if _SESSION.search(text):
+        return "spark"
+    return "commands" if _COMMANDS.search(text) else file
 
 
 def in_order(items: Sequence[pytest.Item]) -> list[pytest.Item]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, ClassVar
 
 import pytest
 
 from servo.controllers.requests import request
+from servo.events import Proposal
 from servo.events.definitions import Source
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
-from servo.runtime import runs
+from servo.ledger.protocol import Condition, Receipt
+from servo.operations.runs import handlers
+from servo.runtime.keyed_requests import KeyedRequest
 
 
 class RunRequestedV1(Fact, frozen=True, kw_only=True):
@@ -64,7 +67,14 @@ def request_before(fact: RunRequested, **more_tags: str) -> RunRequestedV1:
 
 @contextmanager
 def earlier_version(**tags: str) -> Iterator[None]:
-    """Requests are recorded as version 1, with fields and these hidden among the tags."""
+    """Requests are recorded as version 1, with fields and these hidden among the tags; their keys are not."""
+
+    def append(
+        asking: KeyedRequest, proposals: Sequence[Proposal], condition: Condition | None, *_: object
+    ) -> list[Receipt]:
+        return asking._project.ledger.append(proposals, condition)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(runs, "request", lambda *how, **more: request_before(request(*how, **more), **tags))
+        patch.setattr(handlers, "run_requested", lambda *how, **more: request_before(request(*how, **more), **tags))
+        patch.setattr(KeyedRequest, "append", append)
         yield

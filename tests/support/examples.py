@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 
 import msgspec
 
-from servo.events.access import TokenCreated, TokenRevoked
+from servo.events.access import RequestAccepted, TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -74,7 +74,6 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
-from servo.events.requests import RequestAccepted
 
 ORDERS_ID, ORDERS = "01941f29-7c00-7000-8000-000000000001", "shop/orders"
 RAW_ID, RAW = "01941f29-7c00-7000-8000-000000000002", "shop/raw_orders"

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from servo.events import Proposal, RecordedEvent
-from servo.events.access import TokenCreated, TokenRevoked
+from servo.events.access import RequestAccepted, TokenCreated, TokenRevoked
 from servo.events.automation import (
     BackfillChunkPlanned,
     BackfillCreated,
@@ -71,7 +71,6 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
-from servo.events.requests import RequestAccepted
 from servo.ids import run_id, ulid_offset
 from tests.support.recording import START, accepted, at
 

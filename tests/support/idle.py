@@ -12,26 +12,20 @@ from pathlib import Path
 from threading import Event, Thread
 from typing import Any
 
-from servo.answers.backfills import Backfilled, BackfillTree
 from servo.assets.loading import load
-from servo.controllers import backfilling
 from servo.errors import WorkCancelled
-from servo.events import RecordedEvent, decode
 from servo.events.columns import Outcome
-from servo.events.fact import Fact
 from servo.execution.executor import Executor
 from servo.execution.protocol import Commit, Order, PartitionResult, Place, Staged
-from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.backfill_book import BackfillBook
-from servo.runtime.backfill_planning import BackfillRequest
-from servo.runtime.backfills import Backfills
-from servo.runtime.control import Control
+from servo.runtime import load_settings, open_workspace
 from servo.runtime.deploying import deploy
-from servo.runtime.tracker import RunTracker
-from servo.runtime.worker import Worker
+from servo.runtime.loop.control import Control
+from servo.runtime.worker.worker import Worker
+from tests.support.workshop import ME, PATIENCE, Workshop
 
-ME = "person:tester"
-PATIENCE = 240.0  # seconds; a wait ends as soon as what is waited for is so
+__all__ = ["ME", "PATIENCE", "IdleExecutor", "IdleStorage", "Plant", "at_work", "plant", "work_for_ever"]
+
+Plant = Workshop
 
 
 class IdleStorage:
@@ -76,56 +70,6 @@ def _no_spark() -> Any:
     raise AssertionError("nobody asked for Spark")
 
 
-class Plant:
-    """The project, and short ways to ask it and to wait for it."""
-
-    def __init__(self, project: Project, said: Callable[[], str] = lambda: "") -> None:
-        self.project = project
-        self._said = said  # what its processes wrote, for who wants to know why a test failed
-        self.backfills = Backfills(project)
-        self.book = BackfillBook(project)
-
-    def create(self, *assets: str, request_id: str | None = None, **asked: Any) -> Backfilled:
-        return self.backfills.create(BackfillRequest(assets=assets, **asked), request_id=request_id, actor=ME)
-
-    def tree(self, backfill: str) -> BackfillTree:
-        return self.book.tree(*self.backfills.find(backfill))
-
-    def until(self, happened: Callable[[], Any], what: str, seconds: float = PATIENCE) -> None:
-        """Look again whenever something was recorded."""
-        deadline = time.monotonic() + seconds
-        while True:
-            position = self.project.ledger.head().position
-            if happened():
-                return
-            assert time.monotonic() < deadline, f"not in {seconds} seconds: {what}\n{self._said()}"
-            self.project.ledger.head(beyond=position, timeout=0.2)
-
-    def at_rest(self) -> None:
-        """Wait until nothing happens by itself: no run can go on, and no backfill can plan another chunk."""
-        tracker = RunTracker(self.project, backfills=True)
-
-        def resting() -> bool:
-            tracker.refresh()
-            assert tracker.backfills is not None
-            decided = backfilling.decide(tracker.backfills, tracker.catalog, self.project.clock(), str)
-            return all(run.parked for run in tracker.board.runs.values()) and not list(decided)
-
-        self.until(resting, "nothing is under way")
-
-    def ended(self, backfill: str, seconds: float = PATIENCE) -> BackfillTree:
-        """The tree once all of it has ended."""
-        self.until(lambda: self.tree(backfill).over, f"{backfill} has ended", seconds)
-        return self.tree(backfill)
-
-    def events(self) -> list[RecordedEvent]:
-        return list(self.project.history.events(0))
-
-    def facts(self, *kinds: type[Fact]) -> list[Any]:
-        names = {kind.event_type for kind in kinds}
-        return [decode(event) for event in self.events() if event.event_type in names]
-
-
 @contextmanager
 def plant(folder: Path, definitions: str, *, toml: str = "") -> Iterator[Plant]:
     """A project with these definitions, deployed; nobody is at work yet."""
@@ -155,3 +99,11 @@ def at_work(place: Plant, executor: Executor | None = None, *, controls: int = 1
         for thread in threads:
             thread.start()
         yield
+
+
+def work_for_ever(folder: Path, seconds: float) -> None:
+    """Be a control loop and a worker, which takes so long for each partition, until somebody kills the process."""
+    with open_workspace(load_settings(folder, {})) as project:
+        executor = IdleExecutor(works=lambda order: time.sleep(seconds * len(order.keys)))
+        with at_work(Plant(project), executor):
+            Event().wait()

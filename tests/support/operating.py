@@ -2,21 +2,48 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any, TypeVar
 
-from servo.answers.automation import Changed
-from servo.answers.schedules import Forecast, ScheduleView, TickView
-from servo.answers.sensors import CursorReset, EvalView, SensorView
-from servo.assets.evaluation import Evaluation
+from servo.answers import runs as answers
+from servo.answers.automations import Changed, CursorReset, EvalView, Forecast, ScheduleView, SensorView, TickView
+from servo.answers.backfills import Backfilled, BackfillSummary, BackfillTree, ChunkView, Steered
+from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
+from servo.answers.lineage import Invalidated
+from servo.assets.evaluation import Evaluation, Message
+from servo.controllers.backfill_board import Backfill
+from servo.controllers.sensor_board import SensorState
 from servo.events.definitions import ScheduleDefinition
+from servo.operations.backfills.plan import BackfillPlan, plan_backfill
+from servo.operations.backfills.records import backfills_of, find_backfill
+from servo.operations.backfills.requests import (
+    BackfillFields,
+    CancelBackfill,
+    CreateBackfill,
+    ListBackfills,
+    PauseBackfill,
+    ResumeBackfill,
+    RetryFailed,
+)
+from servo.operations.backfills.views import chunks_of, tree_of
+from servo.operations.checkpoints import requests as checkpoints
+from servo.operations.data.rows import Table, staged_rows
+from servo.operations.lineage.requests import Invalidate, Rematerialize
 from servo.operations.operation import Change, ListQuestion, Question
+from servo.operations.runs import requests as runs
+from servo.operations.runs.selection import plan_of_chosen, plan_of_due
 from servo.operations.schedules import requests as schedules
 from servo.operations.sensors import requests as sensors
-from servo.planning.deployed_state import DeployedAutomation
+from servo.planning import Plan
+from servo.planning.catalog import DeployedAutomation
+from servo.planning.due import Due
 from servo.runtime import Project
-from servo.runtime.deployed_state import look
+from servo.runtime.deployed import look
 from servo.runtime.performer import Performer
+from servo.runtime.runs import follow_run
+from servo.runtime.states import state_of
+from servo.status.state import State
 
 A = TypeVar("A")
 
@@ -24,12 +51,9 @@ A = TypeVar("A")
 class NoUserCode:
     """For operations that ask no function; one that does fails."""
 
-    @property
-    def ticking(self) -> Any:
-        raise AssertionError("nothing ticks here")
+    ticks = False
 
-    @property
-    def sensing(self) -> Any:
+    def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
         raise AssertionError("nothing is evaluated here")
 
     def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None:
@@ -51,6 +75,71 @@ class Operating:
 
     def do(self, request: Change[A], *, actor: str, request_id: str | None = None) -> A:
         return self.performer.change(request, actor=actor, key=request_id).told
+
+
+class Backfills(Operating):
+    """The operations on backfills, by their verbs, and what they are made of."""
+
+    @property
+    def state(self) -> State:
+        return state_of(self.project)
+
+    def preview(self, asked: BackfillFields) -> BackfillPlan:
+        state = self.state
+        return plan_backfill(state.judged_by(state.local.catalog), asked)
+
+    def create(self, asked: CreateBackfill, *, actor: str, request_id: str | None = None) -> Backfilled:
+        return self.do(asked, actor=actor, request_id=request_id)
+
+    def retry_failed(self, backfill: str, *, actor: str, request_id: str | None = None) -> Backfilled:
+        return self.do(RetryFailed(backfill=backfill), actor=actor, request_id=request_id)
+
+    def _steer(
+        self, kind: Any, backfill: str, actor: str, expected_version: int | None = None, reason: str | None = None
+    ) -> Steered:
+        request = kind(backfill=backfill, expected_state_version=expected_version, reason=reason)
+        return self.do(request, actor=actor)
+
+    def pause(self, backfill: str, *, actor: str, **options: Any) -> Steered:
+        return self._steer(PauseBackfill, backfill, actor, **options)
+
+    def resume(self, backfill: str, *, actor: str, **options: Any) -> Steered:
+        return self._steer(ResumeBackfill, backfill, actor, **options)
+
+    def cancel(self, backfill: str, *, actor: str, **options: Any) -> Steered:
+        return self._steer(CancelBackfill, backfill, actor, **options)
+
+    def find(self, backfill: str) -> tuple[str, str]:
+        return find_backfill(self.state, backfill)
+
+    def job(self, backfill: str) -> Backfill:
+        backfill_id, root = self.find(backfill)
+        return backfills_of(self.state.tables, [root]).jobs[backfill_id]
+
+    def list(self) -> list[BackfillSummary]:
+        return self.items(ListBackfills())
+
+    def tree(self, backfill: str, *, failures: int = 100) -> BackfillTree:
+        return tree_of(self.state, *self.find(backfill), failures=failures)
+
+    def chunks(self, backfill: str, **options: Any) -> list[ChunkView]:
+        return chunks_of(self.state, self.job(backfill), **options)
+
+
+class Invalidation(Operating):
+    """The changes of lineage, by their verbs."""
+
+    def invalidate(
+        self, asset: str, partitions: Sequence[str] = (), *, actor: str, request_id: str | None = None, **asked: Any
+    ) -> Invalidated:
+        request = Invalidate(asset=asset, partitions=tuple(partitions), **asked)
+        return self.do(request, actor=actor, request_id=request_id)
+
+    def rematerialize(
+        self, asset: str, partitions: Sequence[str] = (), *, actor: str, request_id: str | None = None, **asked: Any
+    ) -> Backfilled | None:
+        request = Rematerialize(asset=asset, partitions=tuple(partitions), **asked)
+        return self.do(request, actor=actor, request_id=request_id).backfill
 
 
 class Schedules(Operating):
@@ -154,3 +243,67 @@ class Sensors(Operating):
             sensor=sensor, cursor=cursor, expected_state_version=expected_state_version, reason=reason
         )
         return self.do(request, actor=actor)
+
+
+class Runs(Operating):
+    """The operations on runs, by their verbs."""
+
+    def plan(self, select: Sequence[str], *, partitions: str | None = None) -> Plan:
+        return plan_of_chosen(state_of(self.project), select, partitions)
+
+    def request(
+        self, select: Sequence[str], *, actor: str, request_id: str | None = None, **wishes: Any
+    ) -> answers.Requested:
+        return self.do(runs.CreateRun(select=tuple(select), **wishes), actor=actor, request_id=request_id)
+
+    def request_due(self, select: Sequence[str], *, actor: str) -> answers.Requested | None:
+        return self.do(runs.CreateDueRun(select=tuple(select)), actor=actor).run
+
+    def retry(self, run_id: str, *, actor: str, request_id: str | None = None, **wishes: Any) -> answers.Requested:
+        return self.do(runs.RetryRun(run_id=run_id, **wishes), actor=actor, request_id=request_id)
+
+    def cancel(self, run_id: str, *, actor: str, reason: str | None = None) -> answers.CancelRequested:
+        return self.do(runs.CancelRun(run_id=run_id, reason=reason), actor=actor)
+
+    def progress(self, run_id: str) -> answers.RunProgress:
+        return self.ask(runs.GetProgress(run_id=run_id))
+
+    def show(self, run_id: str) -> answers.RunView:
+        return self.ask(runs.GetRun(run_id=run_id))
+
+    def list(self, limit: int = 50, **asked: Any) -> Any:
+        found: list[answers.RunListed] = self.items(runs.ListRuns(**asked), limit)
+        return found
+
+    def conflicts(self, **asked: Any) -> Any:
+        found: list[answers.RunConflict] = self.items(runs.ListConflicts(**asked))
+        return found
+
+    def follow(
+        self, run: answers.Requested | str, on_change: Callable[[answers.RunProgress], None], **how: Any
+    ) -> answers.RunProgress:
+        return follow_run(self.project, run, on_change, **how)
+
+
+def plan_what_is_due(project: Project, select: Sequence[str]) -> tuple[Due, Plan]:
+    return plan_of_due(state_of(project), select)
+
+
+class Checkpoints(Operating):
+    """The operations on checkpoints, by their verbs."""
+
+    def list(self, **asked: Any) -> Any:
+        found: list[CheckpointListed] = self.items(checkpoints.ListCheckpoints(**asked))
+        return found
+
+    def show(self, checkpoint_id: str) -> CheckpointView:
+        return self.ask(checkpoints.GetCheckpoint(checkpoint_id=checkpoint_id))
+
+    def read(self, checkpoint_id: str, *, limit: int | None = None) -> tuple[str, Table]:
+        return staged_rows(self.project.storage, state_of(self.project), checkpoint_id, limit)
+
+    def approve(self, checkpoint_id: str, *, actor: str, **wishes: Any) -> Decided:
+        return self.do(checkpoints.ApproveCheckpoint(checkpoint_id=checkpoint_id, **wishes), actor=actor)
+
+    def reject(self, checkpoint_id: str, *, actor: str, reason: str) -> Decided:
+        return self.do(checkpoints.RejectCheckpoint(checkpoint_id=checkpoint_id, reason=reason), actor=actor)

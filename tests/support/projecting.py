@@ -16,7 +16,7 @@ from servo.fold.rows import Kind, columns
 from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.projections import engine
 from servo.projections.arrow import rows, tables
-from servo.projections.merging import conflicts, merged
+from servo.projections.table_sql import conflicts, merged
 
 _TYPES = {
     Kind.TEXT: "VARCHAR",

@@ -13,7 +13,7 @@ from servo.events import Proposal, RecordedEvent
 from servo.events.fact import Fact
 from servo.ids import UlidFactory, ulid_offset
 from servo.ledger import MemoryLedger, Workspace
-from servo.ledger.recording import Mint
+from servo.ledger.append import Mint
 
 WORKSPACE = Workspace("acme", "main")
 START = datetime(2025, 1, 15, 12, 0, 0, 123456, tzinfo=UTC)

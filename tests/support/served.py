@@ -14,11 +14,11 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from servo.api.serving import Served, serving
+from servo.runtime.access.tokens import Tokens
 from servo.runtime.automation.driver import one_pass
-from servo.runtime.automation.sensing import Sensing
-from servo.runtime.automation.ticking import Ticking
-from servo.runtime.evaluation.evaluating import Evaluators
-from servo.runtime.tokens import Tokens
+from servo.runtime.automation.sensors import Sensing
+from servo.runtime.evaluation.pool import EvaluatorPool
+from servo.runtime.user_code import ScheduleFunctions
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
 
 PREFIX = "/api/v1/orchestration"
@@ -155,14 +155,14 @@ def house(
     with ExitStack() as stack:
         place = stack.enter_context(plant(folder, definitions, toml=toml))
         token = Tokens(place.project).create("tester", "admin", actor=ME).token if guarded else None
-        evaluators = stack.enter_context(Evaluators(place.project.settings))
+        evaluators = stack.enter_context(EvaluatorPool(place.project.settings))
         stack.enter_context(at_work(place, executor))
         served = stack.enter_context(
             serving(
                 place.project,
                 sensing=Sensing(place.project, evaluators),
                 driver=lambda: one_pass(place.project, evaluators),
-                ticking=Ticking(place.project, evaluators),
+                ticking=ScheduleFunctions(place.project, evaluators),
                 host="0.0.0.0" if guarded else None,
                 port=0,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
-from servo.answers.why import InputState
+from servo.answers.partitions import InputState
 from servo.partitions import PartitionSet
 from servo.projections.manifest import Watermark
 from servo.runtime.states import state_of

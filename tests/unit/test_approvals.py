@@ -10,6 +10,7 @@ import pytest
 from servo.assets.spec import Approval
 from servo.controllers import Board, decide, next_wake
 from servo.controllers.approvals import (
+    Checkpoint,
     Members,
     approved,
     content,
@@ -20,7 +21,6 @@ from servo.controllers.approvals import (
     require_open,
     stretches,
 )
-from servo.controllers.checkpoints import Checkpoint
 from servo.errors import Conflict, InvalidInput, NotAllowed
 from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes
 from servo.events.model import (

@@ -10,7 +10,7 @@ import pytest
 from servo.assets.spec import AssetSpec
 from servo.errors import InvalidInput
 from servo.events.definitions import AssetDefinition, Dependency
-from servo.planning.identity import NameUse, identify
+from servo.planning.history import NameUse, identify
 from tests.support.catalogs import spec
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import struct
-import time
 import zlib
 from contextlib import suppress
 from importlib import resources
@@ -16,9 +15,9 @@ import pytest
 import typst
 
 from servo.ids import ulid_offset
-from servo.lineage.picture import picture
-from servo.lineage.printing import typeset, view
 from servo.lineage.report import Report
+from servo.lineage.report_page import typeset, view
+from servo.lineage.report_picture import picture
 from tests.support import audits
 
 WICKED = '#panic("evaluated") $x$ *b* _i_ \\ <l> @r `c` // /* = h ] } " \' & é \u202e'
@@ -137,9 +136,7 @@ def test_a_thousand_inputs_are_a_few_pages(report: Report) -> None:
         "333 versions",
     ]
     assert len(drawn["lines"]) == 3
-    begun = time.monotonic()
     assert len(typeset(many, image="png")) < 10
-    assert time.monotonic() - begun < 10
 
 
 def test_the_picture_fits_its_page(report: Report) -> None:

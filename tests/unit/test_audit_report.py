@@ -19,8 +19,8 @@ from servo.events.fact import Fact
 from servo.events.model import MaterializationPublished, PartitionsMarked
 from servo.ids import ulid_offset
 from servo.lineage import audit
-from servo.lineage.printing import typeset
 from servo.lineage.report import Report, hash_of, parse, plain, schema, to_json
+from servo.lineage.report_page import typeset
 from tests.support import audits
 from tests.support.recording import at, recorded, said
 

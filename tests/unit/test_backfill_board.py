@@ -9,8 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from servo.controllers.backfill_board import Backfills
-from servo.controllers.backfill_states import BackfillState
+from servo.controllers.backfill_board import Backfills, BackfillState
 from servo.errors import UndecodableEvent
 from servo.events import RecordedEvent
 from servo.events.automation import BackfillChunkPlanned, BackfillStateChanged

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from servo.controllers.backfill_states import BackfillState
+from servo.controllers.backfill_board import BackfillState
 from servo.controllers.backfilling import cancelled, paused, resumed
 from servo.errors import BackfillConflict, IdempotencyMismatch
 from servo.events.automation import BackfillCreated, BackfillStateChanged

@@ -8,7 +8,7 @@ from zlib import compress
 import msgspec
 import pytest
 
-from servo.controllers.backfill_states import BackfillState
+from servo.controllers.backfill_board import BackfillState
 from servo.controllers.backfilling import BACKFILLS, decide
 from servo.errors import AppendConflict, InvalidPartition
 from servo.events.automation import BackfillChunkPlanned, BackfillStateChanged
@@ -18,7 +18,7 @@ from servo.ids import request_fingerprint
 from servo.ledger import Condition
 from servo.partitions import Daily, Dynamic, Partitions, PartitionSet, Static
 from servo.partitions.definitions import Dimension
-from servo.planning.selectors import selected
+from servo.planning.backfill_partitions import selected
 from tests.support.backfill_stories import (
     DAYS,
     JANUARY,

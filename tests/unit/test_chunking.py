@@ -8,8 +8,8 @@ import pytest
 
 from servo.errors import InvalidInput
 from servo.partitions import UNPARTITIONED, Daily, Partitions, PartitionSet, Static
-from servo.partitions.slices import Slices
-from servo.planning.chunking import (
+from servo.partitions.sets import Slices
+from servo.planning.backfill_partitions import (
     MOST_CONCURRENT,
     MOST_IN_A_CHUNK,
     chunk,

@@ -12,7 +12,7 @@ import pytest
 
 import servo
 from servo.assets.loading import load
-from servo.assets.reached import changed_code
+from servo.assets.reach import changed_code
 from servo.assets.spec import AssetSpec
 
 SOURCE = str(Path(servo.__file__).parent.parent)  # so that child processes test this checkout

@@ -9,6 +9,14 @@ import pytest
 
 from servo.errors import InvalidCanonicalValue, InvalidInput, UndecodableEvent
 from servo.events import RecordedEvent, UnknownEvent, decode, encode
+from servo.events.automation import (
+    BackfillChunkPlanned,
+    BackfillCreated,
+    ScheduleCreated,
+    ScheduleTicked,
+    SensorUpdated,
+)
+from servo.events.codec import STEPS, upcast
 from servo.events.columns import (
     CheckOutcomes,
     EarlierMaterializations,
@@ -16,23 +24,23 @@ from servo.events.columns import (
     Outcome,
     PartitionOutcomes,
 )
-from servo.events.definitions import AssetDefinition, Dependency, PlannedTask, ScheduleDefinition, SensorDefinition
+from servo.events.definitions import (
+    AssetDefinition,
+    Dependency,
+    PlannedTask,
+    ScheduleDefinition,
+    SensorDefinition,
+    Source,
+)
 from servo.events.fact import Fact
 from servo.events.model import (
-    BackfillChunkPlanned,
-    BackfillCreated,
     CheckpointRequested,
     DefinitionsDeployed,
     RunCancelRequested,
     RunPlanned,
     RunRequested,
-    ScheduleCreated,
-    ScheduleTicked,
-    SensorUpdated,
-    Source,
     TaskRetryScheduled,
 )
-from servo.events.upcast import STEPS, upcast
 from servo.fold import fold
 from tests.support.recording import at, recorded, said
 

@@ -13,9 +13,7 @@ from servo.assets.spec import Source
 from servo.errors import InvalidInput, InvalidPartition
 from servo.operations.schedules.definition import require_clock
 from servo.partitions import Cron, Partitions
-from servo.partitions.cron import day_rule, require_cron
-from servo.partitions.firing import firing
-from servo.partitions.ticks import tick_grid
+from servo.partitions.cron import day_rule, firing, require_cron, tick_grid
 from servo.partitions.windows import moment_of
 
 NEW_YEAR = datetime(2025, 1, 1, tzinfo=UTC)  # a Wednesday

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from servo.runtime.durations import ALPHA, SAMPLES, weighted_mean
+from servo.operations.backfills.records import ALPHA, SAMPLES, weighted_mean
 
 
 def test_the_latest_counts_most() -> None:

@@ -7,8 +7,7 @@ import io
 import json
 
 from servo.ledger import MemoryLedger
-from servo.ledger.export import export
-from servo.ledger.history import History
+from servo.ledger.history import History, export
 from tests.contract.support import WORKSPACE, cancel, mint
 
 AWKWARD = 'quotes " \\ / controls \x01\x1f\x7f\n\t, ä € 𝄞 \u2028 <>&'

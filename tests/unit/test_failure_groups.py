@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from servo.answers.run_views import FailedCheck
+from servo.answers.runs import FailedCheck
 from servo.cli.progress import failed_checks
 from servo.ui.failures import Failure, grouped, ranges
 

@@ -7,8 +7,9 @@ from itertools import chain, combinations
 
 import pytest
 
-from servo.execution.halving import Divisible, halve
-from servo.execution.protocol import CheckResult, Outcome, PartitionResult
+from servo.events.columns import Outcome
+from servo.execution.batch import Divisible, halve
+from servo.execution.protocol import CheckResult, PartitionResult
 
 
 def _closed(_: int) -> str:

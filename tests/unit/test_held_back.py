@@ -11,7 +11,7 @@ from servo.errors import InputsMissing
 from servo.partitions import Daily, Monthly, Static
 from servo.partitions.mappings import Custom
 from servo.planning import Plan, boundary, plan_fact, require_inputs
-from servo.planning.held_back import plan_holding_back
+from servo.planning.planner import plan_holding_back
 from tests.support.catalogs import asset_id, catalog, spec
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)

@@ -141,7 +141,7 @@ from pathlib import Path
 from servo.ledger import Workspace, open_ledger
 from servo.ledger.archive import Archive
 from servo.ledger.history import History
-import servo.ledger.verify, servo.ledger.export
+import servo.ledger.verify, servo.ledger.history
 workspace = Workspace("acme", "main")
 history = History(open_ledger("memory:", workspace), Archive(Path({str(tmp_path)!r}), workspace))
 assert history.read(0) == []

@@ -11,13 +11,11 @@ from datetime import UTC, datetime
 import msgspec
 import pytest
 
-from servo.lineage.dot import dot
-from servo.lineage.graph import MOST_PARTITIONS, Picture, picture
+from servo.lineage.graph import DEEPEST, MOST_PARTITIONS, Picture, picture, tree
+from servo.lineage.graph_formats import dot, mermaid, svg
 from servo.lineage.layout import Size, layout
-from servo.lineage.mermaid import mermaid
-from servo.lineage.svg import svg
-from servo.lineage.tree import DEEPEST, tree
-from servo.lineage.walking import Edge, Node
+from servo.lineage.walk import LineageEdge as Edge
+from servo.lineage.walk import LineageNode as Node
 
 NAMES = {
     "markup": "<script>alert('x')</script>",
@@ -31,7 +29,6 @@ NAMES = {
 
 def node(asset: str, key: str, depth: int = 1, status: str = "MATERIALIZED") -> Node:
     return Node(
-        asset_id=f"id-{asset}",
         asset_key=asset,
         partition_key=key,
         materialization_id=f"{asset}@{key}",
@@ -47,10 +44,10 @@ def read(reader: Node, source: Node, *, outdated: bool = False) -> Edge:
     assert reader.materialization_id is not None
     assert source.materialization_id is not None
     return Edge(
-        asset_id=reader.asset_id,
+        asset_key=reader.asset_key,
         partition_key=reader.partition_key,
         materialization_id=reader.materialization_id,
-        upstream_asset_id=source.asset_id,
+        upstream_asset_key=source.asset_key,
         upstream_partition_key=source.partition_key,
         upstream_materialization_id=source.materialization_id,
         outdated=outdated,

@@ -14,9 +14,9 @@ import pytest
 
 from servo.answers.runs import Record
 from servo.errors import InvalidInput
-from servo.runtime import task_log
 from servo.runtime.settings import Settings, load_settings
-from servo.runtime.task_log import TaskLog, logs_folder, read_logs
+from servo.runtime.worker import task_log
+from servo.runtime.worker.task_log import TaskLog, logs_folder, read_logs
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)
 

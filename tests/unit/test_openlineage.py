@@ -19,11 +19,11 @@ from servo.events.model import (
     TaskRetryScheduled,
     TaskStarted,
 )
-from servo.lineage.openlineage import Teller
+from servo.lineage.openlineage import RunEvents
 from tests.support.examples import DAYS, ORDERS, ORDERS_ID, RAW, RAW_ID, RUN
 from tests.support.recording import recorded, said
 
-TELLER = Teller(namespace="servo.acme.main", producer="urn:servo:orchestrator:1")
+RUN_EVENTS = RunEvents(namespace="servo.acme.main", producer="urn:servo:orchestrator:1")
 TASK = "shop/orders#0"
 # What the specification of a RunEvent 2-0-2 demands.
 DATASET = {
@@ -50,7 +50,7 @@ RUN_EVENT = {
 
 def told(*facts: Fact) -> list[dict[str, Any] | None]:
     events = recorded(*(said(fact, minute) for minute, fact in enumerate(facts)))
-    documents = [TELLER.told(event, decode(event)) for event in events]
+    documents = [RUN_EVENTS.run_event(event, decode(event)) for event in events]
     for document in documents:
         if document is not None:
             jsonschema.validate(document, RUN_EVENT)

@@ -15,7 +15,7 @@ from servo.events.model import PartitionsMarked, TaskFinished
 from servo.fold import fold
 from servo.fold.display import FAILED, MATERIALIZED, Status, display_status, status_sql
 from servo.fold.partition_rows import PartitionStatusRow
-from servo.fold.versions import by_moment
+from servo.fold.rows import by_moment
 from tests.support.recording import recorded, said
 
 KEY = "date=d:2025-01-15"

@@ -10,10 +10,8 @@ from servo.fold.display import Overlay, Status
 from servo.partitions import Cron, Daily, Hourly, Monthly, Partitions, PartitionSet, Static, Weekly
 from servo.status.asset_status import AssetStatus
 from servo.status.grids import grid_of, strip_of
-from servo.ui.heatmap import heatmap
-from servo.ui.marks import Line, Span, width
-from servo.ui.strip import strip
-from servo.ui.tree import Node, drawn
+from servo.ui.marks import Line, Node, Span, drawn, width
+from servo.ui.pictures import heatmap, strip
 
 NOW = datetime(2025, 4, 20, tzinfo=UTC)
 

@@ -10,9 +10,9 @@ from servo.controllers.requests import request
 from servo.errors import AssetNotFound, InputsMissing, InvalidSelection
 from servo.events.definitions import Source
 from servo.ids import request_fingerprint
-from servo.partitions import UNPARTITIONED, Daily, Monthly, Static
+from servo.partitions import UNPARTITIONED, Daily, Monthly, PartitionSet, Static
 from servo.partitions.mappings import All, ByDimension, Explicit, Last, Lookback, Offset
-from servo.planning import PlanLimits, boundary, explain, make_plan, plan_fact, plan_of, require_inputs
+from servo.planning import PlanLimits, boundary, explain, make_plan, plan_fact, require_inputs
 from servo.planning.due import Present, due
 from servo.planning.planner import with_inputs
 from tests.support.catalogs import asset_id, catalog, spec
@@ -241,12 +241,15 @@ def test_a_plan_is_explained_by_its_very_tasks() -> None:
         assert row.why == why
 
 
-def test_a_plan_goes_through_the_ledger_and_back() -> None:
+def test_the_fact_of_a_plan_has_its_very_tasks() -> None:
     plan = make_plan(SHOP, JANUARY, {}, NOW, PlanLimits(batch=10, single=20))
     fact = plan_fact(plan, "run_x")
     assert fact.deployment_id == "d1"
     assert [task.partition_count for task in fact.tasks] == [task.partitions.count for task in plan.tasks]
-    assert plan_of(fact, SHOP) == plan
+    for kept, task in zip(fact.tasks, plan.tasks, strict=True):
+        assert (kept.task_key, kept.asset_id, kept.asset_key) == (task.task_key, task.asset_id, task.asset_key)
+        assert (tuple(kept.upstream), kept.code_version) == (task.upstream, task.code_version)
+        assert PartitionSet.from_json(SHOP.spec(task.asset_key).partitions, kept.partitions or {}) == task.partitions
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from servo.controllers.leaving_out import planned_without
+from servo.controllers.decisions import planned_without
 from servo.controllers.requests import gone, requested, require_some, retry_selection
 from servo.controllers.states import RunState
 from servo.errors import AssetNotFound, InvalidPartition, InvalidSelection
@@ -15,7 +15,7 @@ from servo.events.columns import Outcome
 from servo.events.definitions import Source
 from servo.events.model import RunPlanned, TaskFinished
 from servo.partitions import UNPARTITIONED, Cron, Daily, Dynamic, Hourly, Monthly, Partitions, Static, Weekly
-from servo.planning.left_out import apart, no_longer_there
+from servo.planning.stages import apart, no_longer_there
 from tests.support.catalogs import asset_id, catalog, spec
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from servo.runtime.partition_book import PartitionBook
 from servo.runtime.states import state_of
 from servo.status.staleness import stale_partitions
 from tests.support.catalogs import spec
+from tests.support.questions import PartitionBook
 from tests.support.stale_world import Hands
 
 HOUR = timedelta(hours=1)

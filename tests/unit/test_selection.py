@@ -8,8 +8,7 @@ import pytest
 
 from servo import Daily, Dynamic, Hourly, Monthly, Static
 from servo.assets.graph import Graph
-from servo.assets.selected import assets_of
-from servo.assets.selection import require_sound, select
+from servo.assets.selection import assets_of, require_sound, select
 from servo.assets.syntax import parse, quoted, terms
 from servo.errors import AssetNotFound, InvalidPartition, InvalidSelection
 from servo.partitions import PartitionSet

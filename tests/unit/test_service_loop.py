@@ -14,9 +14,9 @@ from servo.errors import FencedOut, LedgerCorrupt, LedgerUnavailable, ServoError
 from servo.events import RecordedEvent
 from servo.ledger.leases import Holder
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime import service_loop as module
-from servo.runtime.service_loop import ServiceLoop, ServiceThread
-from servo.runtime.tracker import Tracker
+from servo.runtime.loop import service_loop as module
+from servo.runtime.loop.service_loop import ServiceLoop, ServiceThread
+from servo.runtime.loop.tracker import Tracker
 from tests.contract.support import cancel
 
 LONG = 60.0

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from servo.errors import InvalidSettings
-from servo.execution.secrecy import at_launch
-from servo.execution.settings import SparkSettings
+from servo.execution.settings import SparkSettings, at_launch
 from servo.ledger.address import without_password
 from servo.runtime.settings import (
     VARIABLES,

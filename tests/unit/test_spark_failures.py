@@ -15,8 +15,7 @@ from pyspark.errors.exceptions.connect import SparkException, UnknownException
 from pyspark.sql.classic.dataframe import DataFrame
 
 from servo.execution import jvm, spark
-from servo.execution.explaining import environmental
-from servo.execution.failures import is_out_of_memory, is_session_lost
+from servo.execution.failures import environmental, is_out_of_memory, is_session_lost
 
 _MEMORY_WORDS = "Java heap space: java.lang.OutOfMemoryError, GC overhead limit exceeded, insufficient memory"
 

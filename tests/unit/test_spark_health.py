@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from servo.errors import ServoError, SessionLost, SparkUnavailable, TaskError, WorkCancelled
-from servo.execution.protocol import Outcome, PartitionResult
-from servo.runtime import spark_health
-from servo.runtime.spark_health import SparkHealth
-from servo.runtime.task_attempts import Performer
+from servo.events.columns import Outcome
+from servo.execution.protocol import PartitionResult
+from servo.runtime.worker import spark_health
+from servo.runtime.worker.spark_health import SparkHealth
+from servo.runtime.worker.task_runner import TaskRunner
 
 
 class Session:
@@ -158,9 +159,9 @@ def _on_trial_after(problem: ServoError | None) -> bool:
     lose_sessions(health, 5)
     task: Any = OneTask(problem)
     nothing: Any = None
-    performer = Performer(nothing, nothing, task, nothing, health)
+    runner = TaskRunner(nothing, nothing, task, nothing, health)
     with suppress(ServoError):
-        performer._execute(task, nothing, nothing)
+        runner._execute(task, nothing, nothing)
     return health.on_trial
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from servo.errors import InvalidName, InvalidPartitionKey
-from servo.execution.places import found, is_data_file, materialization_folder, staging_folder
+from servo.execution.places import is_data_file, materialization_folder, staging_folder, stored_folder
 from servo.execution.protocol import Place
 
 ULID = "01K0000000000000000000000A"
@@ -53,11 +53,11 @@ def test_no_run_id_leads_out(run_id: str) -> None:
 
 def test_what_was_made_is_recognised_and_nothing_else() -> None:
     asset, partition, name = materialization_folder(place()).split("/")
-    one = found(asset, partition, name)
+    one = stored_folder(asset, partition, name)
     assert one is not None
     assert (one.partition_id, one.name, one.run_id) == (partition, ULID, None)
     asset, folder, name = staging_folder(ASSET, "run_abc", 3, ULID).split("/")
-    staged = found(asset, folder, name)
+    staged = stored_folder(asset, folder, name)
     assert staged is not None
     assert (staged.partition_id, staged.run_id, staged.made_at) == (None, "run_abc", one.made_at)
     for foreign in [
@@ -68,7 +68,7 @@ def test_what_was_made_is_recognised_and_nothing_else() -> None:
         (ASSET, "notes", ULID),
         (ASSET, "_staging", f"run_abc.3.{'Z' * 26}"),
     ]:
-        assert found(*foreign) is None, foreign
+        assert stored_folder(*foreign) is None, foreign
 
 
 def test_markers_and_checksums_are_no_data() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from servo.ui.marks import Line, width
-from servo.ui.timeline import timeline
+from servo.ui.pictures import timeline
 
 START = datetime(2026, 3, 27, 12, tzinfo=UTC)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from servo import Daily, Dynamic, Monthly, Static, canonical
 from servo.assets import patterns
 from servo.assets.decorator import Asset, asset
-from servo.assets.found import EndedRun, FoundFile, FoundPartitions, FoundRow
+from servo.assets.evaluation import EndedRun, FoundFile, FoundPartitions, FoundRow
 from servo.assets.graph import Graph
 from servo.assets.loading import load
 from servo.assets.selection import select

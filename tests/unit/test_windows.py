@@ -10,8 +10,8 @@ import pytest
 
 from servo.errors import InvalidPartition
 from servo.partitions import Cron, Daily, Hourly, Monthly, Partitions, Weekly
+from servo.partitions.cron import tick_grid
 from servo.partitions.mappings import default_mapping
-from servo.partitions.ticks import tick_grid
 from servo.partitions.windows import local_time, seconds_of
 
 GOLDEN = json.loads((Path(__file__).parent / "vectors" / "golden.json").read_text())

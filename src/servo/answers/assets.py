@@ -1,20 +1,19 @@
-"""What is declared about assets, and declarations that their code makes what it made before."""
+"""What is declared about assets, every version of their partitions, and the rows in them."""
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any
 
 import msgspec
 
 
-class AssetView(msgspec.Struct, frozen=True, kw_only=True):
-    """An asset in a list, with the keys of its neighbours."""
+class Declared(msgspec.Struct, frozen=True, kw_only=True):
+    """What is declared about an asset, but for its neighbours."""
 
     asset_key: str
     partitions: list[dict[str, Any]]  # its dimensions: `servo.partitions.Partitions` reads them
     partition_count: int
-    upstream: list[str]
-    downstream: list[str]
     batch: bool
     group: str | None
     owners: list[str]
@@ -22,6 +21,13 @@ class AssetView(msgspec.Struct, frozen=True, kw_only=True):
     code_version: str
     file: str
     line: int
+
+
+class AssetView(Declared, frozen=True, kw_only=True):
+    """An asset in a list, with the keys of its neighbours."""
+
+    upstream: list[str]
+    downstream: list[str]
 
 
 class Neighbour(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,21 +73,11 @@ class ApprovalView(msgspec.Struct, frozen=True, kw_only=True):
     on_deadline: str
 
 
-class AssetDetails(msgspec.Struct, frozen=True, kw_only=True):
+class AssetDetails(Declared, frozen=True, kw_only=True):
     """All that is declared about an asset."""
 
-    asset_key: str
-    partitions: list[dict[str, Any]]
-    partition_count: int
     upstream: list[Upstream]
     downstream: list[Neighbour]
-    batch: bool
-    group: str | None
-    owners: list[str]
-    tags: dict[str, str]
-    code_version: str
-    file: str
-    line: int
     description: str | None
     checks: list[CheckView]
     retry: RetryView
@@ -102,3 +98,64 @@ class CodeAccepted(msgspec.Struct, frozen=True, kw_only=True):
     changes: list[str]
     event_id: str | None = None
     duplicate: bool = False
+
+
+# ── materializations ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Materialization(msgspec.Struct, frozen=True, kw_only=True):
+    """One version of a partition that was published."""
+
+    partition_key: str
+    materialization_id: str
+    published_at: datetime | None
+    made_at: datetime | None
+    run_id: str | None
+    code_version: str | None
+    rows: int | None
+    bytes: int | None
+    files: int | None
+    content_hash: str | None
+    current: bool | None
+    removed_at: datetime | None  # of a partition that was removed from the definition
+    removed_by: str | None
+
+
+class RolledBackPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition, and which materialization of it is current again."""
+
+    partition_key: str
+    materialization_id: str
+
+
+class Rollback(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that went back to earlier materializations; without an event where all of them were current."""
+
+    event_id: str | None
+    rollback_id: str | None
+    asset: str
+    partitions: list[RolledBackPartition]
+
+
+# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A materialization that rows are from."""
+
+    partition_key: str
+    materialization_id: str
+    content_hash: str | None
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of an asset as JSON has them, and exactly which materializations they are from.
+
+    `total_rows` is None where a limit left some unread.
+    """
+
+    asset_key: str
+    columns: list[str]
+    rows: list[list[Any]]
+    total_rows: int | None
+    materializations: list[Held]

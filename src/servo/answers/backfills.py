@@ -63,33 +63,24 @@ class BackfillFailure(msgspec.Struct, frozen=True, kw_only=True):
     reason: str | None
 
 
-class BackfillTree(msgspec.Struct, frozen=True, kw_only=True):
+class BackfillSummary(msgspec.Struct, frozen=True, kw_only=True):
     """A backfill with all jobs of its tree, in the order in which they can run; retries after what they repair."""
 
     root: BackfillView
     jobs: list[BackfillView]
+    partitions: int
+    succeeded: int
+    failed: int
+    percent: float
+    over: bool
+    eta_seconds: float | None = None
+    eta_reliable: bool = False
+
+
+class BackfillTree(BackfillSummary, frozen=True, kw_only=True):
+    """A backfill with all jobs of its tree, and what failed first."""
+
     failures: list[BackfillFailure] = []
-    partitions: int
-    succeeded: int
-    failed: int
-    percent: float
-    over: bool
-    eta_seconds: float | None = None
-    eta_reliable: bool = False
-
-
-class BackfillSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A backfill with all jobs of its tree as a list has it: without what failed, for which `BackfillTree` looks."""
-
-    root: BackfillView
-    jobs: list[BackfillView]
-    partitions: int
-    succeeded: int
-    failed: int
-    percent: float
-    over: bool
-    eta_seconds: float | None = None
-    eta_reliable: bool = False
 
 
 class ChunkView(msgspec.Struct, frozen=True, kw_only=True):
@@ -139,13 +130,10 @@ class PartitionSummary(msgspec.Struct, frozen=True, kw_only=True):
     count: int
 
 
-class FirstChunk(msgspec.Struct, frozen=True, kw_only=True):
+class FirstChunk(PartitionSummary, frozen=True, kw_only=True):
     """The partitions that a backfill begins with."""
 
     asset_key: str
-    partitions: dict[str, Any]
-    described: str
-    count: int
 
 
 class BackfillRead(msgspec.Struct, frozen=True, kw_only=True):
@@ -157,7 +145,7 @@ class BackfillRead(msgspec.Struct, frozen=True, kw_only=True):
     fallback: bool = False  # it could not be resolved: all partitions are taken
 
 
-class PreviewedJob(msgspec.Struct, frozen=True, kw_only=True):
+class PreviewedJob(PartitionSummary, frozen=True, kw_only=True):
     """What one asset would have to compute, in chunks."""
 
     asset_key: str
@@ -165,9 +153,6 @@ class PreviewedJob(msgspec.Struct, frozen=True, kw_only=True):
     level: int
     distance: int
     waits_for: list[str]  # asset keys
-    partitions: dict[str, Any]
-    described: str
-    count: int
     chunk_size: int
     chunks: int
     first_chunk: PartitionSummary

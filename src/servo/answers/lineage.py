@@ -2,39 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Any
 
 import msgspec
 
 from servo.answers.backfills import Backfilled
-
-
-class LineageNode(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition with one materialization of it, and how many hops it is from where the walk began."""
-
-    asset_key: str
-    partition_key: str
-    materialization_id: str | None = None
-    content_hash: str | None = None
-    made_at: datetime | None = None
-    run_id: str | None = None
-    depth: int = 0
-    status: str | None = None
-
-
-class LineageEdge(msgspec.Struct, frozen=True, kw_only=True):
-    """One materialization read another, when and by which run."""
-
-    asset_key: str
-    partition_key: str
-    materialization_id: str
-    upstream_asset_key: str
-    upstream_partition_key: str
-    upstream_materialization_id: str
-    run_id: str | None = None
-    consumed_at: datetime | None = None
-    outdated: bool = False
+from servo.lineage.walk import LineageEdge, LineageNode
 
 
 class LineageGraph(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,14 +56,4 @@ class Rematerialized(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def backfill(self) -> Backfilled | None:
-        if self.backfill_id is None or self.name is None or self.event_id is None:
-            return None
-        return Backfilled(
-            backfill_id=self.backfill_id,
-            name=self.name,
-            event_id=self.event_id,
-            total_partitions=self.total_partitions,
-            jobs=self.jobs,
-            duplicate=self.duplicate,
-            warnings=self.warnings,
-        )
+        return None if self.backfill_id is None else Backfilled(**msgspec.structs.asdict(self))

@@ -7,17 +7,22 @@ from typing import Any
 import msgspec
 from msgspec import UNSET, UnsetType
 
-__all__ = ["DueGroup", "DueHeld", "HeldBackView", "MissingInput", "PlanStage", "PlanTask", "RunPlan"]
+__all__ = ["DueGroup", "DueHeld", "HeldBackView", "MissingInput", "PartitionGroup", "PlanStage", "PlanTask", "RunPlan"]
 
 
-class PlanTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task of a plan."""
+class PartitionGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of an asset: as data, in words, and how many."""
 
-    task_key: str
     asset_key: str
     partitions: Any  # as `PartitionSet.to_json` has them
     described: str
     count: int
+
+
+class PlanTask(PartitionGroup, frozen=True, kw_only=True):
+    """A task of a plan."""
+
+    task_key: str
     batch: bool
     code_version: str
     upstream: list[str]
@@ -41,39 +46,27 @@ class MissingInput(msgspec.Struct, frozen=True, kw_only=True):
     held_back: bool
 
 
-class HeldBackView(msgspec.Struct, frozen=True, kw_only=True):
+class HeldBackView(PartitionGroup, frozen=True, kw_only=True):
     """Partitions of an asset that a run does not make though a `+` added them, and why."""
 
-    asset_key: str
-    partitions: Any
-    described: str
-    count: int
     reason: str
     frozen: bool = False
     missing: list[MissingInput] = []
 
 
-class DueGroup(msgspec.Struct, frozen=True, kw_only=True):
+class DueGroup(PartitionGroup, frozen=True, kw_only=True):
     """Partitions of an asset that should run now for one reason."""
 
-    asset_key: str
     code: str
     why: str
     because_of: list[str]
-    partitions: Any
-    described: str
-    count: int
 
 
-class DueHeld(msgspec.Struct, frozen=True, kw_only=True):
+class DueHeld(PartitionGroup, frozen=True, kw_only=True):
     """Partitions of an asset that are due and cannot run yet, or are frozen."""
 
-    asset_key: str
     why: str
     frozen: bool = False
-    partitions: Any
-    described: str
-    count: int
 
 
 class RunPlan(msgspec.Struct, frozen=True, kw_only=True):

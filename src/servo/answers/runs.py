@@ -1,4 +1,4 @@
-"""Runs, their progress and logs."""
+"""Runs: as they are asked for, listed and shown, their progress and logs."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from datetime import datetime
 from typing import Literal
 
 import msgspec
+
+from servo.answers.plans import HeldBackView
 
 Stream = Literal["log", "stdout", "stderr"]
 
@@ -116,3 +118,170 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     asset: str
     partition: str | None = None
     stream: Stream = "log"
+
+
+# ── runs as they are listed and shown ────────────────────────────────────────────────────────────────────────────
+
+
+class RunListed(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in a list."""
+
+    run_id: str
+    status: str
+    asset_selection: list[str] = []
+    source_kind: str | None = None
+    requested_by: str | None = None
+    requested_at: datetime
+    started_at: datetime | None = None
+    finished_at: datetime | None = None
+    partitions: int = 0
+    reason: str | None = None
+
+
+class TaskView(msgspec.Struct, frozen=True, kw_only=True):
+    """A task as the table `tasks` has it, and how many of its partitions were skipped."""
+
+    run_id: str
+    task_key: str
+    asset_id: str | None = None
+    asset_key: str | None = None
+    state: str | None = None
+    attempt: int | None = None
+    state_at: datetime | None = None
+    retry_at: datetime | None = None
+    reason: str | None = None
+    partitions: str | None = None
+    partition_count: int | None = None
+    upstream: list[str] | None = None
+    code_version: str | None = None
+    started_at: datetime | None = None
+    worker: str | None = None
+    spark_application_id: str | None = None
+    finished_at: datetime | None = None
+    partitions_succeeded: int | None = None
+    partitions_failed: int | None = None
+    partitions_unchanged: int | None = None
+    rows_left_out: int | None = None
+    partitions_sampled: int | None = None
+    sample_verdict: str | None = None
+    row_version: str | None = None
+    planned_version: str | None = None
+    state_version: str | None = None
+    started_version: str | None = None
+    finished_version: str | None = None
+    asset_version: str | None = None
+    partitions_skipped: int = 0
+
+
+class FailedCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """A check that did not pass."""
+
+    asset_key: str
+    partition_key: str
+    check_name: str
+    blocking: bool | None = None
+    observed: str | None = None
+    task_key: str
+    attempt: int
+
+
+class OutcomeCount(msgspec.Struct, frozen=True, kw_only=True):
+    """How many partitions of an asset came to an outcome."""
+
+    asset_key: str
+    outcome: str | None
+    partitions: int
+
+
+class RunCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint of a run: what waits for a person, or did."""
+
+    checkpoint_id: str
+    status: str
+    asset_key: str | None = None
+    task_key: str | None = None
+    partitions: int = 0
+    approvers: str | None = None
+    escalated_to: str | None = None
+    deadline: datetime | None = None
+    requested_at: datetime | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+    decision_reason: str | None = None
+
+
+class PartitionFailure(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that a run failed to make, and what it failed of."""
+
+    asset_key: str
+    partition_key: str
+    error: str | None = None
+
+
+class RowsLeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of other partitions that a task left out, one of them, and its partitions that came out empty."""
+
+    task_key: str
+    asset_key: str
+    rows: int
+    example: str | None = None
+    empty: list[str] = []
+
+
+class SampleTaken(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of a batch that was computed alone as well, and how both compared."""
+
+    task_key: str
+    asset_key: str
+    partition_key: str
+    verdict: str
+    remark: str | None = None
+
+
+class RunView(msgspec.Struct, frozen=True, kw_only=True):
+    """A run as the table `runs` has it, with its tasks, what failed, and what waits for a person."""
+
+    run_id: str
+    status: str
+    run_key: str | None = None
+    request_fingerprint: str | None = None
+    asset_selection: list[str] = []
+    partitions: list[OutcomeCount] = []
+    source_kind: str | None = None
+    source_id: str | None = None
+    source_detail: str | None = None
+    priority: int | None = None
+    tags: dict[str, str] | None = None
+    queue: str | None = None
+    retry_of: str | None = None
+    accept_schema: bool | None = None
+    traceparent: str | None = None
+    requested_at: datetime | None = None
+    requested_by: str | None = None
+    planned_at: datetime | None = None
+    task_count: int | None = None
+    deployment_id: str | None = None
+    held_back: list[HeldBackView] = []
+    started_at: datetime | None = None
+    cancel_requested_at: datetime | None = None
+    cancel_requested_by: str | None = None
+    cancel_reason: str | None = None
+    finished_at: datetime | None = None
+    tasks_succeeded: int | None = None
+    tasks_failed: int | None = None
+    tasks_skipped: int | None = None
+    tasks_cancelled: int | None = None
+    reason: str | None = None
+    row_version: str | None = None
+    status_version: str | None = None
+    requested_version: str | None = None
+    planned_version: str | None = None
+    started_version: str | None = None
+    cancel_version: str | None = None
+    finished_version: str | None = None
+    tasks: list[TaskView] = []
+    checks: list[FailedCheck] = []
+    checkpoints: list[RunCheckpoint] = []
+    failures: list[PartitionFailure] = []
+    rows_left_out: list[RowsLeftOut] = []
+    samples: list[SampleTaken] = []

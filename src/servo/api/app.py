@@ -9,41 +9,28 @@ from litestar.datastructures import State
 from litestar.di import Provide
 
 from servo import decoders
-from servo.api.allowed import Allowed
 from servo.api.answer_cache import AnswerCache
-from servo.api.audit import AuditRoutes
 from servo.api.auth import Gate, LocalAccess
 from servo.api.coalesce import Coalescer
 from servo.api.docs import docs, openapi_json
-from servo.api.events import EventRoutes
-from servo.api.health import healthz, readyz
-from servo.api.internal import InternalRoutes
-from servo.api.limits import BODY_BYTES, Shares
-from servo.api.messages import MessageRoutes
-from servo.api.metrics import Observing, metrics_route
-from servo.api.name_resolver import NameResolver
+from servo.api.events import Streams, follow_events
+from servo.api.health import healthz, metrics_route, readyz
+from servo.api.inputs import BODY_BYTES
+from servo.api.middleware import AllowHeader, RequestMetrics
 from servo.api.operation_routes import operation_routes
 from servo.api.problems import HANDLERS
-from servo.api.protocols import Driver
+from servo.api.raw_routes import RAW_ROUTES, Driver
 from servo.api.request_context import request_context
-from servo.api.streams import Streams
-from servo.api.threads import Threads
-from servo.runtime.metrics import Metrics
-from servo.runtime.performer import PREFIX
-from servo.runtime.token_book import TokenBook
+from servo.api.threads import NameResolver, Shares, Threads
+from servo.operations.operation import PREFIX
+from servo.runtime.access.token_book import TokenBook
+from servo.runtime.telemetry.metrics import Metrics
 from servo.runtime.user_code import Accepting, ServerUserCode, Triggering
 from servo.runtime.wiring import Project
 
-__all__ = ["PREFIX", "ROUTES", "create_app"]
+__all__ = ["PREFIX", "create_app"]
 
-# Under the prefix, one noun each.
-ROUTES: list[Any] = [
-    AuditRoutes,
-    EventRoutes,
-    InternalRoutes,
-    MessageRoutes,
-]
-# Beside it.
+# Beside the prefix.
 PLAIN_ROUTES: list[Any] = [healthz, readyz, metrics_route, openapi_json, docs]
 
 _REQUEST_THREADS = 32
@@ -65,7 +52,7 @@ def create_app(
     `local`: the server listens on a loopback address, and its owner needs no token; without, everybody does.
     """
     threads = Threads(requests=_REQUEST_THREADS)
-    shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, meant=NameResolver(project, threads).id_of)
+    shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, id_of=NameResolver(project, threads).id_of)
     metrics, gate = Metrics(project), Gate(TokenBook(project), threads, local=local)
     parts = {
         "metrics": metrics,
@@ -81,14 +68,17 @@ def create_app(
         "gate": gate,
     }
     app = Litestar(
-        route_handlers=[*PLAIN_ROUTES, Router(PREFIX, route_handlers=[*ROUTES, *operation_routes()])],
+        route_handlers=[
+            *PLAIN_ROUTES,
+            Router(PREFIX, route_handlers=[follow_events, *RAW_ROUTES, *operation_routes()]),
+        ],
         dependencies={
             **{name: _provided(part) for name, part in parts.items()},
             "context": Provide(request_context, sync_to_thread=False),
         },
         exception_handlers=HANDLERS,
         guards=[gate.admit],
-        middleware=[Observing(metrics), Allowed()],
+        middleware=[RequestMetrics(metrics), AllowHeader()],
         lifespan=[threads.serving],
         request_max_body_size=BODY_BYTES,
         state=State({"demands_tokens": local is None}),  # the document says it

@@ -12,28 +12,30 @@ operator. What has `opt={"public": True}` is for everybody, and says nothing of 
 from __future__ import annotations
 
 import asyncio
+import getpass
 import logging
+import os
 from contextlib import suppress
 from functools import partial
 from hmac import compare_digest
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.exceptions import NotAuthorizedException
 from litestar.handlers import BaseRouteHandler
 
-from servo.api.actors import local_actor
-from servo.api.loopback import require_local
 from servo.api.peers import PEER, Peer, is_quick, may_act_without_token
 from servo.api.problems import Refused
 from servo.api.threads import Threads
 from servo.errors import NotAllowed
-from servo.runtime.token_book import Bearer, TokenBook
-from servo.runtime.tokens import Role, hash_of
+from servo.local_server import is_loopback
+from servo.runtime.access.token_book import Bearer, TokenBook
+from servo.runtime.access.tokens import Role, hash_of
 
-__all__ = ["Gate", "LocalAccess", "is_public", "least_role"]
+__all__ = ["Gate", "LocalAccess", "actor_of", "is_public", "least_role", "local_actor", "require_local"]
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +74,7 @@ class Gate:
         self._local = local
 
     async def admit(self, connection: _Connection, handler: BaseRouteHandler) -> None:
-        """Refuse who may not ask this: 401 who shows no token that is worth anything, 403 whose role is too low."""
+        """Refuse a request that is not allowed: 401 without a valid token, 403 where its role is too low."""
         given = connection.headers.getall("authorization", [])
         if not given and self._local is not None:
             require_local(connection)
@@ -91,7 +93,7 @@ class Gate:
         connection.scope["user"] = bearer  # `actors.actor_of` tells the name from it
 
     async def still_admits(self, connection: _Connection) -> bool:
-        """Whether the token of who was let in is still worth something; for answers that go on."""
+        """Whether the token of a request is still valid; for answers that go on."""
         if connection.scope.get("user") is None:
             return True
         try:
@@ -159,3 +161,88 @@ def least_role(handler: BaseRouteHandler, method: str) -> Role:
 def _unauthorized(detail: str, challenge: str) -> NotAuthorizedException:
     # What is left of the request is not read.
     return NotAuthorizedException(detail=detail, headers={"WWW-Authenticate": challenge, "Connection": "close"})
+
+
+# ── in whose name a request acts ─────────────────────────────────────────────────────────────────────────────────
+
+
+def actor_of(connection: ASGIConnection[Any, Any, Any, Any]) -> str:
+    """The bearer of a request's token; without a token, over loopback, the user who runs the server."""
+    found = connection.scope.get("user")
+    return getattr(found, "actor", None) or local_actor()
+
+
+def local_actor() -> str:
+    """`person:` and SERVO_ACTOR, or the name by which this machine knows who runs the server."""
+    named = os.environ.get("SERVO_ACTOR", "").strip()
+    if named:
+        return f"person:{named}"
+    try:
+        return f"person:{getpass.getuser()}"
+    except (KeyError, OSError):  # a user id without a name, as in many containers
+        return f"person:{os.getuid()}"
+
+
+# ── what a loopback server checks of a request without a token ───────────────────────────────────────────────────
+
+
+_HTTP_PORT = 80
+_OWN_PAGES = ("same-origin", "none")  # none: a person typed the address
+
+
+def require_local(connection: ASGIConnection[Any, Any, Any, Any]) -> None:
+    """Refuse what a page of another origin sends here, also one whose own name was made to point here.
+
+    A browser sends requests for any page, from this machine and in its user's name. Two things tell them from the
+    requests of programs: the name that the page has made point here (Host), and its own origin (Origin,
+    Sec-Fetch-Site).
+    """
+    headers = connection.headers
+    host = _split(f"http://{headers.get('host', '')}")
+    if host is None or not is_loopback(host.hostname or ""):
+        raise Refused(
+            HTTPStatus.MISDIRECTED_REQUEST,
+            "misdirected-request",
+            "Without a token, this server answers only to a loopback name or address in the header Host.",
+            hint="send it to 127.0.0.1 or localhost, or send a token",
+        )
+    origin = headers.get("origin")
+    if origin is not None and not _is_same_origin(origin, host):
+        raise _foreign(f"Without a token, pages of {origin!r:.80} may not use this server, only its own pages may.")
+    site = headers.get("sec-fetch-site")
+    if site is not None and site not in _OWN_PAGES and not _is_visit(connection):
+        raise _foreign("Without a token, pages of other origins may not use this server, only its own pages may.")
+
+
+def _is_same_origin(origin: str, host: SplitResult) -> bool:
+    """Whether an origin is the place that was asked, in scheme, host and port: the server has no TLS of its own."""
+    found = _split(origin)
+    return (
+        found is not None
+        and found.scheme == "http"
+        and found.hostname == host.hostname
+        and (found.port or _HTTP_PORT) == (host.port or _HTTP_PORT)
+    )
+
+
+def _is_visit(connection: ASGIConnection[Any, Any, Any, Any]) -> bool:
+    """Whether a person followed a link to here: the page that has the link sees nothing of the answer."""
+    headers = connection.headers
+    return (
+        connection.scope.get("method") == "GET"
+        and headers.get("sec-fetch-mode") == "navigate"
+        and headers.get("sec-fetch-dest") == "document"
+    )
+
+
+def _split(address: str) -> SplitResult | None:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port  # raises where it is no number
+    except ValueError:
+        return None
+    return parts if parts.hostname and not parts.path and not parts.query else None
+
+
+def _foreign(detail: str) -> Refused:
+    return Refused(HTTPStatus.FORBIDDEN, "foreign-origin", detail, hint="send a token: servo token create NAME")

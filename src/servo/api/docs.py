@@ -13,8 +13,7 @@ from typing import Any
 import msgspec
 from litestar import Litestar, Request, Response, get
 
-from servo.api.openapi import document_of
-from servo.api.operations import operation
+from servo.api.openapi import document_of, operation
 
 __all__ = ["docs", "openapi_json"]
 
@@ -60,8 +59,8 @@ def _page(app: Litestar) -> bytes:
     document = _document(app)
     groups: dict[str, list[str]] = {}
     for path, entry in document["paths"].items():
-        for method, said in entry.items():
-            groups.setdefault(next(iter(said["tags"]), "server"), []).append(_operation(path, method, said))
+        for method, described in entry.items():
+            groups.setdefault(next(iter(described["tags"]), "server"), []).append(_operation(path, method, described))
     info = document["info"]
     parts = [f"<h2>{escape(name)}</h2>{''.join(found)}" for name, found in sorted(groups.items())]
     shapes = "".join(
@@ -76,23 +75,23 @@ def _page(app: Litestar) -> bytes:
     ).encode()
 
 
-def _operation(path: str, method: str, said: dict[str, Any]) -> str:
+def _operation(path: str, method: str, described: dict[str, Any]) -> str:
     rows = "".join(
         f"<tr><td><code>{escape(one['name'])}</code></td><td>{escape(one['in'])}</td>"
         f"<td>{escape(one.get('description', ''))}</td></tr>"
-        for one in said["parameters"]
+        for one in described["parameters"]
     )
     body = ""
-    if "requestBody" in said:
-        content = said["requestBody"]["content"]["application/json"]
+    if "requestBody" in described:
+        content = described["requestBody"]["content"]["application/json"]
         body = f"<p>Body</p>{_json(content.get('example') or content['schema'])}"
     answers = "".join(
         f"<tr><td><code>{escape(status)}</code></td><td>{escape(one['description'])}</td></tr>"
-        for status, one in said["responses"].items()
+        for status, one in described["responses"].items()
     )
     return (
         f"<details><summary><span class='m'>{escape(method.upper())}</span><code>{escape(path)}</code> "
-        f"{escape(said['summary'])}</summary><div><p>{escape(said['description'])}</p>"
+        f"{escape(described['summary'])}</summary><div><p>{escape(described['description'])}</p>"
         f"<table>{rows}</table>{body}<p>Answers</p><table>{answers}</table></div></details>"
     )
 

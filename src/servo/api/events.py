@@ -1,39 +1,48 @@
-"""The route that streams the ledger's events, as they are appended."""
+"""The route that streams the ledger's events as they are appended, and what wakes its readers.
+
+One thread waits for the next append and wakes all streams. Each reads what is new at its own pace, so a slow client
+holds up no other and nothing is kept for it in memory.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import logging
+import threading
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import partial
 from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Controller, Response, get
+from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 from litestar.response import Stream
 from msgspec import Meta
 
 from servo import decoders
-from servo.answers.events import Event
+from servo.answers.server import Event
 from servo.api.auth import Gate
-from servo.api.inputs import Text
-from servo.api.operations import operation
+from servo.api.openapi import operation
 from servo.api.problems import Refused
 from servo.api.request_context import RequestContext, WithContext
-from servo.api.streams import Streams
-from servo.errors import InvalidInput
+from servo.errors import InvalidInput, ServoError
 from servo.events import RecordedEvent
 from servo.ids import is_ulid
+from servo.operations.fields import Text
+from servo.runtime.wiring import Project
 
-__all__ = ["EventRoutes"]
+__all__ = ["Streams", "follow_events"]
 
 _AT_ONCE = 200
 _BEAT_SECONDS = 15.0
+_END = b": end\n\n"  # all of it was sent: a server that stops ends a stream likewise, and says nothing
 _HIDDEN = ("secret_hash",)  # what is nobody's business, whatever event it is in
 
 
-class EventsAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     after: (
         Annotated[
             str,
@@ -56,47 +65,44 @@ class EventsAsked(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     ] = False
 
 
-class EventRoutes(Controller):
-    path = "/events"
-    tags = ["events"]
-
-    @get(
-        opt=operation(
-            "viewer",
-            shape="stream",
-            answers=Event,
-            query=EventsAsked,
-            media_type="text/event-stream",
-            refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
-        )
+@get(
+    "/events",
+    tags=["events"],
+    opt=operation(
+        "viewer",
+        shape="stream",
+        answers=Event,
+        query=EventQuery,
+        media_type="text/event-stream",
+        refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.SERVICE_UNAVAILABLE),
+    ),
+)
+async def follow_events(
+    context: WithContext,
+    streams: NamedDependency[SkipValidation[Streams]],
+    gate: NamedDependency[SkipValidation[Gate]],
+) -> Response[Any]:
+    """Stream events as they are appended (server-sent events). Each has its event id as `id`: to go on after a
+    break, give the last one as `Last-Event-ID`, and nothing is missed or repeated."""
+    query = context.query(EventQuery)
+    if streams.closed.is_set():
+        raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "The server is about to end.")
+    begin, head = await context.threads.answer(partial(_begin, context, query))
+    rest = _stream(context, streams, gate, query, position=begin, until=head if query.until_now else None)
+    first = await anext(rest)  # what is refused is refused before the stream begins
+    return Stream(
+        _chained(first, rest),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
-    async def follow(
-        self,
-        context: WithContext,
-        streams: NamedDependency[SkipValidation[Streams]],
-        gate: NamedDependency[SkipValidation[Gate]],
-    ) -> Response[Any]:
-        """Stream events as they are appended (server-sent events). Each has its event id as `id`: to go on after a
-        break, give the last one as `Last-Event-ID`, and nothing is missed or repeated."""
-        asked = context.query(EventsAsked)
-        if streams.closed.is_set():
-            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "The server is about to end.")
-        begin, head = await context.threads.answer(partial(_begin, context, asked))
-        told = _told(context, streams, gate, asked, position=begin, until=head if asked.until_now else None)
-        first = await anext(told)  # what is refused is refused before the stream begins
-        return Stream(
-            _whole(first, told),
-            media_type="text/event-stream",
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
-        )
 
 
-def _begin(context: RequestContext, asked: EventsAsked) -> tuple[int, int]:
+def _begin(context: RequestContext, query: EventQuery) -> tuple[int, int]:
     """After which position to begin, and where the ledger ends."""
     head = context.project.ledger.head().position
-    after = context.request.headers.get("last-event-id") or asked.after
+    after = context.request.headers.get("last-event-id") or query.after
     if after is None:
-        return (0 if asked.until_now else head), head
+        return (0 if query.until_now else head), head
     if after == "0":
         return 0, head
     if not is_ulid(after):
@@ -104,14 +110,14 @@ def _begin(context: RequestContext, asked: EventsAsked) -> tuple[int, int]:
     return context.project.history.find(after), head
 
 
-async def _whole(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+async def _chained(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
     yield first
     async for chunk in rest:
         yield chunk
 
 
-async def _told(
-    context: RequestContext, streams: Streams, gate: Gate, asked: EventsAsked, *, position: int, until: int | None
+async def _stream(
+    context: RequestContext, streams: Streams, gate: Gate, query: EventQuery, *, position: int, until: int | None
 ) -> AsyncIterator[bytes]:
     async with streams.joined():
         yield b"retry: 1000\n\n"
@@ -121,26 +127,27 @@ async def _told(
                 return  # it was revoked, or has expired
             if until is not None:
                 events = [event for event in events if event.position <= until]
-            shown = b"".join(_shown(event) for event in events if _is_wanted(event, asked))
+            shown = b"".join(_encoded(event) for event in events if _is_wanted(event, query))
             if shown:
                 yield shown
             if events:
                 position = events[-1].position
                 continue
             if until is not None:
+                yield _END
                 return
             woken = await streams.news(position, _BEAT_SECONDS)
             if not woken:
                 yield b": still here\n\n"
 
 
-def _is_wanted(event: RecordedEvent, asked: EventsAsked) -> bool:
-    if asked.event_type and event.event_type not in asked.event_type:
+def _is_wanted(event: RecordedEvent, query: EventQuery) -> bool:
+    if query.event_type and event.event_type not in query.event_type:
         return False
-    return asked.correlation_id is None or event.correlation_id == asked.correlation_id
+    return query.correlation_id is None or event.correlation_id == query.correlation_id
 
 
-def _shown(event: RecordedEvent) -> bytes:
+def _encoded(event: RecordedEvent) -> bytes:
     payload = decoders.decode(event.payload)
     if isinstance(payload, dict):
         payload = {name: value for name, value in payload.items() if name not in _HIDDEN}
@@ -161,3 +168,86 @@ def _shown(event: RecordedEvent) -> bytes:
         event.event_type.encode(),
         msgspec.json.encode(view),
     )
+
+
+# ── waking those who follow ──────────────────────────────────────────────────────────────────────────────────────
+
+
+log = logging.getLogger(__name__)
+
+MOST = 100
+_WAIT_SECONDS = 1.0
+
+
+class Streams:
+    """The open streams of one server."""
+
+    def __init__(self, project: Project, *, most: int = MOST) -> None:
+        self._project = project
+        self._most = most
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news = asyncio.Event()
+        self._position = -1  # up to which all were woken
+        self._open = 0
+        self._rest = threading.Event()  # nobody listens
+        self.closed = threading.Event()
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncIterator[None]:
+        """Hold a place among the open streams; without a free one, refuse."""
+        if self.closed.is_set() or self._open >= self._most:
+            detail = f"{self._most} clients follow the events already, or the server is about to end."
+            hint = "ask again later, and give Last-Event-ID"
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", detail, hint=hint, close=False)
+        self._open += 1
+        if self._open == 1:
+            self._loop = asyncio.get_running_loop()
+            self._rest = threading.Event()
+            threading.Thread(target=self._watch, args=(self._rest,), name="servo-events", daemon=True).start()
+        try:
+            yield
+        finally:
+            self._open -= 1
+            if not self._open:
+                self._rest.set()
+
+    async def news(self, position: int, timeout: float) -> bool:
+        """Wait until something was appended after a position, or that long; whether it was."""
+        news = self._news
+        if self._position > position or self.closed.is_set():
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """End all streams; their clients come back to whoever serves then. From any thread."""
+        self.closed.set()
+        self._rest.set()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._wake, self._position)
+
+    def _wake(self, position: int) -> None:
+        # Those who wait now are woken; those who wait from now on, with the next.
+        self._position = position
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def _watch(self, rest: threading.Event) -> None:
+        position: int | None = None
+        while not rest.is_set():
+            try:
+                before = -1 if position is None else position
+                self._project.follower.wait(before, _WAIT_SECONDS)
+                position = self._project.ledger.head().position
+            except ServoError as problem:
+                if rest.is_set():
+                    return  # it was closed meanwhile
+                log.warning("the ledger cannot be followed: %s", problem, extra={"action": "api.unfollowed"})
+                rest.wait(_WAIT_SECONDS)
+                continue
+            if position > before and self._loop is not None and not self._loop.is_closed():
+                self._loop.call_soon_threadsafe(self._wake, position)

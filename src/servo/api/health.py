@@ -1,4 +1,4 @@
-"""Whether the server lives, and whether it can do its work."""
+"""Whether the server lives, whether it can do its work, and its figures for Prometheus."""
 
 from __future__ import annotations
 
@@ -11,13 +11,15 @@ from litestar import Response, get
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
-from servo.api.operations import operation
+from servo.answers.server import Readiness, ReadinessCheck
+from servo.api.openapi import operation
 from servo.api.problems import RETRY_AFTER_SECONDS
 from servo.api.threads import Threads
-from servo.runtime.readiness import Check, checks_of
+from servo.runtime.telemetry.metrics import CONTENT_TYPE, Metrics
+from servo.runtime.telemetry.readiness import checks_of
 from servo.runtime.wiring import Project
 
-__all__ = ["Health", "Readiness", "healthz", "readyz"]
+__all__ = ["Health", "healthz", "metrics_route", "readyz"]
 
 _LOOK_SECONDS = 5.0
 # Without these, requests are refused; without anything else, they are answered and their work waits.
@@ -26,13 +28,6 @@ _NEEDED = frozenset({"ledger", "projections"})
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
     status: str = "alive"
-
-
-class Readiness(msgspec.Struct, frozen=True, kw_only=True):
-    """`ready`, `degraded` (requests are taken, and what they ask for waits) or `unready`."""
-
-    status: str
-    checks: list[Check]
 
 
 @get("/healthz", opt=operation("public", shape="plain", answers=Health))
@@ -55,7 +50,7 @@ async def readyz(
         async with asyncio.timeout(_LOOK_SECONDS):
             checks = await threads.look(partial(checks_of, project))
     except TimeoutError:
-        checks = [Check(name="ledger", ok=False, problem="timeout")]
+        checks = [ReadinessCheck(name="ledger", ok=False, problem="timeout")]
     if any(not check.ok and check.name in _NEEDED for check in checks):
         return Response(
             Readiness(status="unready", checks=checks),
@@ -63,3 +58,12 @@ async def readyz(
             headers={"Retry-After": str(RETRY_AFTER_SECONDS)},
         )
     return Response(Readiness(status="ready" if all(check.ok for check in checks) else "degraded", checks=checks))
+
+
+@get("/metrics", opt=operation("viewer", shape="html", media_type="text/plain"), media_type=CONTENT_TYPE)
+async def metrics_route(
+    metrics: NamedDependency[SkipValidation[Metrics]],
+    threads: NamedDependency[SkipValidation[Threads]],
+) -> Response[bytes]:
+    """The figures of this workspace, and of this server, in Prometheus's text format."""
+    return Response(await threads.answer(partial(metrics.text)), media_type=CONTENT_TYPE)

@@ -15,19 +15,17 @@ from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import SkipValidation
 
-from servo.api.inputs import Listing, Reading
-from servo.api.keys import Keyed
-from servo.api.limits import Shares
-from servo.api.operations import OPERATION, ROLE
-from servo.api.operations import Operation as Described
-from servo.api.project_as_of import ProjectAsOf
+from servo.api.inputs import Keyed, Listing, Reading
+from servo.api.openapi import OPERATION, ROLE
+from servo.api.openapi import Operation as Described
 from servo.api.request_context import RequestContext, WithContext, plain
-from servo.operations.handling import Found, Lister, handler_of
+from servo.api.threads import Shares
+from servo.operations.handling import Found, lister_of
 from servo.operations.operation import Change, ListQuestion, Operation, Question, Route, answer_type, fields, is_asset
 from servo.operations.table import OPERATIONS
 from servo.runtime.performer import Performer
-from servo.runtime.serving import service_of
 from servo.runtime.user_code import UserCode
+from servo.status.state import State
 
 __all__ = ["operation_routes"]
 
@@ -78,15 +76,14 @@ async def _answered(
         if not issubclass(kind, ListQuestion):
             return await context.one(
                 asked,
-                lambda here: Performer(here.project, user_code).ask(request, as_of=here.as_of),
+                lambda state: Performer(context.project, user_code).ask(request, state=state),
                 timeless=kind.contract.cacheable,
                 out_of_turn=kind.contract.slow,
             )
-        handler = handler_of(kind)
-        lister: Any = handler if isinstance(handler, Lister) else service_of(kind)
+        lister = lister_of(kind)
 
-        def find(here: ProjectAsOf, after: Any) -> Found[Any]:
-            return Performer(here.project, user_code).find(request, after, as_of=here.as_of)
+        def find(state: State, after: Any) -> Found[Any]:
+            return Performer(context.project, user_code).find(request, after, state=state)
 
         return await context.page(
             asked, find, place=lister.place, kind=lister.place_type, item=lister.show, timeless=kind.contract.cacheable

@@ -14,20 +14,19 @@ from litestar import Response
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
-from servo.api.actors import actor_of
 from servo.api.answer_cache import AnswerCache
+from servo.api.auth import actor_of
 from servo.api.coalesce import Coalescer
-from servo.api.cursors import Cursors
-from servo.api.inputs import Listing, Reading, body_of, query_of
-from servo.api.keys import Keyed, key_of, require_key
-from servo.api.project_as_of import ProjectAsOf, project_as_of
+from servo.api.inputs import Cursors, Keyed, Listing, Reading, body_of, key_of, query_of, require_key
+from servo.api.states import mark_of, state_for
 from servo.api.threads import Threads
 from servo.errors import ProjectionMissing
 from servo.operations.handling import Found
 from servo.operations.operation import Change
+from servo.runtime.keyed_requests import plain as plain_answer
 from servo.runtime.performer import Performed, Performer
-from servo.runtime.requesting import plain as plain_answer
 from servo.runtime.wiring import Project
+from servo.status.state import State
 
 __all__ = ["RequestContext", "WithContext", "request_context"]
 
@@ -74,20 +73,20 @@ class RequestContext:
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def one(
-        self, asked: Reading, work: Callable[[ProjectAsOf], Any], *, timeless: bool = False, out_of_turn: bool = False
+        self, asked: Reading, work: Callable[[State], Any], *, timeless: bool = False, out_of_turn: bool = False
     ) -> Response[bytes]:
         """An answer with its watermark. `timeless`: it follows from the state alone, whatever the time is.
 
         `out_of_turn`: it waits for others' code or storage more than it works, and keeps nobody from their turn.
         """
         return await self._answered(
-            asked, lambda here: {"data": work(here), "watermark": here.mark}, timeless, out_of_turn=out_of_turn
+            asked, lambda state: {"data": work(state), "watermark": mark_of(state)}, timeless, out_of_turn=out_of_turn
         )
 
     async def page(
         self,
         asked: Listing,
-        work: Callable[[ProjectAsOf, P | None], Found[Any]],
+        work: Callable[[State, P | None], Found[Any]],
         *,
         place: Callable[[Any], P],
         kind: type[P],
@@ -102,20 +101,20 @@ class RequestContext:
         cursors = self.cursors(asked)
         after = cursors.place(asked.cursor, kind)
 
-        def answer(here: ProjectAsOf) -> dict[str, Any]:
-            found = work(here, after)
+        def answer(state: State) -> dict[str, Any]:
+            found = work(state, after)
             shown = found.items[: asked.limit]
             following = place(shown[-1]) if len(found.items) > asked.limit else found.next_place
             items = [item(one) for one in shown]
             cursor = None if following is None else cursors.text(following)
-            return {"items": items, "watermark": here.mark, "next_cursor": cursor, **found.more}
+            return {"items": items, "watermark": mark_of(state), "next_cursor": cursor, **found.more}
 
         return await self._answered(asked, answer, timeless)
 
     async def _answered(
         self,
         asked: Reading,
-        answer: Callable[[ProjectAsOf], dict[str, Any]],
+        answer: Callable[[State], dict[str, Any]],
         timeless: bool,
         *,
         out_of_turn: bool = False,
@@ -124,14 +123,13 @@ class RequestContext:
         name = (self.request.url.path, _said(asked, ("fresh", "wait_for_event_id", "timeout_ms")))
 
         def state(since: float) -> bytes:
-            here = project_as_of(project, when, asked=since)
+            here = state_for(project, when, asked=since)
             with nullcontext() if out_of_turn else self.threads.turn:
                 if not timeless:
                     return _ENCODER.encode(answer(here))
                 # The same question about the same state has the same answer.
-                return self._answers.of(
-                    (*name, here.mark.position, here.mark.event_id), lambda: _ENCODER.encode(answer(here))
-                )
+                mark = mark_of(here)
+                return self._answers.of((*name, mark.position, mark.event_id), lambda: _ENCODER.encode(answer(here)))
 
         def read(since: float) -> bytes:
             try:

@@ -1,4 +1,4 @@
-"""The server, in a thread of whoever runs it."""
+"""Runs the server in a thread of the calling process."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import uvicorn
 
 from servo.api.app import create_app
 from servo.api.auth import LocalAccess
-from servo.api.protocols import Driver
+from servo.api.events import Streams
+from servo.api.raw_routes import Driver
 from servo.api.slow_clients import BoundedProtocol
-from servo.api.streams import Streams
 from servo.errors import EnvironmentProblem, InvalidSettings
 from servo.local_server import is_loopback, make_owner_token, owner_token_path
-from servo.runtime.token_book import TokenBook
+from servo.runtime.access.token_book import TokenBook
 from servo.runtime.user_code import Accepting, Triggering
 from servo.runtime.wiring import Project
 
@@ -147,7 +147,7 @@ def _local_access(project: Project) -> LocalAccess:
 
 
 def _require_token(project: Project, host: str) -> None:
-    """Who listens to others lets nobody in without a token: then there must be one, or nobody could ever ask."""
+    """Refuse to listen beyond loopback while there is no token: nobody could ever use the server."""
     if not TokenBook(project).live:
         raise InvalidSettings(
             f"server.host: {host!r:.80} is no loopback address, any other demands tokens, and there are none",

@@ -17,20 +17,6 @@ from servo.assets.spec import Problem, Source, called_from, declare, report
 from servo.errors import InvalidInput
 from servo.partitions import cron as crons
 
-__all__ = [
-    "Schedule",
-    "Skip",
-    "TickContext",
-    "require_cron",
-    "require_distinct",
-    "require_name",
-    "require_takes_one",
-    "require_timezone",
-    "schedule",
-    "source_of",
-    "version_of",
-]
-
 _NAME = re.compile(r"[a-z][a-z0-9_-]{0,62}")
 _OVERLAPS = ("allow", "skip", "queue")
 _FIELDS = 5

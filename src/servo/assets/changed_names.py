@@ -14,72 +14,21 @@ from typing import NamedTuple, TypeAlias
 
 from servo.assets.source_names import Bindings, binds, parameters
 
-__all__ = ["Facts", "changes"]
-
 _Definition: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 # Inside functions, other methods count as reading: `CLIENT.get()` is called where the function is.
-_CHANGING = frozenset(
-    (
-        "add",
-        "append",
-        "appendleft",
-        "clear",
-        "discard",
-        "extend",
-        "extendleft",
-        "insert",
-        "pop",
-        "popitem",
-        "popleft",
-        "register",
-        "remove",
-        "reverse",
-        "setdefault",
-        "sort",
-        "update",
-    )
-)
+_CHANGING = frozenset({
+    "add", "append", "appendleft", "clear", "discard", "extend", "extendleft", "insert", "pop", "popitem", "popleft",
+    "register", "remove", "reverse", "setdefault", "sort", "update",
+})  # fmt: skip
 _SETTING = frozenset({"delattr", "setattr"})
 # Functions of Python's own that change nothing that they are given.
-_READING = frozenset(
-    {
-        "abs",
-        "all",
-        "any",
-        "bool",
-        "bytes",
-        "dict",
-        "dir",
-        "enumerate",
-        "float",
-        "format",
-        "frozenset",
-        "hasattr",
-        "hash",
-        "id",
-        "int",
-        "isinstance",
-        "issubclass",
-        "len",
-        "list",
-        "max",
-        "min",
-        "print",
-        "range",
-        "repr",
-        "reversed",
-        "round",
-        "set",
-        "sorted",
-        "str",
-        "sum",
-        "tuple",
-        "type",
-        "zip",
-    }
-)
+_READING = frozenset({
+    "abs", "all", "any", "bool", "bytes", "dict", "dir", "enumerate", "float", "format", "frozenset", "hasattr",
+    "hash", "id", "int", "isinstance", "issubclass", "len", "list", "max", "min", "print", "range", "repr",
+    "reversed", "round", "set", "sorted", "str", "sum", "tuple", "type", "zip",
+})  # fmt: skip
 _LOGGERS = frozenset({"getChild", "getLogger", "get_logger"})
 
 

@@ -19,14 +19,12 @@ from functools import lru_cache
 from types import CodeType, FunctionType
 from typing import Any
 
+from servo.assets.source_names import has_docstring, is_bare_annotation
 from servo.canonical import sha256_hex
 from servo.errors import InvalidInput
 
-__all__ = ["class_nodes", "code_of", "code_version", "source_nodes"]
-
 _DIGITS = 12
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_DOCUMENTED = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # Fields that do not change what is computed, or that only some versions of Python fill in.
 _LEFT_OUT = frozenset({"annotation", "returns", "decorator_list", "ctx", "kind", "type_comment", "type_params"})
 _DEPTH = 3  # how far values are looked into, and functions that are closed over
@@ -48,11 +46,19 @@ def _code(function: Callable[..., Any], depth: int) -> Any:
         plain = getattr(type(plain), "__call__", plain)  # noqa: B004 (wanted is the method, not whether there is one)
         if not isinstance(plain, FunctionType):
             raise InvalidInput(f"{function!r:.80} has no source to derive a code version from", hint=_REMEDY)
-    cells = zip(plain.__code__.co_freevars, plain.__closure__ or (), strict=False)
-    closed = {name: _value(cell.cell_contents, depth) for name, cell in cells if _is_filled(cell)}
+    closed = {name: _value(one, depth) for name, one in closed_over(plain)}
     defaults = [_value(one, depth) for one in plain.__defaults__ or ()]
     named = {name: _value(one, depth) for name, one in (plain.__kwdefaults__ or {}).items()}
     return {"tree": _text(_node(plain.__code__)), "closed": closed, "defaults": [defaults, named]}
+
+
+def closed_over(function: FunctionType) -> Iterator[tuple[str, Any]]:
+    """The names that a function closes over, with their values; without those that nothing was assigned to yet."""
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            yield name, cell.cell_contents
+        except ValueError:
+            continue
 
 
 _REMEDY = 'give its version yourself: code_version="1"'
@@ -140,10 +146,10 @@ def _tree(node: ast.AST, *, outermost: bool = True) -> Any:
     for name, value in ast.iter_fields(node):
         if name in _LEFT_OUT or (outermost and name == "name"):
             continue
-        if name == "body" and isinstance(node, _DOCUMENTED) and _has_docstring(node):
+        if name == "body" and has_docstring(node):
             value = value[1:]  # noqa: PLW2901 (the same, without what says nothing to the machine)
         if isinstance(value, list):
-            said = [one for one in value if not _is_bare_annotation(one)]
+            said = [one for one in value if not is_bare_annotation(one)]
             parts.append([_tree(one, outermost=False) if isinstance(one, ast.AST) else one for one in said])
         elif isinstance(value, ast.AST):
             parts.append(_tree(value, outermost=False))
@@ -152,29 +158,12 @@ def _tree(node: ast.AST, *, outermost: bool = True) -> Any:
     return parts
 
 
-def _has_docstring(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> bool:
-    first = node.body[0]
-    return isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant) and isinstance(first.value.value, str)
-
-
-def _is_bare_annotation(node: Any) -> bool:
-    return isinstance(node, ast.AnnAssign) and node.value is None
-
-
 def _text(node: ast.AST) -> str:
     """As text, since long chains of calls are nested deeper than canonical JSON allows."""
     try:
         return repr(_tree(node))
     except RecursionError:
         raise InvalidInput("the function is too deeply nested to derive a code version from", hint=_REMEDY) from None
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents  # noqa: B018 (whether it raises is the question)
-    except ValueError:
-        return False
-    return True
 
 
 def _value(value: Any, depth: int) -> Any:

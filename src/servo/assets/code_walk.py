@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from servo.assets.code_version import class_nodes, source_nodes
-from servo.assets.normal_form import Keeps, normal_form
+from servo.assets.code_version import class_nodes, closed_over, source_nodes
+from servo.assets.source_names import Keeps, normal_form
 from servo.assets.values import Part, Values
 from servo.canonical import sha256_hex
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     import ast
 
     from servo.assets.reach import Reach, Symbol
-
-__all__ = ["CodeWalk"]
 
 _ANNOTATE = "__annotate"  # functions that newer versions of Python make of annotations
 
@@ -96,7 +94,7 @@ class CodeWalk:
         also = [] if wrapped is None else [wrapped]
         # By its code: a wrapper has the name of what it wraps, and the name of a project's module may vary.
         if not self._reach.is_project(code.co_filename):
-            inside = [one for _, one in _filled(function) if isinstance(one, FunctionType | MethodType)]
+            inside = [one for _, one in closed_over(function) if isinstance(one, FunctionType | MethodType)]
             return Part(f"{function.__module__}:{code.co_qualname}", [*also, *inside])
         name = f"{self._reach.label(code.co_filename)}:{code.co_qualname}"
         symbol = self._reach.symbol_of(code.co_filename, code.co_qualname)
@@ -110,7 +108,7 @@ class CodeWalk:
         """What a function says, with what it closes over and its defaults."""
         code = function.__code__
         nodes = source_nodes(code)
-        cells = dict(_filled(function))
+        cells = dict(closed_over(function))
         file = code.co_filename if self._reach.is_project(code.co_filename) else ""
         keeps = self._reach.keeps(file, held=True)
         said: list[Any] = [normal_form(one, keeps, nameless=True) for one in nodes] or [_compiled(code)]
@@ -183,11 +181,3 @@ def _file_of(kind: type) -> str | None:
     module = kind.__module__
     file = getattr(sys.modules.get(module), "__file__", None) if isinstance(module, str) else None
     return file if isinstance(file, str) else None
-
-
-def _filled(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            yield name, cell.cell_contents
-        except ValueError:  # a name that nothing was assigned to yet
-            continue

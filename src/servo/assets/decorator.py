@@ -19,8 +19,6 @@ from servo.ids import AssetKey
 from servo.partitions import UNPARTITIONED, Dimension, Partitions
 from servo.partitions.mappings import Mapping as PartitionMapping
 
-__all__ = ["CONTEXT", "DEFAULT_NAMESPACE", "Asset", "Dep", "asset", "declared_json"]
-
 CONTEXT = "context"  # the parameter that is no upstream
 DEFAULT_NAMESPACE = "default"
 

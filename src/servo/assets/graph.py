@@ -12,8 +12,6 @@ from servo.errors import AssetNotFound, InvalidInput
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.partitions.mappings import default_mapping
 
-__all__ = ["Graph", "OtherNames", "examine"]
-
 OtherNames = Callable[[], Mapping[str, str]]
 
 
@@ -70,7 +68,7 @@ class Graph:
         return self._mappings[upstream, downstream]
 
     def resolve(self, name: str) -> str:
-        """The key of the asset that somebody calls `orders`, `sales/orders` or `sales.orders`."""
+        """The key of the asset of a name: `orders`, `sales/orders` or `sales.orders`."""
         found = _Names(self.specs).find(name.strip())
         if not found and self.other_names is not None:
             others = {key: now for key, now in self.other_names().items() if key not in self.specs}

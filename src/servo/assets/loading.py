@@ -1,4 +1,4 @@
-"""From a project's folder to its definitions: the user's modules are imported, and what they declare is gathered.
+"""Loads a project: its modules are imported, and what they declare is gathered.
 
 Whatever goes wrong in them is said with the user's file and line, in the error's own words. Nothing is written, not
 even bytecode. Loading again forgets the modules of the time before.
@@ -18,28 +18,26 @@ import msgspec
 from servo.assets import graph as graphs
 from servo.assets.automation import Schedule, require_distinct
 from servo.assets.decorator import Asset
-from servo.assets.finding import Target, targets
 from servo.assets.graph import Graph
 from servo.assets.importing import (
     IMPORTING,
     LIBRARIES,
+    Target,
     forget,
     import_file,
     import_named,
     importable,
     is_within,
     own_modules,
+    targets,
 )
-from servo.assets.reach import Reach
-from servo.assets.reached import reached_by, recorded, version_of
+from servo.assets.reach import Reach, reached_by, recorded, version_of
 from servo.assets.resolving import as_deployed
 from servo.assets.selection import require_sound
 from servo.assets.sensing import Sensor
 from servo.assets.spec import AssetSpec, Problem, Source, collecting
 from servo.assets.watches import BuiltIn, NewPartitions, RunEnded
 from servo.errors import InvalidDefinition, ServoError
-
-__all__ = ["Definitions", "Place", "examine", "load"]
 
 _beside: set[Path] = set()  # files of modules elsewhere that some load has imported
 
@@ -204,7 +202,7 @@ def _definitions(
     if graph is None:
         return None, problems
     if not broken:  # else what is selected may be what could not be read
-        problems += _unsound(graph, "schedule", ((one.name, one.select, one.source) for one in schedules))
+        problems += _unsound(graph, schedules)
         problems += _unwatchable(graph, sensors)
     by_key = {one.spec.key: one for one in assets}
     return (
@@ -219,13 +217,13 @@ def _definitions(
     )
 
 
-def _unsound(graph: Graph, what: str, selections: Iterable[tuple[str, str | None, Source | None]]) -> Iterator[Problem]:
-    """Selections that do not read, or name what is not there."""
-    for name, text, source in selections:
+def _unsound(graph: Graph, schedules: Iterable[Schedule]) -> Iterator[Problem]:
+    """Schedules whose selections do not read, or name what is not there."""
+    for one in schedules:
         try:
-            require_sound(graph, text or "")
+            require_sound(graph, one.select)
         except ServoError as problem:
-            yield Problem(message=f"{what} {name}: {problem.message}", hint=problem.hint, source=source)
+            yield Problem(message=f"schedule {one.name}: {problem.message}", hint=problem.hint, source=one.source)
 
 
 class _Graphed(NamedTuple):

@@ -16,8 +16,6 @@ from typing import NamedTuple
 
 from servo.errors import InvalidInput
 
-__all__ = ["DEEP", "Pattern", "match", "matcher", "read"]
-
 DEEP = "**"
 _TOKEN = re.compile(r"\*+|\?|\{[^{}/]*\}|[^*?{}]+|[{}]")
 _CAPTURE = re.compile(r"\{([a-z][a-z0-9_]*)\}")

@@ -1,4 +1,5 @@
-"""What a function reaches: every function, class and constant of the project that it uses, directly or not.
+"""What a function reaches: every function, class and constant of the project that it uses, directly or not; and the
+code version of an asset by the second formula, which covers all of that.
 
 Names are looked up in the text of the project's files, from the names that the function itself uses: its module's,
 those of modules that it imports, wherever it imports them, and what it closes over. A name that a file assigns counts
@@ -10,6 +11,9 @@ Of installed packages and other code outside the project's folder, what is impor
 Not followed: names that are made up while the program runs
 (`getattr(module, name)` reaches the whole module, `eval` nothing); what one module writes into another; files that
 are read.
+
+The version is a hash of digests, one for each function, class and constant. The digests are kept with it, so that a
+later version can be told apart by name: "code changed: helpers.clean in helpers.py".
 """
 
 from __future__ import annotations
@@ -21,15 +25,20 @@ from typing import Any, NamedTuple
 
 from servo.assets.changed_names import Facts, changes
 from servo.assets.code_walk import CodeWalk
-from servo.assets.normal_form import Keeps, normal_form
-from servo.assets.project_files import ProjectFiles
-from servo.assets.servo_names import ServoNames
-from servo.assets.source_names import Reference, references
+from servo.assets.decorator import Asset, declared_json
+from servo.assets.project_files import ProjectFiles, ServoNames
+from servo.assets.source_names import Keeps, Reference, normal_form, references
+from servo.assets.spec import Source
 from servo.canonical import sha256_hex
-
-__all__ = ["Reach", "Symbol"]
+from servo.partitions.mappings import Custom
 
 _EVERYTHING = "*"
+_FORMULA = 2
+_VERSION_DIGITS = 12
+_DIGEST_DIGITS = 8  # of each name that is recorded: told apart from its own former ones alone
+_OWN = "@function"  # the asset's own function, which is the same where it is moved or renamed
+_DECLARED = "@asset"  # partitions, inputs and checks as declared
+_CHECK = "@check "
 
 
 class Symbol(NamedTuple):
@@ -262,3 +271,52 @@ def _dotted(target: Reference) -> str:
 
 def _distinct(pairs: list[list[str]]) -> list[list[str]]:
     return sorted(map(list, {tuple(one) for one in pairs}))
+
+
+# ── code versions ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reached_by(asset: Asset, reach: Reach) -> dict[str, str]:
+    """The digest of everything that makes an asset's output what it is, by name."""
+    spec = asset.spec
+    functions: dict[str, Callable[..., Any]] = {_OWN: asset.function}
+    functions |= {f"{_CHECK}{one.name}": one.function for one in spec.checks if one.function is not None}
+    mappings = [one.mapping for one in spec.dependencies if isinstance(one.mapping, Custom)]
+    declared = declared_json(spec.partitions, spec.dependencies, spec.checks, batch=spec.batch)
+    return reach.of(functions, [name for one in mappings for name in one.functions]) | {_DECLARED: sha256_hex(declared)}
+
+
+def version_of(reached: Mapping[str, str]) -> str:
+    """The code version that digests make together."""
+    return sha256_hex({"v": _FORMULA, "reached": dict(reached)})[:_VERSION_DIGITS]
+
+
+def recorded(reached: Mapping[str, str], source: Source, root: Path) -> dict[str, str]:
+    """The digests in the short form that a deployment keeps, the function's own under its file."""
+    own = f"{source.file.removeprefix(f'{root}/')}:{_OWN}"
+    return {own if name == _OWN else name: digest[:_DIGEST_DIGITS] for name, digest in reached.items()}
+
+
+def changed_code(before: Mapping[str, str], now: Mapping[str, str]) -> list[str]:
+    """What differs between two versions of an asset, in words; nothing where either has no record of what it covers."""
+    if not before or not now:
+        return []
+    names = sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+    own = {name for name in names if name.endswith(f":{_OWN}")}
+    if own and len({digest for name, digest in (*before.items(), *now.items()) if name in own}) == 1:
+        names = [name for name in names if name not in own]  # the same in another file
+    return list(dict.fromkeys(_words(name, before, now) for name in names))
+
+
+def _words(name: str, before: Mapping[str, str], now: Mapping[str, str]) -> str:
+    if name == _DECLARED:
+        return "its declaration (partitions, inputs or checks)"
+    if name.startswith(_CHECK):
+        return f"the check {name.removeprefix(_CHECK)}"
+    file, _, symbol = name.rpartition(":")
+    if symbol == _OWN:
+        return f"its function in {file}"
+    module = file.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+    what = module if symbol == "*" else f"{module}.{symbol}"
+    change = " is new" if name not in before else " is gone" if name not in now else ""
+    return f"{what} in {file}{change}"

@@ -20,8 +20,6 @@ from servo.errors import InvalidDefinition, InvalidInput, InvalidPartition
 from servo.partitions.mapping import Mapping, Resolve
 from servo.partitions.mappings import Custom
 
-__all__ = ["as_deployed", "resolver"]
-
 _DIGITS = 12
 _Function: TypeAlias = Callable[..., Any]
 _Stamps: TypeAlias = tuple[tuple[int, int] | None, ...]

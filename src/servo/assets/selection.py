@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from datetime import UTC, datetime
 from difflib import get_close_matches
 
@@ -12,12 +12,12 @@ from servo.assets.graph import Graph
 from servo.assets.spec import AssetSpec
 from servo.assets.syntax import AllOf, AnyOf, Node, Not, Spread, Term, parse, quoted, terms
 from servo.errors import InvalidPartition, InvalidSelection
-from servo.partitions import PartitionSet
-
-__all__ = ["STATUSES", "Selection", "Statuses", "require_sound", "select", "selection_of"]
+from servo.partitions import UNPARTITIONED, PartitionSet
+from servo.partitions.mappings import All
 
 STATUSES = ("missing", "failed", "stale")
 Statuses = Callable[[str, str], PartitionSet]  # the partitions of an asset that have a status
+_ANY_TIME = datetime(2025, 1, 1, tzinfo=UTC)  # which assets are selected does not depend on when
 
 
 class Selection(msgspec.Struct, frozen=True, kw_only=True):
@@ -146,7 +146,7 @@ def _evaluated(evaluation: _Evaluation, graph: Graph, tree: Node, partitions: st
 
 def require_sound(graph: Graph, text: str) -> None:
     """Refuse a selection that does not read, or that names what is not there; partitions are not looked at."""
-    evaluation = _Evaluation(graph, datetime(2025, 1, 1, tzinfo=UTC), None, None)
+    evaluation = _Evaluation(graph, _ANY_TIME, None, None)
     for term in terms(parse(text)):
         kind, _, status = term.what.partition(":")
         if kind != "status" or status not in STATUSES:
@@ -380,3 +380,74 @@ def _nothing(term: Term, value: str, known: Set[str]) -> InvalidSelection:
     near = get_close_matches(value.partition("=")[0], sorted(known), n=1)
     hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(known)[:10])}"
     return InvalidSelection(f"{term.what!r:.80} selects nothing, at character {term.place + 1}", hint=hint)
+
+
+# ── assets alone ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def assets_of(graph: Graph, text: str) -> set[str]:
+    """The assets that a selection may select, whichever partitions it says and whatever their status is."""
+    return _assets(_without_partitions(graph), parse(text))
+
+
+def _without_partitions(graph: Graph) -> Graph:
+    """The same assets, each with one partition: then every selection says which are meant."""
+    return Graph(
+        {
+            key: msgspec.structs.replace(
+                spec,
+                partitions=UNPARTITIONED,
+                dependencies=tuple(msgspec.structs.replace(one, mapping=All()) for one in spec.dependencies),
+            )
+            for key, spec in graph.specs.items()
+        }
+    )
+
+
+def _assets(bare: Graph, node: Node) -> set[str]:
+    match node:
+        case Term(what=what):
+            if what.startswith("status:"):
+                return set(bare.specs)
+            return set(select(bare, msgspec.structs.replace(node, partitions=None), now=_ANY_TIME))
+        case Spread(inner=inner, up=up, down=down):
+            found = _assets(bare, inner)
+            return found | spread(found, bare.upstream, up) | spread(found, bare.downstream, down)
+        case Not(inner=inner):
+            # Where partitions or a status are said, others of the same asset are left.
+            whole = all(one.partitions is None and not one.what.startswith("status:") for one in terms(inner))
+            return set(bare.specs) - (_assets(bare, inner) if whole else set())
+        case AnyOf(parts=parts):
+            return set[str]().union(*(_assets(bare, part) for part in parts))
+        case AllOf(parts=parts):
+            return set(bare.specs).intersection(*(_assets(bare, part) for part in parts))
+
+
+def spread(found: Iterable[str], neighbours: Callable[[str], tuple[str, ...]], levels: int | None) -> set[str]:
+    reached, fresh = set(found), set(found)
+    while fresh and levels != 0:
+        levels = None if levels is None else levels - 1
+        fresh = {other for key in fresh for other in neighbours(key)} - reached
+        reached |= fresh
+    return reached
+
+
+def named_in(graph: Graph, text: str) -> dict[str, AssetSpec]:
+    """The assets whose partitions have to be said: those that terms without partitions name."""
+    bare, tree = _without_partitions(graph), parse(text)
+    found = set[str]().union(*(_assets(bare, term) for term in _open_terms(tree))) & _assets(bare, tree)
+    return {key: graph[key] for key in graph.specs if key in found}
+
+
+def _open_terms(node: Node) -> Iterator[Term]:
+    match node:
+        case Not():
+            return
+        case Spread(inner=inner):
+            yield from _open_terms(inner)
+        case Term():
+            if node.partitions is None and not node.what.startswith("status:"):
+                yield node
+        case _:
+            for part in node.parts:
+                yield from _open_terms(part)

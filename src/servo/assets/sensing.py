@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
+from copy import copy
 from datetime import datetime, timedelta
 from functools import update_wrapper
 from typing import Any, Protocol, overload, runtime_checkable
 
 from servo.assets.automation import require_name, require_takes_one, source_of, version_of
-from servo.assets.messages import Message
-from servo.assets.sensor_context import RunRequest, SensorContext
+from servo.assets.evaluation import RunRequest
 from servo.assets.spec import Problem, Source, called_from, declare, report
 from servo.errors import InvalidInput
-
-__all__ = ["Message", "RunRequest", "Sensor", "SensorContext", "Watch", "on", "sensor"]
 
 _KINDS = ("poll", "push")
 _SECOND = timedelta(seconds=1)
@@ -83,20 +81,9 @@ class Sensor:
 
     def at(self, source: Source) -> Sensor:
         """The same sensor, with another way to write where it stands."""
-        return Sensor(
-            self.function,
-            name=self.name,
-            kind=self.kind,
-            min_interval=self.min_interval,
-            timeout=self.timeout,
-            enabled=self.enabled,
-            watch=self.watch,
-            select=self.select,
-            partitions=self.partitions,
-            code_version=self.code_version,
-            description=self.description,
-            source=source,
-        )
+        other = copy(self)
+        other.source = source
+        return other
 
 
 @overload

@@ -19,21 +19,6 @@ from servo.ids import AssetKey
 from servo.partitions import UNPARTITIONED, Partitions
 from servo.partitions.mappings import Mapping
 
-__all__ = [
-    "ADMIN",
-    "Approval",
-    "AssetSpec",
-    "Collected",
-    "Dependency",
-    "Problem",
-    "Retry",
-    "Source",
-    "called_from",
-    "collecting",
-    "declare",
-    "report",
-]
-
 _OWN_CODE = str(Path(__file__).parent.parent)
 _DEADLINES = ("expire", "escalate")
 ADMIN = "admin"
@@ -201,14 +186,14 @@ def collecting() -> Iterator[Collected]:
 
 
 def declare(declared: Any) -> None:
-    """Hand it to whoever gathers: a name may be used again, and what it stood for is still declared."""
+    """Hand a declaration to `collecting`: a name may be used again, and what it stood for is still declared."""
     collected = _collected.get()
     if collected is not None:
         collected.declared.append(declared)
 
 
 def report(problem: Problem) -> None:
-    """Raise it, or hand it to whoever gathers them."""
+    """Raise a problem, or hand it to `collecting`."""
     collected = _collected.get()
     if collected is None:
         raise problem.error()

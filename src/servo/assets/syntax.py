@@ -19,8 +19,6 @@ import msgspec
 
 from servo.errors import InvalidSelection
 
-__all__ = ["AllOf", "AnyOf", "Node", "Not", "Spread", "Term", "parse", "quoted", "terms"]
-
 _QUOTED = re.compile(r"""(["'])(.*?)\1""", re.DOTALL)
 _TOKEN = re.compile(r"""\s*(\(|\)|(?:"[^"]*"|'[^']*'|[^\s()"'])+)""")
 _LEVELS = r"(?:\+(?P<{}>\d*))?"

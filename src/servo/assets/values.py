@@ -38,8 +38,6 @@ import msgspec
 
 from servo.canonical import sha256_hex
 
-__all__ = ["Code", "Part", "Values"]
-
 # What they print is all there is to them.
 _PRINTED = (str, float, complex, bytes, bytearray, range, date, timedelta, Decimal, Fraction, UUID, PurePath)
 _DESCRIPTORS = (MethodDescriptorType, WrapperDescriptorType, ClassMethodDescriptorType)

@@ -8,21 +8,18 @@ from base64 import b64decode, b64encode
 from collections.abc import Iterable
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 
 from servo import canonical, decoders
 from servo.errors import InvalidCanonicalValue, InvalidInput
 
-__all__ = ["IDENTITY_BYTES", "FilesCursor", "Growing", "RowsCursor", "position_of"]
-
 IDENTITY_BYTES = 9
 _FOLDER = struct.Struct(f">{IDENTITY_BYTES}sq")
 _MOST = 2**63 - 1
 
 Growing = int | str | datetime | date | Decimal
-_C = TypeVar("_C", bound=msgspec.Struct)
 _WHERE = (
     "a cursor is what the sensor has left: `servo sensor show` has its own, `servo sensor evals --json` the earlier"
 )
@@ -36,28 +33,36 @@ def position_of(text: str) -> int:
     return int(text)
 
 
-def _read(text: str, kind: type[_C], hint: str) -> _C:
-    try:
-        return decoders.convert(canonical.loads(text.encode()), kind)
-    except (
-        InvalidCanonicalValue,
-        msgspec.ValidationError,
-        InvalidInput,
-        AttributeError,
-        UnicodeEncodeError,
-    ):
-        # What is wrong with it as JSON helps nobody: a cursor is not written by hand.
-        raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor", hint=hint) from None
+class _Cursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How far a watch has looked; where it has not, nothing."""
+
+    example: ClassVar[str]  # of one that a person may write
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        if text is None:
+            return cls()
+        try:
+            return decoders.convert(canonical.loads(text.encode()), cls)
+        except (InvalidCanonicalValue, msgspec.ValidationError, InvalidInput, AttributeError, UnicodeEncodeError):
+            # What is wrong with it as JSON helps nobody: a cursor is not written by hand.
+            hint = f"{_WHERE}; or {cls.example}"
+            raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor", hint=hint) from None
+
+    def text(self) -> str:
+        return canonical.dumps(msgspec.to_builtins(self)).decode()
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class FilesCursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class FilesCursor(_Cursor, frozen=True, kw_only=True):
     """All files up to a place have been found, and beyond it those that are named.
 
     Files are in the order of when they came, and of their identities where that is the same.
     """
+
+    example: ClassVar[str] = '{"floor":[N,""]}, N nanoseconds after 1970; without one it begins anew'
 
     floor: tuple[int, str] = (-1, "")  # nanoseconds since 1970, and an identity in hexadecimal
     seen: str = ""  # identities of files beyond the floor, packed
@@ -70,17 +75,6 @@ class FilesCursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
             raise ValueError("a time that no file can have")
         self.identities()
         self.known_folders()
-
-    @classmethod
-    def read(cls, text: str | None) -> FilesCursor:
-        if text is None:
-            return cls()
-        return _read(
-            text, cls, f'{_WHERE}; or {{"floor":[N,""]}}, N nanoseconds after 1970; without one it begins anew'
-        )
-
-    def text(self) -> str:
-        return canonical.dumps(msgspec.to_builtins(self)).decode()
 
     def identities(self) -> set[bytes]:
         packed = _unpacked(self.seen, IDENTITY_BYTES)
@@ -111,11 +105,13 @@ def _unpacked(text: str, size: int) -> bytes:
 # ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class RowsCursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class RowsCursor(_Cursor, frozen=True, kw_only=True):
     """All rows up to a value have been found; of those with that very value so many.
 
     `until` and `writers`: these transactions were at work on the table when its greatest value was `until`.
     """
+
+    example: ClassVar[str] = 'the last value, such as {"after":{"int":1204}}'
 
     after: dict[str, int | str] | None = None  # one value by the name of its type
     ties: int | None = None  # None: all there are
@@ -126,15 +122,6 @@ class RowsCursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
         for typed in (self.after, self.until):
             if typed is not None:
                 self.value(typed)
-
-    @classmethod
-    def read(cls, text: str | None) -> RowsCursor:
-        if text is None:
-            return cls()
-        return _read(text, cls, f'{_WHERE}; or the last value, such as {{"after":{{"int":1204}}}}')
-
-    def text(self) -> str:
-        return canonical.dumps(msgspec.to_builtins(self)).decode()
 
     @staticmethod
     def typed(value: Any) -> dict[str, int | str]:

@@ -8,23 +8,12 @@ from datetime import datetime
 from typing import NamedTuple, Protocol
 
 from servo.assets.graph import Graph
-from servo.assets.selected import assets_of, named_in, spread
+from servo.assets.selection import assets_of, named_in, spread
 from servo.assets.spec import AssetSpec
 from servo.assets.syntax import AnyOf, Node, Spread, Term, parse, quoted
 from servo.errors import InvalidInput, InvalidPartition, InvalidPartitionKey, InvalidSelection
 from servo.partitions import Dimension, PartitionKey, Partitions, PartitionSet, regions
 from servo.partitions.keys import PartitionValue
-
-__all__ = [
-    "Graphed",
-    "Readers",
-    "Wanted",
-    "by_template",
-    "by_values",
-    "readers_of",
-    "require_template",
-    "unpartitioned",
-]
 
 _NAMED = re.compile(r"\{([^{}]*)\}")
 _SAY = 'say which, by partitions="…" or in a function'

@@ -1,4 +1,4 @@
-"""Watches: what a sensor can look for by itself. Declared here as values; `servo.runtime.findings.finding` looks."""
+"""Watches: what a sensor can look for by itself. Declared here as values; `servo.runtime.watches` looks."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ from urllib.parse import parse_qsl, urlsplit
 import msgspec
 
 from servo.assets import patterns
-from servo.assets.found import EndedRun, FoundFile, FoundPartitions, FoundRow, Item
-from servo.assets.sensing import RunRequest
+from servo.assets.evaluation import EndedRun, FoundFile, FoundPartitions, Item, RunRequest
 from servo.assets.syntax import parse, terms
 from servo.assets.watch_cursors import FilesCursor, RowsCursor, position_of
 from servo.assets.watch_requests import Graphed, by_template, by_values, readers_of, require_template, unpartitioned
 from servo.errors import InvalidInput, InvalidPartition, ServoError
-
-__all__ = ["BuiltIn", "NewFiles", "NewPartitions", "NewRows", "RunEnded", "watch_from_json"]
 
 ENDS = ("SUCCEEDED", "FAILED", "CANCELLED")
 _NAME = re.compile(r"[^\W\d][\w$]{0,62}")
@@ -83,6 +80,21 @@ class BuiltIn(msgspec.Struct, frozen=True):
 
     def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:
         raise NotImplementedError
+
+
+class _Unplaced(BuiltIn, frozen=True):
+    """A watch of things that say nothing of partitions."""
+
+    finds: ClassVar[str]
+
+    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
+        super().require_partitions(select, partitions, definitions)
+        if partitions is None:
+            unpartitioned(select, definitions, self.finds)
+
+    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:  # noqa: ARG002 (nor of windows)
+        unpartitioned(select, definitions, self.finds)
+        return [RunRequest(key=item.key, select=select)]
 
 
 def _moment(item: Item) -> datetime:
@@ -158,10 +170,11 @@ class NewPartitions(BuiltIn, frozen=True):
         return [] if found is None else [RunRequest(key=item.key, select=found.select, partitions=found.partitions)]
 
 
-class RunEnded(BuiltIn, frozen=True):
+class RunEnded(_Unplaced, frozen=True):
     """Runs that end in one of some ways: FAILED unless other ones are said. `select`: runs of these assets alone."""
 
     kind: ClassVar[str] = "run_ended"
+    finds: ClassVar[str] = "the end of a run"
 
     status: tuple[str, ...] | list[str] | str = ("FAILED",)
     select: str | None = None
@@ -191,26 +204,18 @@ class RunEnded(BuiltIn, frozen=True):
     def require_cursor(self, text: str) -> None:
         position_of(text)
 
-    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
-        super().require_partitions(select, partitions, definitions)
-        if partitions is None:
-            unpartitioned(select, definitions, "the end of a run")
-
     def _names(self) -> tuple[str, ...]:
         return ("run_id", "status")
 
-    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:  # noqa: ARG002
-        unpartitioned(select, definitions, "the end of a run")
-        return [RunRequest(key=item.key, select=select)]
 
-
-class NewRows(BuiltIn, frozen=True):
+class NewRows(_Unplaced, frozen=True):
     """Rows of a table whose `column` is greater than any before: of `sqlite:///path` or `postgresql://…`.
 
     `env:NAME` takes the address from the environment. A row has the values of `column` and of `columns`.
     """
 
     kind: ClassVar[str] = "new_rows"
+    finds: ClassVar[str] = "a row"
 
     url: str
     table: str = msgspec.field(default="")
@@ -236,18 +241,8 @@ class NewRows(BuiltIn, frozen=True):
     def require_cursor(self, text: str) -> None:
         RowsCursor.read(text)
 
-    def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
-        super().require_partitions(select, partitions, definitions)
-        if partitions is None:
-            unpartitioned(select, definitions, "a row")
-
     def _names(self) -> tuple[str, ...]:
         return (self.column, *self.columns)
-
-    def _by_default(self, item: Item, select: str, definitions: Graphed, now: datetime) -> list[RunRequest]:  # noqa: ARG002
-        assert isinstance(item, FoundRow)
-        unpartitioned(select, definitions, "a row")
-        return [RunRequest(key=item.key, select=select)]
 
 
 def _named(table: str) -> bool:

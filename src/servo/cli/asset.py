@@ -9,19 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.answers.assets import AssetDetails, AssetView, RetryView
-from servo.answers.why import AssetWhy
-from servo.cli.completing import complete_assets
-from servo.cli.drawing import columns, draw
-from servo.cli.opening import read_ahead, services
-from servo.cli.options import json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct, table, without_duplicate
-from servo.cli.states import counted
-from servo.cli.values import text
+from servo.answers.partitions import AssetWhy
+from servo.answers.values import text
+from servo.cli.opening import server, services, settings
+from servo.cli.options import as_of_option, complete_assets, json_option, past, reasoned
+from servo.cli.output import columns, draw, echo_json, note, table, without_duplicate
+from servo.cli.services import definition_of
 from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
-from servo.operations.moments import parse_moment
+from servo.ui.marks import counted, drawn
 from servo.ui.proof import asset_proof
-from servo.ui.tree import drawn
 
 if TYPE_CHECKING:
     from servo.partitions import Dimension, Partitions
@@ -29,12 +25,7 @@ if TYPE_CHECKING:
 _FEW_VALUES = 4
 
 
-@click.group()
-def asset() -> None:
-    """List, show and explain the project's assets."""
-
-
-@asset.command("list")
+@click.command("list")
 @json_option
 def list_assets(as_json: bool) -> None:
     """List the assets, upstreams first, as the project's code declares them. No ledger is needed."""
@@ -43,12 +34,12 @@ def list_assets(as_json: bool) -> None:
         if here.remote:
             found = _upstreams_first(sorted(found, key=lambda one: (one.file, one.line)))
     if as_json:
-        echo_json({"assets": [plain_struct(one) for one in found]})
+        echo_json({"assets": found})
         return
     rows = [
         (
             one.asset_key,
-            in_words(_definition(one)),
+            in_words(definition_of(one)),
             one.partition_count,
             ", ".join(_short(one.asset_key, upstream) for upstream in one.upstream),
             one.group,
@@ -60,7 +51,7 @@ def list_assets(as_json: bool) -> None:
     table(["asset", "partitions", "count", "upstreams", "group", "code version"], rows, count)
 
 
-@asset.command()
+@click.command()
 @click.argument("name", shell_complete=complete_assets)
 @json_option
 def show(name: str, as_json: bool) -> None:
@@ -68,34 +59,33 @@ def show(name: str, as_json: bool) -> None:
     with services(as_json=as_json) as here:
         found = here.ask(GetAsset(asset=name))
         if as_json:
-            echo_json(plain_struct(found))
+            echo_json(found)
             return
-        lines = _lines(found, lambda asset: _definition(here.ask(GetAsset(asset=asset))), here.clock())
+        lines = _lines(found, lambda asset: definition_of(here.ask(GetAsset(asset=asset))), here.clock())
     for label, value in lines:
         click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
 
 
-@asset.command()
+@click.command()
 @click.argument("name", shell_complete=complete_assets)
-@click.option("--as-of", metavar="TIME|EVENT_ID", help="Then: with the definitions and the state of that time.")
+@as_of_option
 @json_option
 def why(name: str, as_of: str | None, as_json: bool) -> None:
     """Explain an asset: how many of its partitions are stale, missing or failed, why, and where that began."""
-    read_ahead()
-    with services(as_json=as_json) as here:
-        found = here.ask(Explain(asset=name), as_of=None if as_of is None else parse_moment(as_of))
+    with services(as_json=as_json, reading=True) as here:
+        found = here.ask(Explain(asset=name), as_of=past(as_of))
     assert isinstance(found, AssetWhy)
     if as_json:
-        echo_json(plain_struct(found))
+        echo_json(found)
         return
     draw(drawn(asset_proof(found), columns()))
     if found.hint and as_of is None:
         note(found.hint)
 
 
-@asset.command("accept-code")
+@click.command("accept-code")
 @click.argument("name", metavar="ASSET", shell_complete=complete_assets)
-@click.option("--reason", required=True, metavar="WHY", help="Is recorded with it.")
+@reasoned(required=True)
 @click.option("--from", "versions", multiple=True, metavar="VERSION", help="A version that it is equal to; repeatable.")
 @json_option
 def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool) -> None:
@@ -122,7 +112,7 @@ def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool
 
 
 def _lines(found: AssetDetails, definition: Callable[[str], Partitions], now: datetime) -> list[tuple[str, Any]]:
-    own = _definition(found)
+    own = definition_of(found)
     partitions = in_words(own)
     if own.dimensions:
         everything = own.everything(now)
@@ -159,13 +149,6 @@ def _lines(found: AssetDetails, definition: Callable[[str], Partitions], now: da
         "description": found.description and " ".join(found.description.split()),
     }
     return lines + [(label, value) for label, value in optional.items() if value]
-
-
-def _definition(asset: AssetView | AssetDetails) -> Partitions:
-    # A remote command that only prints JSON need not load this.
-    from servo.partitions import Partitions
-
-    return Partitions.from_json({"dimensions": asset.partitions})
 
 
 def in_words(partitions: Partitions) -> str:
@@ -265,3 +248,15 @@ def _short(key: str, upstream: str) -> str:
     """Without the namespace where it is the asset's own."""
     namespace, _, name = upstream.partition("/")
     return name if namespace == key.partition("/")[0] else upstream
+
+
+def asset_names() -> list[str]:
+    """The names and keys of the project's assets, for completion; none where the project cannot be read at a glance."""
+    if server() is not None:
+        with services() as here:
+            keys = [one.asset_key for one in here.listed(ListAssets()).items]
+    else:
+        from servo.runtime.definitions_cache import remembered_keys  # noqa: PLC0415 (the ledger comes with it)
+
+        keys = remembered_keys(settings())
+    return [name for key in keys for name in (key.partition("/")[2], key)]

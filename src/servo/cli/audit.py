@@ -1,4 +1,4 @@
-"""`servo audit …`."""
+"""`servo audit …` and `servo reproduce`."""
 
 from __future__ import annotations
 
@@ -8,28 +8,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.completing import complete_assets
 from servo.cli.opening import services
-from servo.cli.options import json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note
-from servo.cli.states import counted
+from servo.cli.options import asset_argument, json_option, partition_argument, past
+from servo.cli.output import echo_json, note
+from servo.errors import LedgerNotFound, NotAllowed, StorageFailed
+from servo.lineage.report import parse, to_json
+from servo.operations.audit.requests import GetReport, KeepReport
+from servo.ui.marks import counted
 
 if TYPE_CHECKING:
     from servo.answers.audit import Verified
     from servo.lineage.report import Report
 
+
 _MOST_SHOWN = 20
 
 
-@click.group()
-def audit() -> None:
-    """Report how a partition came about, and prove the report."""
-
-
-@audit.command()
-@click.argument("asset", shell_complete=complete_assets)
-@click.argument("partition_key", metavar="[PARTITION]", default="")
+@click.command()
+@asset_argument
+@partition_argument
 @click.option("--as-of", metavar="TIME|EVENT_ID", help="What was current then, and what was known of it.")
 @click.option(
     "--format",
@@ -64,8 +61,6 @@ def report(
     servo audit report revenue 2025-01 --output report.json --output report.pdf
     servo audit report revenue 2025-01 --as-of 2025-02-01T00:00:00Z --output report.json
     """
-    from servo.lineage.report import to_json
-
     if kind == "pdf" and not outputs and (as_json or sys.stdout.isatty()):
         raise click.UsageError("a PDF needs --output FILE.")
     made = _made(asset, partition_key, as_of, keep=keep, as_json=as_json)
@@ -87,7 +82,7 @@ def report(
     note(f"  report hash {made.report_hash}")
 
 
-@audit.command()
+@click.command()
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option(
     "--ledger/--offline",
@@ -103,8 +98,6 @@ def verify(ctx: click.Context, *, file: Path, with_ledger: bool | None, report_h
 
     Works in an empty folder. In a project, the ledger must have the same events, and none that the report leaves out.
     """
-    from servo.lineage.report import parse
-
     read = parse(file.read_bytes())
     found = _offline(read) if with_ledger is False else _with_ledger(read, demanded=with_ledger is True)
     faults = [{"path": fault.path, "reason": fault.reason} for fault in found.faults]
@@ -126,11 +119,7 @@ def verify(ctx: click.Context, *, file: Path, with_ledger: bool | None, report_h
 
 
 def _made(asset: str, partition: str, as_of: str | None, *, keep: bool, as_json: bool) -> Report:
-    from servo.errors import NotAllowed
-    from servo.operations.audit.requests import GetReport, KeepReport
-    from servo.operations.moments import parse_moment
-
-    when = None if as_of is None else parse_moment(as_of)
+    when = past(as_of)
     with services(as_json=as_json) as here:
         if not keep:
             return here.ask(GetReport(asset=asset, partition=partition), as_of=when)
@@ -144,8 +133,6 @@ def _made(asset: str, partition: str, as_of: str | None, *, keep: bool, as_json:
 
 
 def _with_ledger(read: Report, *, demanded: bool) -> Verified:
-    from servo.errors import LedgerNotFound
-
     try:
         with services() as here:
             return here.verify(read)
@@ -156,7 +143,7 @@ def _with_ledger(read: Report, *, demanded: bool) -> Verified:
 
 
 def _offline(read: Report) -> Verified:
-    from servo.runtime.audits import verify_offline
+    from servo.operations.audit.reports import verify_offline  # noqa: PLC0415 (DuckDB comes with it)
 
     return verify_offline(read)
 
@@ -178,7 +165,7 @@ def _tell(read: Report, found: Verified, faults: list[dict[str, str]]) -> None:
 
 
 def _label(report: Report) -> str:
-    from servo.lineage.key_text import key_text
+    from servo.lineage.report import key_text  # noqa: PLC0415 (all events come with it)
 
     return f"{report.asset} {key_text(report.partition)}".strip()
 
@@ -195,14 +182,12 @@ def _named(report: Report) -> dict[str, Any]:
 
 
 def _printed(report: Report) -> bytes:
-    from servo.lineage.printing import typeset
+    from servo.lineage.report_page import typeset  # noqa: PLC0415 (the compiler of PDF files comes with it)
 
     return typeset(report)[0]
 
 
 def _write(path: Path, document: bytes) -> None:
-    from servo.errors import StorageFailed
-
     try:
         path.write_bytes(document)
     except OSError as problem:

@@ -2,45 +2,138 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
+from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.shell_completion import CompletionItem
 
-from servo.cli.backfill_options import asking
-from servo.cli.backfill_steering import cancel, named_backfill, nobody_works, pause, resume
-from servo.cli.completing import complete_assets
+from servo.cli.backfill_progress import at_rest, outcome, summarize, wait_for
+from servo.cli.backfill_progress import watch as watch_until_it_rests
+from servo.cli.backfill_tables import show_chunks, show_facts, show_list, show_plan, show_tree
 from servo.cli.opening import services
-from servo.cli.options import given, json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct
-from servo.cli.progress import aside
-from servo.cli.states import counted
+from servo.cli.options import complete_assets, completer, given, json_option, limited, once, steering, waiting
+from servo.cli.output import aside, echo_json, marked, note, plain_struct
+from servo.operations.backfills.requests import (
+    CancelBackfill,
+    CreateBackfill,
+    GetBackfill,
+    GetBackfillTree,
+    ListBackfills,
+    ListChunks,
+    PauseBackfill,
+    PreviewBackfill,
+    ResumeBackfill,
+    RetryFailed,
+)
+from servo.ui.backfill import to_retry
+from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.answers.backfills import Backfilled
+    from servo.answers.backfills import Backfilled, Steered
     from servo.cli.services import Services
 
+
+_COMPLETED = 50  # of the newest
 _STATES = ("PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED")
 
 
-@click.group()
-def backfill() -> None:
-    """Recompute any slice of history, with what it needs first; watch it, stop it, repair it.
-
-    A BACKFILL is its name, its id, or as much of the id's beginning as no other has.
-    """
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 
 
-for _command in (pause, resume, cancel):
-    backfill.add_command(_command)
+class Span(click.ParamType[float]):
+    """A duration: `90s`, `2m`, `1h30m`."""
 
-_request_id = click.option("--request-id", metavar="ID", help="The same id again is the same backfill, not another.")
+    name = "span"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        if isinstance(value, float):
+            return value
+        parts = _SPAN.findall(value)
+        if not parts or "".join(number + unit for number, unit in parts) != value:
+            self.fail(f"{value!r} is not a duration such as 90s, 2m or 1h30m", param, ctx)
+        return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+_OPTIONS = [
+    click.argument("assets", nargs=-1, required=True, metavar="ASSET...", shell_complete=complete_assets),
+    click.option("--start", metavar="A", help="The first partition: 2025-01-01, 2025-01."),
+    click.option("--end", metavar="B", help="The last one, which is part of it; without it, up to now."),
+    click.option("--partitions", metavar="P", help="Which: 2025-01-01,2025-01-15, all, region=eu."),
+    click.option(
+        "--filter",
+        type=click.Choice(("missing", "failed", "stale"), case_sensitive=False),
+        help="Only those that are so; alone, of all.",
+    ),
+    click.option("--chunk-size", type=int, metavar="N", help="Partitions of one run.  [default: 10]"),
+    click.option("--target-chunk", type=Span(), metavar="T", help="Instead: as many as take about so long, 2m."),
+    click.option(
+        "--concurrency",
+        "max_concurrent_runs",
+        type=int,
+        default=2,
+        show_default=True,
+        metavar="N",
+        help="Runs of an asset at the same time.",
+    ),
+    click.option("--include-upstream", is_flag=True, help="First compute what they are made from."),
+    click.option(
+        "--max-upstream-depth", type=int, metavar="N", help="So many levels up; 1 is direct, -1 as far as it goes."
+    ),
+    click.option("--include-downstream", is_flag=True, help="Then compute what is made from them."),
+    click.option("--only-missing", is_flag=True, help="Of what is upstream, leave out what is current."),
+    click.option("--priority", type=int, default=0, show_default=True, metavar="N", help="Higher goes first."),
+    click.option("--newest-first", is_flag=True, help="Begin with the last partitions, as they are defined."),
+    click.option("--name", metavar="NAME", help="What it is called; by default after the asset."),
+]
+
+
+def asking(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Add these options; the command takes them as one `asked`."""
+
+    @wraps(command)
+    def called(**given: Any) -> Any:
+        asked = {name: given.pop(name) for name in _NAMES}
+        return command(asked=_chosen(asked), **given)
+
+    for option in reversed(_OPTIONS):
+        called = option(called)
+    return called
+
+
+_NAMES = (
+    *("assets", "start", "end", "partitions", "filter", "chunk_size", "target_chunk"),
+    "max_concurrent_runs",
+    *("include_upstream", "max_upstream_depth", "include_downstream", "only_missing", "priority", "newest_first"),
+    "name",
+)
+
+
+def _chosen(given: dict[str, Any]) -> dict[str, Any]:
+    """As `CreateBackfill` and `PreviewBackfill` have it."""
+    size, seconds = given.pop("chunk_size"), given.pop("target_chunk")
+    if size is not None and seconds is not None:
+        raise click.UsageError("--chunk-size and --target-chunk both say how large a chunk is: give one of them.")
+    return {**given, "target_chunk_seconds": seconds, **({} if size is None else {"chunk_size": size})}
+
+
+_complete = completer(
+    lambda here: (
+        CompletionItem(job.name, help=job.display_state)
+        for one in here.listed(ListBackfills(), limit=_COMPLETED).items
+        for job in one.jobs
+    )
+)
+_named = click.argument("named", metavar="BACKFILL", shell_complete=_complete)
 
 
 # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@backfill.command()
+@click.command()
 @asking
 @json_option
 def preview(*, asked: dict[str, Any], as_json: bool) -> None:
@@ -50,21 +143,18 @@ def preview(*, asked: dict[str, Any], as_json: bool) -> None:
     servo backfill preview revenue --start 2025-01-01 --end 2025-01-31
     servo backfill preview totals --filter missing --include-upstream
     """
-    from servo.cli.backfill_tables import show_plan
-    from servo.operations.backfills.requests import PreviewBackfill
-
     with services(as_json=as_json) as here:
         plan = here.ask(PreviewBackfill(**asked))
     if as_json:
-        echo_json(plain_struct(plan))
+        echo_json(plan)
     else:
         show_plan(plan)
 
 
-@backfill.command()
+@click.command()
 @asking
-@_request_id
-@click.option("--wait/--no-wait", default=False, show_default=True, help="Wait until it has ended.")
+@once("backfill, not another")
+@waiting("it", default=False)
 @json_option
 @click.pass_context
 def create(ctx: click.Context, *, asked: dict[str, Any], request_id: str | None, wait: bool, as_json: bool) -> None:
@@ -79,17 +169,15 @@ def create(ctx: click.Context, *, asked: dict[str, Any], request_id: str | None,
     servo backfill create totals --partitions 2025-01 --include-upstream --wait
     servo backfill create orders --filter failed --newest-first
     """
-    from servo.operations.backfills.requests import CreateBackfill
-
     with services(as_json=as_json, create=True) as here:
         made = here.do(CreateBackfill(**asked), key=request_id, wait=wait)
         ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
 
 
-@backfill.command(name="retry-failed")
-@named_backfill
-@_request_id
-@click.option("--wait/--no-wait", default=False, show_default=True, help="Wait until it has ended.")
+@click.command(name="retry-failed")
+@_named
+@once("backfill, not another")
+@waiting("it", default=False)
 @json_option
 @click.pass_context
 def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait: bool, as_json: bool) -> None:
@@ -98,8 +186,6 @@ def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait
     Where others wait for that one they go on when the new one has succeeded; --wait waits for them too. A chunk's run
     that is retried by hand (`servo run retry`) does not count for the backfill.
     """
-    from servo.operations.backfills.requests import RetryFailed
-
     with services(as_json=as_json) as here:
         made = here.do(RetryFailed(backfill=named), key=request_id, wait=wait)
         ctx.exit(see_through(here, made, f"is a retry of {named}", wait=wait, as_json=as_json))
@@ -107,28 +193,24 @@ def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait
 
 def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
     """Wait for a backfill that was just asked for, or say where it can be found; the exit code."""
-    from servo.operations.backfills.requests import GetBackfill, GetBackfillTree
-
     if not as_json:
         _accepted(made, what)
     if not wait:
         tree = here.ask(GetBackfillTree(backfill=made.backfill_id))
         if as_json:
-            echo_json(plain_struct(made) | {"status": plain_struct(tree)})
+            echo_json(plain_struct(made) | {"status": tree})
             return 0
         note(f"servo backfill status {made.name}")
         if tree.over:
             note(f"it has ended: {tree.root.state}")
-        elif nobody_works(here):
+        elif not here.works():
             aside("nothing is at work here: it begins when `servo up` does, or with --wait")
         return 0
-    from servo.cli.backfill_progress import outcome, summarize, wait_for
-
     # A retry lets those go on that waited for what it repairs, and who waits wants all of it.
     root = here.ask(GetBackfill(backfill=made.backfill_id)).root_backfill_id or made.backfill_id
     tree = wait_for(here, made.name, root, as_json=as_json)
     if as_json:
-        echo_json(plain_struct(made) | {"status": plain_struct(tree)})
+        echo_json(plain_struct(made) | {"status": tree})
         return outcome(tree)
     return summarize(tree)
 
@@ -142,49 +224,38 @@ def _accepted(made: Backfilled, what: str) -> None:
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@backfill.command(name="list")
+@click.command(name="list")
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only with a job that stands so.")
 @click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only with a job of this asset.")
-@click.option(
-    "--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many, newest first."
-)
+@limited()
 @json_option
 def list_backfills(state: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List backfills, newest first; what belongs to another is counted with it."""
-    from servo.cli.backfill_tables import show_list
-    from servo.operations.backfills.requests import ListBackfills
-
     with services(as_json=as_json) as here:
         found = here.listed(ListBackfills(**given(status=state, asset=asset)), limit=limit).items
     if as_json:
-        echo_json({"backfills": [plain_struct(one) for one in found]})
+        echo_json({"backfills": found})
     else:
         show_list(found, limit)
 
 
-@backfill.command()
-@named_backfill
+@click.command()
+@_named
 @click.option("--watch", is_flag=True, help="Go on until it has ended; then exit with 1 unless all was made.")
 @json_option
 @click.pass_context
 def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> None:
     """Show how a backfill stands: what failed first, then each job of its tree, how fast and until when."""
-    from servo.cli.backfill_progress import at_rest, outcome
-    from servo.cli.backfill_progress import watch as watch_until_it_rests
-    from servo.cli.backfill_tables import show_facts, show_tree
-    from servo.operations.backfills.requests import GetBackfillTree
-    from servo.ui.backfill import to_retry
-
     with services(as_json=as_json) as here:
         tree = here.ask(GetBackfillTree(backfill=named))
-        idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and nobody_works(here)
+        idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and not here.works()
         missing = f"nothing is at work here: {'its runs end' if tree.over else 'it goes on'} when `servo up` does"
         if watch:
             if idle:
                 aside(missing)
             tree = watch_until_it_rests(here, tree.root.backfill_id, as_json=as_json)
     if as_json:
-        echo_json(plain_struct(tree))
+        echo_json(tree)
     else:
         show_tree(tree, failures=20)
         show_facts(tree)
@@ -197,19 +268,64 @@ def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> Non
     ctx.exit(outcome(tree) if watch else 0)
 
 
-@backfill.command()
-@named_backfill
-@click.option("--limit", type=click.IntRange(min=1), default=100, show_default=True, help="At most so many.")
+@click.command()
+@_named
+@limited(100, "At most so many.")
 @click.option("--after", type=int, default=-1, metavar="N", help="Only those with a higher number.")
 @json_option
 def chunks(named: str, limit: int, after: int, as_json: bool) -> None:
     """List the chunks that were planned, by their number: their partitions, their run and what came of it."""
-    from servo.cli.backfill_tables import show_chunks
-    from servo.operations.backfills.requests import ListChunks
-
     with services(as_json=as_json) as here:
         found = here.listed(ListChunks(backfill=named, after=max(after, -1)), limit=limit)
     if as_json:
-        echo_json({**found.more, "chunks": [plain_struct(chunk) for chunk in found.items]})
+        echo_json({**found.more, "chunks": found.items})
     else:
         show_chunks(found.items, limit)
+
+
+# ── steering ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@click.command()
+@_named
+@steering("status")
+def pause(named: str, *, as_json: bool, **steer: Any) -> None:
+    """Start no more chunks; those at work finish. Of a root, in its whole tree."""
+    with services(as_json=as_json) as here:
+        done = here.do(PauseBackfill(backfill=named, **steer))
+        _steered(done, "what is at work finishes, and nothing new starts", as_json=as_json)
+        if not as_json:
+            note(f"servo backfill resume {done.name}")
+
+
+@click.command()
+@_named
+@steering("status")
+def resume(named: str, *, as_json: bool, **steer: Any) -> None:
+    """Go on with the next chunk of a paused backfill. Of a root, in its whole tree."""
+    with services(as_json=as_json) as here:
+        done = here.do(ResumeBackfill(backfill=named, **steer))
+        _steered(done, "it goes on where it was", as_json=as_json)
+        if not as_json and not here.works():
+            aside("nothing is at work here: it goes on when `servo up` does")
+
+
+@click.command()
+@_named
+@steering("status")
+def cancel(named: str, *, as_json: bool, **steer: Any) -> None:
+    """End a backfill and its runs; what they have made stays. Of a root, its whole tree."""
+    with services(as_json=as_json) as here:
+        done = here.do(CancelBackfill(backfill=named, **steer))
+        stopped = f", {counted(done.runs, 'run')} asked to stop" if done.runs else ""
+        _steered(done, f"what was made stays{stopped}", as_json=as_json)
+        if not as_json and done.runs and not here.works():
+            aside("nothing is at work here: its runs end when `servo up` is there")
+
+
+def _steered(done: Steered, means: str, *, as_json: bool) -> None:
+    if as_json:
+        echo_json(done)
+        return
+    jobs = f" with {counted(done.jobs, 'job')}" if done.jobs > 1 else ""
+    click.echo(f"{marked(done.state)} {done.name}{jobs}, version {done.state_version}: {means}")

@@ -11,20 +11,19 @@ from typing import TYPE_CHECKING, Protocol
 import click
 
 from servo.answers.backfills import BackfillTree, BackfillView
+from servo.answers.values import text
 from servo.cli.backfill_tables import show_tree
 from servo.cli.interrupts import Left, reacting
-from servo.cli.progress import aside
-from servo.cli.states import counted, duration
-from servo.cli.values import text
+from servo.cli.output import aside, duration
 from servo.errors import EnvironmentProblem
 from servo.operations.backfills.requests import GetBackfillTree
+from servo.ui.backfill import COLOURS, repaired, time_left, to_retry, waiting
+from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.cli.services import Services
-    from servo.runtime.embedded import Workplace
+    from servo.cli.services import Services, Workplace
 
 _LOOK_SECONDS = 0.5  # between two looks, at least
-_IDLE_SECONDS = 1.0
 _SHARE = 4  # a look that takes long is taken the less often: one part in so many of the time
 _ACTIVE = {"PLANNED", "RUNNING"}  # chunks whose run has not ended
 _STEP = 10  # percent, after which a pipe is told how far it is
@@ -45,14 +44,12 @@ def wait_for(here: Services, name: str, backfill_id: str, *, as_json: bool) -> B
         return already
     interrupt = _Interrupt(name, elsewhere=here.remote)
     if here.remote:
-        if not as_json and not here.at_work() >= {"control", "worker"}:
+        if not as_json and not here.works():
             aside("nothing is at work there: it begins when a worker does (Ctrl-C leaves it be)")
         with reacting(interrupt), _shown(as_json=as_json) as show:
             interrupt.show = show
             return _follow(here, backfill_id, show)
-    from servo.runtime.embedded import working
-
-    with reacting(interrupt), working(here.folder) as place:
+    with reacting(interrupt), here.working() as place:
         interrupt.place = place
         if place.embedded and not as_json:
             aside("no worker is running: one is started for this backfill (`servo up` keeps one warm)")
@@ -82,15 +79,14 @@ def _follow(here: Services, named: str, show: Show, *, tick: Callable[[], None] 
     """Show it whenever something may have happened, until it has ended or cannot go on."""
     while True:
         began = time.monotonic()
-        position = None if here.remote else here.folder.ledger.head().position
+        position = here.position()
         tree = here.ask(GetBackfillTree(backfill=named))
         cost = time.monotonic() - began
         show(tree)
         if at_rest(tree):
             return tree
         tick()
-        if position is not None:
-            here.folder.ledger.head(beyond=position, timeout=_IDLE_SECONDS)
+        here.position(beyond=position)
         pause = max(_LOOK_SECONDS, _SHARE * cost) - (time.monotonic() - began)
         time.sleep(max(pause, 0.0))
 
@@ -100,8 +96,6 @@ def at_rest(tree: BackfillTree) -> bool:
 
     The runs of one that was cancelled end after it.
     """
-    from servo.ui.backfill import repaired
-
     made = repaired(tree.jobs) | {job.backfill_id for job in tree.jobs if job.state == "SUCCEEDED"}
     alone = (job for job in tree.jobs if job.retry_of is None and len(job.assets) == 1)
     to_come = {job.assets[0] for job in alone if job.backfill_id not in made}
@@ -125,8 +119,6 @@ def _parked(job: BackfillView) -> bool:
 
 def outcome(tree: BackfillTree) -> int:
     """The exit code: 0 if all that it was to make is there, if need be with retries, or waits for people."""
-    from servo.ui.backfill import repaired
-
     made_since, listed = repaired(tree.jobs), {job.backfill_id for job in tree.jobs}
     asked = [job for job in tree.jobs if job.retry_of not in listed]
     if all(job.state == "SUCCEEDED" or job.backfill_id in made_since for job in asked):
@@ -171,8 +163,7 @@ def _shown(*, as_json: bool) -> Iterator[Show]:
     if as_json:
         show = Silence()
     elif sys.stderr.isatty():
-        # Rich comes with this import.
-        from servo.cli.backfill_live import Picture
+        from servo.cli.live import Picture  # noqa: PLC0415 (Rich comes with it)
 
         show = Picture()
     else:
@@ -207,8 +198,6 @@ class Lines(Silence):
 
 
 def _line(job: BackfillView) -> str:
-    from servo.ui.backfill import COLOURS, time_left
-
     state = click.style(job.display_state, fg=COLOURS.get(job.display_state))
     words = [f"{job.name} {state} {job.succeeded:,}/{job.partitions:,}"]
     if job.failed:
@@ -245,8 +234,6 @@ def summarize(tree: BackfillTree) -> int:
 
 def _trouble(tree: BackfillTree) -> tuple[str, str]:
     """Why not all was made, and what to do about it."""
-    from servo.ui.backfill import to_retry, waiting
-
     root, lost = tree.root, counted(tree.partitions - tree.succeeded, "partition")
     look = f"try `servo backfill status {root.name}`, then"
     culprits = list(dict.fromkeys(name for job in tree.jobs for name in job.blocked_by))

@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
 from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided, StagedPartition
-from servo.cli.completing import complete_assets
-from servo.cli.opening import read_ahead, services
-from servo.cli.options import given, json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct, table
-from servo.cli.progress import aside, outcome_document, summarize, wait_for
-from servo.cli.states import counted, marked
-from servo.cli.values import moment, text
+from servo.answers.values import text
+from servo.cli.opening import services
+from servo.cli.options import complete_assets, completer, given, json_option, limited, reasoned, waiting
+from servo.cli.output import aside, at, at_most, echo_json, marked, note, plain_struct, short_id, table
+from servo.cli.progress import outcome_document, summarize, wait_for
 from servo.operations.checkpoints.requests import (
     ApproveCheckpoint,
     CheckpointStatus,
@@ -28,74 +22,56 @@ from servo.operations.checkpoints.requests import (
     RejectCheckpoint,
 )
 from servo.operations.runs.requests import GetProgress, GetRun
+from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.cli.services import Services
-    from servo.runtime.labels import Labels
+    from servo.cli.services import Label, Services
 
-_SHORT = 16  # characters of an id, on a terminal: enough to be the only one, and every command takes it
 _STATUSES = get_args(CheckpointStatus)
 
 
-@click.group()
-def checkpoint() -> None:
-    """Approve or reject what waits for a person. The id of a checkpoint may be shortened."""
-
-
-@contextmanager
-def _opened(*, as_json: bool) -> Iterator[Services]:
-    read_ahead()
-    with services(as_json=as_json) as here:
-        yield here
-
-
-def _complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Those that wait, with what waits in them."""
-    try:
-        with _opened(as_json=False) as here:
-            waiting = here.listed(ListCheckpoints(status="REQUESTED"), limit=50).items
-    except Exception:  # noqa: BLE001 (whatever is wrong, the command will say it better)
-        return []
-    return [
+_complete = completer(
+    lambda here: (
         CompletionItem(one.checkpoint_id, help=one.asset_key)
-        for one in waiting
-        if one.checkpoint_id.startswith(incomplete.upper())
-    ]
+        for one in here.listed(ListCheckpoints(status="REQUESTED"), limit=50).items
+    ),
+    upper=True,
+)
+_named = click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
 
 
-@checkpoint.command(name="list")
+@click.command(name="list")
 @click.option(
     "--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only those that stand so; REQUESTED: waiting."
 )
 @click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only those of this asset.")
-@click.option("--limit", type=click.IntRange(min=1), default=50, show_default=True, help="At most so many.")
+@limited(words="At most so many.")
 @json_option
 def list_checkpoints(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
     """List checkpoints: those that wait first, then the newest."""
-    with _opened(as_json=as_json) as here:
+    with services(as_json=as_json, reading=True) as here:
         rows = _waiting_first(here, status, asset, limit)
         if as_json:
-            echo_json({"checkpoints": plain_struct(rows)})
+            echo_json({"checkpoints": rows})
             return
-        label, whole = here.label, not sys.stdout.isatty()
+        label = here.label
         table(
             ["status", "checkpoint", "asset", "partitions", "for", "deadline", "requested", "by", "decided by"],
             [
                 (
                     row.status,
-                    row.checkpoint_id if whole else row.checkpoint_id[:_SHORT],
+                    short_id(row.checkpoint_id),
                     row.asset_key,
                     _partitions(row, label),
                     _role(row),
-                    _at(row.deadline) if row.escalated_to is None else "",
-                    _at(row.requested_at),
+                    at(row.deadline) if row.escalated_to is None else "",
+                    at(row.requested_at),
                     row.requested_by,
                     row.decided_by,
                 )
                 for row in rows
             ],
-            counted(len(rows), "checkpoint")
-            + (f"; there may be more, see --limit {limit}" if len(rows) == limit else ""),
+            at_most(len(rows), "checkpoint", limit),
         )
 
 
@@ -108,31 +84,31 @@ def _waiting_first(here: Services, status: str | None, asset: str | None, limit:
     return (waiting + [one for one in newest if one.status != "REQUESTED"])[:limit]
 
 
-@checkpoint.command()
-@click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
+@click.command()
+@_named
 @json_option
 def show(checkpoint_id: str, as_json: bool) -> None:
     """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
-    with _opened(as_json=as_json) as here:
+    with services(as_json=as_json, reading=True) as here:
         found = here.ask(GetCheckpoint(checkpoint_id=checkpoint_id))
         if as_json:
-            echo_json(plain_struct(found))
+            echo_json(found)
         else:
             _show(found, here.label)
 
 
-@checkpoint.command()
-@click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
-@click.option("--reason", metavar="WHY", help="Is recorded with it.")
+@click.command()
+@_named
+@reasoned()
 @click.option("--hash", "content_hash", metavar="HASH", help="Only if it is what `servo checkpoint show` has as hash.")
-@click.option("--wait/--no-wait", default=False, show_default=True, help="Wait until the run has ended.")
+@waiting("the run", default=False)
 @json_option
 @click.pass_context
 def approve(
     ctx: click.Context, *, checkpoint_id: str, reason: str | None, content_hash: str | None, wait: bool, as_json: bool
 ) -> None:
     """Publish exactly what was staged, and let the run go on. Exits with 4 if it was decided before."""
-    with _opened(as_json=as_json) as here:
+    with services(as_json=as_json, reading=True) as here:
         decided = here.do(ApproveCheckpoint(checkpoint_id=checkpoint_id, reason=reason, content_hash=content_hash))
         if not wait:
             _say(here, decided, as_json=as_json)
@@ -147,13 +123,13 @@ def approve(
         ctx.exit(summarize(run, details, here.label))
 
 
-@checkpoint.command()
-@click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
+@click.command()
+@_named
 @click.option("--reason", required=True, metavar="WHY", help="Is recorded with it, and what the task fails of.")
 @json_option
 def reject(checkpoint_id: str, reason: str, as_json: bool) -> None:
     """Publish nothing: its task fails, and what was current stays so. Exits with 4 if it was decided before."""
-    with _opened(as_json=as_json) as here:
+    with services(as_json=as_json, reading=True) as here:
         _say(here, here.do(RejectCheckpoint(checkpoint_id=checkpoint_id, reason=reason)), as_json=as_json)
 
 
@@ -173,7 +149,7 @@ def _say(here: Services, decided: Decided, *, as_json: bool) -> None:
         note(f"{run.run_id} waits for more approvals: servo run show {run.run_id}")
         return
     note(f"{run.run_id} goes on: servo run show {run.run_id}")
-    if not here.at_work() >= {"control", "worker"}:
+    if not here.works():
         aside("nothing is at work here: it goes on when `servo up` does")
 
 
@@ -184,15 +160,15 @@ def _confirm(decided: Decided) -> None:
         click.echo(f"✓ rejected: nothing of {decided.asset_key} is published")
 
 
-def _show(found: CheckpointView, label: Labels) -> None:
+def _show(found: CheckpointView, label: Label) -> None:
     checkpoint_id = found.checkpoint_id
     click.echo(f"{marked(found.status)}  {checkpoint_id}  {found.asset_key}")
-    click.echo(f"requested {_at(found.requested_at)} by {found.run_id}, which {text(found.requested_by)} asked for")
+    click.echo(f"requested {at(found.requested_at)} by {found.run_id}, which {text(found.requested_by)} asked for")
     eyes = "; not by who asked for the run" if found.four_eyes else ""
     click.echo(f"to be decided by {text(_role(found, eyes=False))}{eyes}{_until(found)}")
     if found.decided_at is not None:
         why = f": {text(found.decision_reason)}" if found.decision_reason else ""
-        click.echo(f"{found.status.lower()} {_at(found.decided_at)} by {text(found.decided_by)}{why}")
+        click.echo(f"{found.status.lower()} {at(found.decided_at)} by {text(found.decided_by)}{why}")
     whole = not sys.stdout.isatty()
     table(
         ["partition", "rows", "bytes", "content", "replaces", "checks", "superseded by", "materialization"],
@@ -211,7 +187,7 @@ def _show(found: CheckpointView, label: Labels) -> None:
         note(f"servo checkpoint approve {checkpoint_id}; servo checkpoint reject {checkpoint_id} --reason …")
 
 
-def _partition(one: StagedPartition, asset: str, label: Labels, *, whole: bool) -> tuple[Any, ...]:
+def _partition(one: StagedPartition, asset: str, label: Label, *, whole: bool) -> tuple[Any, ...]:
     content, current = one.content_hash or "", one.current_content_hash or ""
     failed = [check for check in one.checks if not check.passed]
     checks = counted(len(one.checks), "check") + (f", {len(failed)} failed" if failed else " passed")
@@ -232,7 +208,7 @@ def _partition(one: StagedPartition, asset: str, label: Labels, *, whole: bool) 
 # ── cells ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _partitions(row: CheckpointListed, label: Labels) -> str:
+def _partitions(row: CheckpointListed, label: Label) -> str:
     keys = row.partition_keys
     first, last = label(row.asset_key, keys[0]), label(row.asset_key, keys[-1])
     return first if len(keys) == 1 else f"{len(keys):,}: {first} … {last}"
@@ -246,12 +222,8 @@ def _role(row: CheckpointListed, *, eyes: bool = True) -> str:
 
 def _until(row: CheckpointListed) -> str:
     if row.escalated_to is not None:
-        return f"; handed on {_at(row.escalated_at)}"
+        return f"; handed on {at(row.escalated_at)}"
     if row.deadline is None:
         return ""
     then = "expires" if row.on_deadline == "expire" else "is handed on"
-    return f"; {then} {_at(row.deadline)}"
-
-
-def _at(when: datetime | None) -> str:
-    return "" if when is None else moment(when.replace(microsecond=0))
+    return f"; {then} {at(row.deadline)}"

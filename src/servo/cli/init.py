@@ -8,12 +8,14 @@ from pathlib import Path
 
 import click
 
+from servo.cli.opening import settings
 from servo.cli.options import json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note
+from servo.cli.output import echo_json, note
 from servo.errors import Conflict, InvalidInput
 
 _TEMPLATES = Path(__file__).parent / "templates"
+
+
 _SUFFIX = ".template"
 # Under another name in the package, where it would hide files from whoever builds it.
 _RENAMED = {"gitignore": ".gitignore"}
@@ -80,11 +82,9 @@ def _require_room(folder: Path, places: list[Path]) -> None:
             raise _taken(folder / place)
     if not folder.is_dir():
         return
-    from servo.runtime.settings import load_settings
-
-    settings = load_settings(folder, {})
-    if settings.source is not None and settings.source.parent == folder.absolute():
-        raise Conflict(f"{settings.source} holds settings of a project already", hint="give another folder")
+    source = settings(folder, {}).source
+    if source is not None and source.parent == folder.absolute():
+        raise Conflict(f"{source} holds settings of a project already", hint="give another folder")
 
 
 def _taken(file: Path) -> Conflict:

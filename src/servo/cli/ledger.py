@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from servo.cli.options import json_option, service
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct, progress, table
-from servo.cli.values import moment
+from servo.answers.values import moment
+from servo.cli.opening import service
+from servo.cli.options import json_option, past
+from servo.cli.output import echo_json, note, plain_struct, progress, table
 
 if TYPE_CHECKING:
     from servo.projections import Watermark
@@ -20,19 +21,14 @@ if TYPE_CHECKING:
 _GENTLY = 10  # of 19
 
 
-@click.group()
-def ledger() -> None:
-    """Verify, replay, compact, archive and export the ledger."""
-
-
-@ledger.command()
+@click.command()
 @json_option
 def status(as_json: bool) -> None:
     """Show where the ledger ends, and how much of it is archived and projected."""
     with service(as_json=as_json) as servo:
         found = servo.status()
     if as_json:
-        echo_json(plain_struct(found))
+        echo_json(found)
         return
     head = found.head
     newest = "" if head.occurred_at is None else f", the newest {head.event_id} of {moment(head.occurred_at)}"
@@ -46,7 +42,7 @@ def status(as_json: bool) -> None:
         click.echo(f"projections: version {found.projection_version}, {found.projection_lag} events behind")
 
 
-@ledger.command()
+@click.command()
 @json_option
 @click.pass_context
 def verify(ctx: click.Context, as_json: bool) -> None:
@@ -68,7 +64,7 @@ def verify(ctx: click.Context, as_json: bool) -> None:
     ctx.exit(1 if found.problems else 0)
 
 
-@ledger.command()
+@click.command()
 @json_option
 @click.option("--check/--no-check", default=True, show_default=True, help="Compare with what was there, row for row.")
 @click.option(
@@ -92,8 +88,8 @@ def replay(ctx: click.Context, check: bool, engine: Literal["local", "spark"], a
                 "equal": found.is_equal,
                 "not_compared": found.not_compared,
                 "version": found.version,
-                "watermark": plain_struct(found.watermark),
-                "tables": [plain_struct(one) for one in found.tables],
+                "watermark": found.watermark,
+                "tables": found.tables,
             }
         )
         ctx.exit(1 if found.is_equal is False else 0)
@@ -113,7 +109,7 @@ def replay(ctx: click.Context, check: bool, engine: Literal["local", "spark"], a
     ctx.exit(1)
 
 
-@ledger.command()
+@click.command()
 @click.option("--gently", is_flag=True, help="Leave the processor to whoever else needs it.")
 @json_option
 def compact(gently: bool, as_json: bool) -> None:
@@ -123,38 +119,34 @@ def compact(gently: bool, as_json: bool) -> None:
     with service(as_json=as_json) as servo, progress("compacting") as report:
         found = servo.compact(report)
     if as_json:
-        echo_json(plain_struct(found))
+        echo_json(found)
         return
     click.echo(f"✓ folded {found.events} events; removed {found.removed_files} files")
     _rebuilt(found.version, found.watermark)
 
 
-@ledger.command()
+@click.command()
 @json_option
 @click.option("--keep-days", type=click.FloatRange(min=0), metavar="N", help="Keep the last N days in the ledger.")
 @click.option("--before", metavar="TIME", help="Move what was recorded before this time.")
 def archive(keep_days: float | None, before: str | None, as_json: bool) -> None:
     """Move old events to Parquet files. Queries, replays and proofs go on as before."""
-    from datetime import datetime
-
-    from servo.operations.moments import parse_moment
-
     if (keep_days is None) == (before is None):
         raise click.UsageError("Give either --keep-days or --before.")
-    moment_before = None if before is None else parse_moment(before)
+    moment_before = past(before)
     if moment_before is not None and not isinstance(moment_before, datetime):
         raise click.UsageError("--before takes a time, not an event id.")
     with service(as_json=as_json) as servo, progress("archiving") as report:
         found = servo.archive(before=moment_before, keep_days=keep_days, progress=report)
     if as_json:
-        echo_json(plain_struct(found))
+        echo_json(found)
     elif found.count:
         click.echo(f"✓ moved events {found.first}–{found.last} to the archive ({found.bytes:,} bytes)")
     else:
         click.echo("✓ nothing is that old")
 
 
-@ledger.command()
+@click.command()
 @json_option
 @click.option("--after", type=click.IntRange(min=0), default=0, show_default=True, metavar="N", help="A position.")
 @click.option("--until", type=click.IntRange(min=0), metavar="N", help="A position; it is included.")

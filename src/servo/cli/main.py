@@ -18,6 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from servo import __version__
 from servo.cli import interrupts
+from servo.cli.commands import COMMANDS
 from servo.cli.lazy import ClosedPipe, LazyGroup
 from servo.cli.opening import READ_AHEAD
 from servo.errors import ServoError
@@ -32,36 +33,7 @@ cli = LazyGroup(
     help="Servo: a partition-aware orchestrator for data assets that Spark computes.",
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict. Completion: see docs/reference/cli.md.",
     context_settings={"help_option_names": ["-h", "--help"]},
-    places={
-        "asset": ("servo.cli.asset:asset", "List and show the project's assets."),
-        "audit": ("servo.cli.audit:audit", "Report how a partition came about, and prove the report."),
-        "backfill": ("servo.cli.backfill:backfill", "Recompute slices of history; watch, stop and repair it."),
-        "check": ("servo.cli.check:check", "Say what is wrong with the project's definitions."),
-        "checkpoint": ("servo.cli.checkpoint:checkpoint", "Approve or reject what waits for a person."),
-        "deploy": ("servo.cli.deploy:deploy", "Make the folder's definitions take effect."),
-        "demo": ("servo.cli.demo:demo", "Show what Servo does, from nothing to results."),
-        "doctor": ("servo.cli.doctor:doctor", "Check this machine and this project; change nothing."),
-        "init": ("servo.cli.init:init", "Begin a project: a few assets that run as they stand."),
-        "ledger": ("servo.cli.ledger:ledger", "Verify, replay, compact, archive and export the ledger."),
-        "lineage": ("servo.cli.lineage:lineage", "What partitions were made from, and what was made from them."),
-        "materialize": ("servo.cli.materialize:materialize", "Compute partitions of assets, and wait for them."),
-        "partition": ("servo.cli.partition:partition", "The status of partitions, why it is so, and their history."),
-        "plan": ("servo.cli.plan:plan", "Explain what a run would do; change nothing."),
-        "query": ("servo.cli.query:query", "Run one SELECT over the projections."),
-        "read": ("servo.cli.read:read", "Show the data of an asset, now or as of then."),
-        "reproduce": ("servo.cli.reproduce:reproduce", "Compute a partition again as it was, and compare."),
-        "run": ("servo.cli.run:run", "List, show, cancel and retry runs, and read their logs."),
-        "schedule": (
-            "servo.cli.schedule:schedule",
-            "What starts by the clock: list, edit, pause, trigger, look ahead.",
-        ),
-        "sensor": ("servo.cli.sensor:sensor", "What starts by itself: list, pause, evaluate, send messages."),
-        "tick": ("servo.cli.tick:tick", "Do what is due by schedules and sensors, once, and exit."),
-        "token": ("servo.cli.token:token", "Who may ask the server: make, list and revoke tokens."),
-        "up": ("servo.cli.up:up", "Run the control loop and workers until stopped."),
-        "vacuum": ("servo.cli.vacuum:vacuum", "Remove data files that no event points to."),
-        "worker": ("servo.cli.worker:worker", "Take tasks and run them on Spark."),
-    },
+    places=COMMANDS,
 )
 click.version_option(__version__, "-V", "--version", prog_name="servo")(cli)
 

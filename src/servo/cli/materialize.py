@@ -1,62 +1,57 @@
-"""`servo materialize`."""
+"""`servo materialize` and `servo plan`."""
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.completing import complete_assets
-from servo.cli.due import say_nothing_due
 from servo.cli.opening import services
-from servo.cli.options import json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note
-from servo.cli.progress import aside, outcome_document, summarize, wait_for
-from servo.cli.states import counted
-from servo.cli.values import plain
+from servo.cli.options import (
+    json_option,
+    pairs,
+    priority_option,
+    selection_argument,
+    stale_option,
+    waiting,
+    which_option,
+)
+from servo.cli.output import aside, draw_order, echo_json, note, plain_struct, table, warn
+from servo.cli.progress import held_back_notes, history_notes, outcome_document, summarize, wait_for
+from servo.operations.runs.requests import CreateDueRun, CreateRun, GetRun, PlanRun
+from servo.ui.marks import counted
 
 if TYPE_CHECKING:
+    from servo.answers.plans import PlanTask, RunPlan
     from servo.answers.runs import Requested
     from servo.cli.services import Services
 
-
-def tags_from(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
-    """`key=value`, any number of them."""
-    tags = {}
-    for value in values:
-        key, equals, rest = value.partition("=")
-        if not key or not equals:
-            raise click.BadParameter(f"{value!r} is not of the form key=value")
-        tags[key] = rest
-    return tags
+_NOTHING = "nothing is stale or missing"
 
 
 @click.command()
-@click.argument("selection", nargs=-1, required=True, shell_complete=complete_assets)
-@click.option("--partitions", metavar="P", help="Which: 2025-01-15, 2025-01-01..2025-01-31, region=eu, latest, all.")
-@click.option("--stale", is_flag=True, help="Of the selection, what should run now: stale, missing, and what follows.")
-@click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
-@click.option("--tag", "tags", multiple=True, metavar="K=V", callback=tags_from, help="Mark the run; may be repeated.")
+@selection_argument
+@which_option
+@stale_option
+@priority_option
+@click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="Mark the run; may be repeated.")
 @click.option("--accept-schema", is_flag=True, help="Publish also where the columns are not those of before.")
 @click.option("--unfreeze", metavar="REASON", help="Thaw what is frozen of it, for this reason, which is recorded.")
 @click.option("--request-id", metavar="ID", help="The same id and selection again is the same run, not a second one.")
-@click.option("--wait/--no-wait", default=True, show_default=True, help="Wait until the run has ended.")
+@waiting("the run", default=True)
 @json_option
 @click.pass_context
 def materialize(
     ctx: click.Context,
+    /,
     *,
-    selection: tuple[str, ...],
-    partitions: str | None,
     stale: bool,
-    priority: int,
-    tags: dict[str, str],
-    accept_schema: bool,
     unfreeze: str | None,
     request_id: str | None,
     wait: bool,
     as_json: bool,
+    **fields: Any,
 ) -> None:
     """Compute partitions of assets: those asked for and no others.
 
@@ -69,27 +64,20 @@ def materialize(
     servo materialize orders@2025-01-15 --no-wait --json
     servo materialize --stale +revenue
     """
-    from servo.operations.runs.requests import CreateDueRun, CreateRun
-
-    asked: dict[str, Any] = {
-        "select": selection,
-        "partitions": partitions,
-        "priority": priority,
-        "tags": tags,
-        "accept_schema": accept_schema,
-    }
     if stale and unfreeze is not None:
         raise click.UsageError("--unfreeze is for partitions that are named: what is frozen is never stale.")
     with services(as_json=as_json, create=True) as here:
         requested: Requested | None
         if stale:
-            requested = here.do(CreateDueRun(**asked), key=request_id, wait=wait).run
+            requested = here.do(CreateDueRun(**fields), key=request_id, wait=wait).run
         else:
-            requested = here.do(CreateRun(**asked, unfreeze=unfreeze), key=request_id, wait=wait)
-        if requested is None:
-            say_nothing_due(as_json=as_json)
-            return
-        ctx.exit(see_through(here, requested, wait=wait, as_json=as_json))
+            requested = here.do(CreateRun(**fields, unfreeze=unfreeze), key=request_id, wait=wait)
+        if requested is not None:
+            ctx.exit(see_through(here, requested, wait=wait, as_json=as_json))
+    if as_json:
+        echo_json({"run_id": None, "assets": {}, "total": 0})
+    else:
+        click.echo(f"✓ {_NOTHING} that could run")
 
 
 def see_through(here: Services, requested: Requested, *, wait: bool, as_json: bool) -> int:
@@ -99,8 +87,6 @@ def see_through(here: Services, requested: Requested, *, wait: bool, as_json: bo
         return 0
     if not as_json:
         note(f"{requested.run_id}: {_what(requested)}{' (asked for before)' if requested.duplicate else ''}")
-    from servo.operations.runs.requests import GetRun
-
     run = wait_for(here, requested, as_json=as_json)
     details = here.ask(GetRun(run_id=run.run_id))
     if as_json:
@@ -116,21 +102,64 @@ def _accepted(here: Services, requested: Requested, *, as_json: bool) -> None:
     already = "was asked for before" if requested.duplicate else "is requested"
     click.echo(f"✓ {requested.run_id} {already}: {_what(requested)}")
     note(f"servo run show {requested.run_id}")
-    if not here.at_work() >= {"control", "worker"}:
+    if not here.works():
         aside("nothing is at work here: it begins when `servo up` does")
 
 
 def _receipt(requested: Requested) -> dict[str, Any]:
-    return {
-        "run_id": requested.run_id,
-        "run_key": requested.run_key,
-        "event_id": requested.event_id,
-        "accepted_at": plain(requested.accepted_at),
-        "duplicate": requested.duplicate,
-        "assets": requested.assets,
-        "total": requested.total,
-    }
+    document = plain_struct(requested) | {"total": requested.total}
+    return {name: value for name, value in document.items() if name != "position"}
 
 
 def _what(requested: Requested) -> str:
     return f"{counted(requested.total, 'partition')} of {counted(len(requested.assets), 'asset')}"
+
+
+@click.command()
+@selection_argument
+@which_option
+@stale_option
+@json_option
+def plan(select: tuple[str, ...], partitions: str | None, stale: bool, as_json: bool) -> None:
+    """Explain what `servo materialize` would do with the same arguments; write nothing.
+
+    These are the very stages that run: a stage begins where the one before it has what it needs.
+
+    \b
+    servo plan +revenue --partitions 2025-01-01..2025-01-31
+    servo plan --stale +revenue
+    """
+    with services(as_json=as_json) as here:
+        found = here.ask(PlanRun(select=select, partitions=partitions, stale=stale))
+    if as_json:
+        echo_json(found)
+        return
+    tasks = [(stage.stage, task) for stage in found.stages for task in stage.tasks]
+    counts = [(found.total, "partition"), (len(tasks), "task"), (len(found.stages), "stage")]
+    footer = ", ".join(counted(number, what) for number, what in counts)
+    if stale:
+        _show_due(found, tasks, footer)
+    else:
+        rows = [(stage, task.task_key, task.described, task.count, task.why) for stage, task in tasks]
+        table(["stage", "task", "partitions", "count", "why"], rows, footer)
+        held_back_notes(found.held_back)
+    history_notes(found.history)
+    warn(found.warnings)
+    if sys.stdout.isatty() and len(tasks) > 1:
+        draw_order({task.task_key: (task.count, task.upstream) for _, task in tasks})
+
+
+def _show_due(found: RunPlan, tasks: list[tuple[int, PlanTask]], footer: str) -> None:
+    """What should run now, of a selection: in which order, and why each group of partitions."""
+    groups = found.groups if isinstance(found.groups, list) else []
+    held_back = found.held if isinstance(found.held, list) else []
+    if groups:
+        stages = {task.asset_key: stage for stage, task in reversed(tasks)}
+        rows = [(stages[one.asset_key], one.asset_key, one.described, one.count, one.why) for one in groups]
+        footer += "; run it with `servo materialize --stale …`"
+        table(["stage", "asset", "partitions", "count", "why"], rows, footer)
+    else:
+        click.echo(f"✓ {_NOTHING}" + (" that could run" if held_back else ""))
+    for held in held_back:
+        which = f"{held.asset_key} {held.described}".rstrip()
+        note(f"{'held back' if held.frozen else 'not now'}: {which} {held.why}")

@@ -1,22 +1,30 @@
-"""How commands get at the project of the current folder, and in whose name they act."""
+"""How commands get at the project of the current folder, or at a server, and in whose name they act."""
 
 from __future__ import annotations
 
+import getpass
+import json
 import logging
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from datetime import UTC, datetime
 from importlib import import_module
 from threading import Thread
 from typing import TYPE_CHECKING, NoReturn
 
-from servo.cli.lean import do_without_pandas
-from servo.cli.options import show_warnings
-from servo.errors import InvalidInput, InvalidSettings
+from servo.errors import InvalidInput
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
+    from pathlib import Path
+    from types import ModuleType
+
+    from servo.cli.folder import Folder
     from servo.cli.services import Services
-    from servo.runtime.data import Data
+    from servo.runtime.maintenance import Maintenance
+    from servo.runtime.settings import Settings
     from servo.runtime.wiring import Project
 
 
@@ -45,24 +53,17 @@ def server() -> str | None:
     return os.environ.get("SERVO_URL") or None
 
 
-def token_for(url: str) -> str | None:
-    """SERVO_TOKEN, or the owner's token where the address is that of this folder's own loopback server."""
-    from servo.local_server import owner_token_for
-    from servo.runtime.settings import load_settings
-
-    given = os.environ.get("SERVO_TOKEN")
-    if given:
-        return given
-    try:
-        return owner_token_for(url, lambda: [load_settings().home])
-    except InvalidSettings:  # of this folder, and a server is asked
-        return None
-
-
-def needs_folder(what: str = "this command") -> NoReturn:
+def needs_folder() -> NoReturn:
     raise InvalidInput(
-        f"{what} needs the project's folder, and SERVO_URL names a server", hint="run it there, without SERVO_URL"
+        "this command needs the project's folder, and SERVO_URL names a server", hint="run it there, without SERVO_URL"
     )
+
+
+def settings(place: Path | None = None, environ: Mapping[str, str] | None = None) -> Settings:
+    """The settings of a folder's project; by default of the current one."""
+    from servo.runtime.settings import load_settings  # noqa: PLC0415 (the ledger comes with it)
+
+    return load_settings(place, environ)
 
 
 def about_here(but: str | None = None) -> None:
@@ -74,27 +75,33 @@ def about_here(but: str | None = None) -> None:
 
 
 @contextmanager
-def services(*, as_json: bool = False, create: bool = False) -> Iterator[Services]:
-    """What a command calls: the services of the project in this folder, or of the server that SERVO_URL names."""
-    url = server()
-    if url is None:
-        from servo.cli.services import Services
+def services(*, as_json: bool = False, create: bool = False, reading: bool = False) -> Iterator[Services]:
+    """What a command calls: the services of the project in this folder, or of the server that SERVO_URL names.
 
-        with project(as_json=as_json, create=create) as opened:
-            here = Services(opened)
-            try:
-                yield here
-            finally:
-                here.close()
+    `reading`: it only reads, and the database is loaded meanwhile.
+    """
+    url = server()
+    if reading:
+        read_ahead()
+    if url is None:
+        with folder(as_json=as_json, create=create) as here:
+            yield here
         return
-    from servo.cli.remote import Remote
+    from servo.cli.remote import Remote  # noqa: PLC0415 (HTTP comes with it)
 
     show_warnings(as_json=as_json)
-    remote = Remote(url)
-    try:
-        yield remote
-    finally:
-        remote.close()
+    with closing(Remote(url)) as there:
+        yield there
+
+
+@contextmanager
+def folder(*, as_json: bool, create: bool = False, local: bool = False) -> Iterator[Folder]:
+    """The services of the project in this folder; the options are those of `project`."""
+    with project(as_json=as_json, create=create, local=local) as opened:
+        from servo.cli.folder import Folder  # noqa: PLC0415 (all that answers and records comes with it)
+
+        with closing(Folder(opened)) as here:
+            yield here
 
 
 @contextmanager
@@ -109,30 +116,94 @@ def project(
     """
     if not local and server() is not None:
         needs_folder()
-    from servo.runtime.settings import load_settings
-    from servo.runtime.wiring import open_workspace
+    from servo.runtime.wiring import open_workspace  # noqa: PLC0415 (the ledger comes with it)
 
     show_warnings(as_json=as_json, timed=timed)
     if not quietly:
         about_here()
-    with open_workspace(load_settings(), create=create) as opened:
+    with open_workspace(settings(), create=create) as opened:
         yield opened
 
 
-@contextmanager
-def data(*, as_json: bool, local: bool = False) -> Iterator[Data]:
-    """The data of a project that has a ledger."""
-    from servo.runtime.data import Data
+def service_type() -> type[Maintenance]:
+    """What knows the ledger and the projections of a project."""
+    from servo.runtime.maintenance import Maintenance  # noqa: PLC0415 (the ledger comes with it)
 
-    with project(as_json=as_json, local=local) as opened:
-        yield Data(opened)
+    return Maintenance
+
+
+@contextmanager
+def service(*, as_json: bool) -> Iterator[Maintenance]:
+    """The ledger and the projections of the project in the current folder."""
+    with project(as_json=as_json, local=True) as opened:
+        yield service_type()(opened)
 
 
 def actor() -> str:
     """Who types: `person:` and the name by which this machine knows them."""
-    import getpass
-
     try:
         return f"person:{getpass.getuser()}"
     except (KeyError, OSError):  # a user id without a name, as in many containers
         return f"person:{os.getuid()}"
+
+
+def show_warnings(*, as_json: bool, timed: bool = False) -> None:
+    """Warnings of Servo's own code go to stderr, a line each; `timed`: with the time in UTC, for what runs long."""
+    logger = logging.getLogger("servo")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        plain = _Timed("%(asctime)s %(message)s") if timed else logging.Formatter("servo: warning: %(message)s")
+        handler.setFormatter(_AsJson() if as_json else plain)
+        logger.addHandler(handler)
+        logger.setLevel(logging.WARNING)
+        logger.propagate = False
+
+
+class _Timed(logging.Formatter):
+    """A line with the time in UTC before it."""
+
+    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's)
+        return timed_at(datetime.fromtimestamp(record.created, UTC))
+
+
+def timed_at(moment: datetime) -> str:
+    """A time as it stands before a line of what runs long."""
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+class _AsJson(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        return json.dumps({"warning": {"message": record.getMessage()}}, ensure_ascii=False)
+
+
+class _Lean:
+    """Finds no pandas for Arrow, which loads it at its first array where it finds it: that takes longer than all else
+    that a command does which only reads. Whoever else imports it, such as a project's own code, finds it as ever."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None = None,  # noqa: ARG002 (wherever it may be)
+        target: ModuleType | None = None,  # noqa: ARG002
+        /,
+    ) -> ModuleSpec | None:
+        if fullname == "pandas" and _asked_by().startswith("servo."):
+            raise ImportError("nothing here needs it")
+        return None
+
+
+def _asked_by() -> str:
+    """The module whose code caused an import. Arrow is compiled, and leaves no trace: then it is who called Arrow."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "") in (__name__, *_MACHINERY):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
+
+
+_MACHINERY = ("importlib", "importlib._bootstrap", "importlib._bootstrap_external", "_frozen_importlib")
+
+
+def do_without_pandas() -> None:
+    """From here on, in this process. Servo's own code never asks for pandas."""
+    if "pandas" not in sys.modules and not any(isinstance(one, _Lean) for one in sys.meta_path):
+        sys.meta_path.insert(0, _Lean())

@@ -1,70 +1,28 @@
-"""What the commands share: the `--json` option, and the service that they call."""
+"""What the options and arguments of commands share: declared once, with their help."""
 
 from __future__ import annotations
 
-import json
-import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import re
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
+
+from servo.cli.opening import services
 
 if TYPE_CHECKING:
-    from servo.runtime.service import Service
+    from servo.cli.services import Services
 
 F = TypeVar("F", bound=Callable[..., Any])
+Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+_BEFORE = re.compile(r"(.*[\s(]|)(\d*\+)?")  # of a selection, what may stand before a name
 
 
-def json_option(command: F) -> F:
-    """Add `--json`, which the command takes as `as_json`."""
-    return click.option("--json", "as_json", is_flag=True, help="Answer as JSON, and errors on stderr likewise.")(
-        command
-    )
-
-
-@contextmanager
-def service(*, as_json: bool) -> Iterator[Service]:
-    """The service of the project in the current folder."""
-    from servo.cli.opening import about_here
-    from servo.runtime.service import Service
-    from servo.runtime.settings import load_settings
-    from servo.runtime.wiring import open_workspace
-
-    show_warnings(as_json=as_json)
-    about_here()
-    with open_workspace(load_settings()) as project:
-        yield Service(project)
-
-
-def show_warnings(*, as_json: bool, timed: bool = False) -> None:
-    """Warnings of Servo's own code go to stderr, a line each; `timed`: with the time in UTC, for what runs long."""
-    logger = logging.getLogger("servo")
-    if not logger.handlers:
-        handler = logging.StreamHandler()
-        plain = _Timed("%(asctime)s %(message)s") if timed else logging.Formatter("servo: warning: %(message)s")
-        handler.setFormatter(_AsJson() if as_json else plain)
-        logger.addHandler(handler)
-        logger.setLevel(logging.WARNING)
-        logger.propagate = False
-
-
-class _Timed(logging.Formatter):
-    """A line with the time in UTC before it."""
-
-    def formatTime(self, record: logging.LogRecord, datefmt: str | None = None) -> str:  # noqa: ARG002, N802 (logging's)
-        return timed_at(datetime.fromtimestamp(record.created, UTC))
-
-
-def timed_at(moment: datetime) -> str:
-    """A time as it stands before a line of what runs long."""
-    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
-
-
-class _AsJson(logging.Formatter):
-    def format(self, record: logging.LogRecord) -> str:
-        return json.dumps({"warning": {"message": record.getMessage()}}, ensure_ascii=False)
+# ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Moment(click.ParamType[datetime]):
@@ -85,6 +43,113 @@ class _Moment(click.ParamType[datetime]):
 MOMENT = _Moment()
 
 
+def past(text: str | None) -> datetime | str | None:
+    """A time of the past or an event id, as people write it; None if nothing is given."""
+    from servo.operations.moments import parse_moment  # noqa: PLC0415 (`--help` does without msgspec)
+
+    return None if text is None else parse_moment(text)
+
+
 def given(**options: Any) -> dict[str, Any]:
     """The options that were given; those left out take the defaults of the request."""
-    return {name: value for name, value in options.items() if value is not None}
+    return {name: value for name, value in options.items() if value not in (None, (), {})}
+
+
+def pairs(_: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
+    """`key=value`, as often as one likes."""
+    found: dict[str, str] = {}
+    for value in values:
+        name, equals, text = value.partition("=")
+        if not equals or not name:
+            raise click.BadParameter(f"{value!r:.80} is not of the form key=value", param=parameter)
+        found[name] = text
+    return found
+
+
+# ── completion ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def completer(items: Callable[[Services], Iterable[CompletionItem]], *, upper: bool = False) -> Completer:
+    """Offer these items as far as they begin with what was typed, in capitals if they are always written so."""
+
+    def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        found: list[CompletionItem] = []
+        with suppress(Exception), services() as here:  # whatever is wrong, the command will say it better
+            found = list(items(here))
+        return [item for item in found if item.value.startswith(incomplete.upper() if upper else incomplete)]
+
+    return complete
+
+
+def complete_assets(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The assets of the project, by name or by key; nothing where the project cannot be read at a glance."""
+    begun = _BEFORE.match(incomplete)
+    before = "" if begun is None else begun[0]
+    word = incomplete[len(before) :]
+    names: Iterable[str] = ()
+    with suppress(Exception):  # as above
+        from servo.cli.asset import asset_names  # noqa: PLC0415 (requests and answers come with it)
+
+        names = asset_names()
+    return [CompletionItem(before + name) for name in names if name.startswith(word)]
+
+
+# ── arguments and options ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def json_option(command: F) -> F:
+    """Add `--json`, which the command takes as `as_json`."""
+    return click.option("--json", "as_json", is_flag=True, help="Answer as JSON, and errors on stderr likewise.")(
+        command
+    )
+
+
+asset_argument = click.argument("asset", shell_complete=complete_assets)
+selection_argument = click.argument(
+    "select", metavar="SELECTION...", nargs=-1, required=True, shell_complete=complete_assets
+)
+partition_argument = click.argument("partition_key", metavar="[PARTITION]", default="")
+run_argument = click.argument("run_id", metavar="RUN")
+as_of_option = click.option(
+    "--as-of", metavar="TIME|EVENT_ID", help="Then: with the definitions and the state of that time."
+)
+which_option = click.option(
+    "--partitions", metavar="P", help="Which: 2025-01-15, 2025-01-01..2025-01-31, region=eu, latest, all."
+)
+stale_option = click.option(
+    "--stale", is_flag=True, help="Of the selection, what should run now: stale, missing, and what follows."
+)
+priority_option = click.option("--priority", type=int, default=0, show_default=True, help="Higher goes first.")
+
+
+def limited(default: int = 50, words: str = "At most so many, newest first.") -> Callable[[F], F]:
+    """Add `--limit`."""
+    return click.option("--limit", type=click.IntRange(min=1), default=default, show_default=True, help=words)
+
+
+def reasoned(*, required: bool = False) -> Callable[[F], F]:
+    """Add `--reason`."""
+    return click.option("--reason", required=required, metavar="WHY", help="Is recorded with it.")
+
+
+def once(what: str) -> Callable[[F], F]:
+    """Add `--request-id`: the same id again is the same thing."""
+    return click.option("--request-id", metavar="ID", help=f"The same id again is the same {what}.")
+
+
+def waiting(what: str, *, default: bool) -> Callable[[F], F]:
+    """Add `--wait`."""
+    words = f"Wait until {what} has ended."
+    return click.option("--wait/--no-wait", default=default, show_default=True, help=words)
+
+
+def steering(shown_by: str, *, reason: bool = True) -> Callable[[F], F]:
+    """Add `--expected-version`, as a command shows it, `--reason` and `--json`."""
+
+    def add(command: F) -> F:
+        words = f"Only if `{shown_by}` still {'has' if shown_by == 'show' else 'shows'} this version; else exit 4."
+        expecting = click.option("--expected-version", "expected_state_version", type=int, metavar="N", help=words)
+        command = json_option(command)
+        return expecting(reasoned()(command) if reason else command)
+
+    return add

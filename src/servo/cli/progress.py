@@ -9,21 +9,27 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from servo.answers.values import moment, plain, text
 from servo.cli.interrupts import Left, reacting
-from servo.cli.opening import actor
-from servo.cli.opening import project as open_project
-from servo.cli.output import note, paragraph, plain_struct, table
-from servo.cli.states import coloured, counted, duration, marked
-from servo.cli.values import moment, plain, text
+from servo.cli.opening import services
+from servo.cli.output import aside, coloured, duration, marked, note, paragraph, table
 from servo.errors import Conflict, EnvironmentProblem, ServoError
+from servo.operations.runs.requests import CancelRun, GetProgress
+from servo.ui.failures import Failure, grouped
+from servo.ui.marks import counted
 
 if TYPE_CHECKING:
     from servo.answers.plans import HeldBackView
-    from servo.answers.run_views import FailedCheck, PartitionFailure, RunCheckpoint, RunView
-    from servo.answers.runs import Requested, RunProgress, TaskProgress
-    from servo.cli.services import Services
-    from servo.runtime.embedded import Workplace
-    from servo.runtime.labels import Labels
+    from servo.answers.runs import (
+        FailedCheck,
+        PartitionFailure,
+        Requested,
+        RunCheckpoint,
+        RunProgress,
+        RunView,
+        TaskProgress,
+    )
+    from servo.cli.services import Label, Services, Workplace
 
 _MOST_FAILURES = 10  # lines; the logs have them all
 _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the control loop
@@ -31,8 +37,6 @@ _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the contr
 
 def wait_for(here: Services, requested: Requested | str, *, as_json: bool) -> RunProgress:
     """See to it that the run is worked on, show how it goes, and give how it ended."""
-    from servo.operations.runs.requests import CancelRun, GetProgress
-
     run_id = requested if isinstance(requested, str) else requested.run_id
     if isinstance(requested, str) or requested.duplicate:
         already = here.ask(GetProgress(run_id=run_id))
@@ -40,11 +44,8 @@ def wait_for(here: Services, requested: Requested | str, *, as_json: bool) -> Ru
             return already
     if here.remote:
         return _watch(here, run_id, as_json=as_json)
-    from servo.runtime.embedded import working
-
-    project = here.folder
     interrupt = _Interrupt(run_id, as_json=as_json)
-    with reacting(interrupt), working(project, run_id=run_id) as place:
+    with reacting(interrupt), here.working(run_id=run_id) as place:
         interrupt.place = place
         if place.embedded and not as_json:
             aside("no worker is running: one is started for this run (`servo up` keeps one warm)")
@@ -64,15 +65,10 @@ def _watch(here: Services, run_id: str, *, as_json: bool) -> RunProgress:
     def leave() -> None:
         raise Left(f"{run_id} goes on without you", f"cancel it with `servo run cancel {run_id}`")
 
-    if not as_json and not here.at_work() >= {"control", "worker"}:
+    if not as_json and not here.works():
         aside("nothing is at work there: it begins when a worker does (Ctrl-C leaves it be)")
     with reacting(leave), shown(as_json=as_json) as show:
         return here.follow_run(run_id, show)
-
-
-def aside(line: str) -> None:
-    """A dim line on stderr: worth knowing, and no part of the answer."""
-    click.secho(line, dim=True, err=True)
 
 
 @contextmanager
@@ -81,8 +77,7 @@ def shown(*, as_json: bool) -> Iterator[Callable[[RunProgress], None]]:
     if as_json:
         yield _silence
     elif sys.stderr.isatty():
-        # Rich comes with this import.
-        from servo.cli.bars import bars
+        from servo.cli.live import bars  # noqa: PLC0415 (Rich comes with it)
 
         with bars() as draw:
             yield draw
@@ -135,12 +130,10 @@ class _Interrupt:
             raise Left(f"{run_id} goes on without you", f"cancel it with `servo run cancel {run_id}`")
         if not self._as_json:
             aside(f"cancelling {run_id} …  (Ctrl-C again to leave at once)")
-        from servo.runtime.runs import Runs
-
         try:
             # The main thread calls this while another one uses the project, so it opens one of its own.
-            with open_project(as_json=self._as_json) as project:
-                Runs(project).cancel(run_id, reason="interrupted", actor=actor())
+            with services(as_json=self._as_json) as here:
+                here.do(CancelRun(run_id=run_id, reason="interrupted"))
         except Conflict:
             pass  # it has ended by itself
         except ServoError as problem:
@@ -167,17 +160,17 @@ def outcome_document(run: RunProgress, details: RunView) -> dict[str, Any]:
             "skipped": run.skipped,
             "unchanged": run.unchanged,
         },
-        "tasks": [plain_struct(task) for task in run.tasks],
-        "failures": plain_struct(details.failures),
-        "held_back": plain_struct(details.held_back),
-        "checks": plain_struct(details.checks),
-        "checkpoints": plain_struct(details.checkpoints),
-        "rows_left_out": plain_struct(details.rows_left_out),
-        "samples": plain_struct(details.samples),
+        "tasks": run.tasks,
+        "failures": details.failures,
+        "held_back": details.held_back,
+        "checks": details.checks,
+        "checkpoints": details.checkpoints,
+        "rows_left_out": details.rows_left_out,
+        "samples": details.samples,
     }
 
 
-def summarize(run: RunProgress, details: RunView, label: Labels) -> int:
+def summarize(run: RunProgress, details: RunView, label: Label) -> int:
     """Say how a run ended and what to do about it; the exit code that follows from it."""
     took = ""
     if run.finished_at is not None and run.requested_at is not None:
@@ -240,10 +233,8 @@ def history_notes(history: list[str]) -> None:
         note(f"deploys first: {text(sentence)}")
 
 
-def failed_partitions(failures: list[PartitionFailure], label: Labels) -> None:
+def failed_partitions(failures: list[PartitionFailure], label: Label) -> None:
     """A line for all partitions of an asset that failed of the same, with what it is."""
-    from servo.ui.failures import Failure, grouped
-
     groups = grouped(
         Failure(one.asset_key, label(one.asset_key, one.partition_key), _first_line(one.error)) for one in failures
     )
@@ -254,10 +245,8 @@ def failed_partitions(failures: list[PartitionFailure], label: Labels) -> None:
         note(f"  and {counted(hidden, 'more partition')} that failed; see --json")
 
 
-def failed_checks(checks: list[FailedCheck], label: Labels) -> None:
+def failed_checks(checks: list[FailedCheck], label: Label) -> None:
     """A line for each check that did not pass, with what it found: a blocking one kept the data from publication."""
-    from servo.ui.failures import Failure, grouped
-
     failures: list[Failure] = []
     examples: dict[tuple[str, str, str], str] = {}  # rows of each partition, which are no two's the same
     for one in checks:
@@ -288,7 +277,7 @@ def _first_line(error: str | None) -> str:
     return (error or "no reason given").strip().partition("\n")[0]
 
 
-def call_remarks(details: RunView, label: Labels) -> None:
+def call_remarks(details: RunView, label: Label) -> None:
     """A line for each task that left rows out, and for each partition of a batch that was computed alone as well."""
     for one in details.rows_left_out:
         empty = f"; {len(one.empty):,} of its partitions came out empty" if one.empty else ""

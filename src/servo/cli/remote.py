@@ -1,38 +1,42 @@
-"""The services of a server, as commands call them (`servo.cli.services` has those of a folder)."""
+"""The services of a server, as commands call them (`servo.cli.folder` has those of a folder).
+
+Who did it is the token's name, so nobody's name is sent.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from servo import decoders
-from servo.cli.opening import needs_folder, token_for
-from servo.cli.remote_doing import RemoteDoing
-from servo.cli.remote_nouns import (
-    RemoteLabels,
-    definition_of,
-)
-from servo.cli.services import Listed, Services
+from servo.cli.opening import needs_folder, settings
+from servo.cli.services import Label, Listed, Services, When, Workplace, definition_of
 from servo.client import Client
-from servo.client.performing import Reading, answer, change, page
-from servo.client.runs import until
+from servo.client.nouns import until
+from servo.client.performer import Reading
 from servo.clock import system_clock
+from servo.errors import AssetNotFound, InvalidPartitionKey, InvalidSettings
+from servo.local_server import owner_token_for
 from servo.operations.runs.requests import GetProgress
 
 if TYPE_CHECKING:
+    from servo.answers.assets import Rows
     from servo.answers.audit import Verified
-    from servo.answers.data import Rows
+    from servo.answers.automations import Accepted
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
-    from servo.runtime.labels import Labels
-    from servo.runtime.wiring import Project
+    from servo.projections import Watermark
 
-__all__ = ["Remote"]
+__all__ = ["Remote", "token_for"]
 
 A = TypeVar("A")
 
@@ -40,8 +44,18 @@ _RETRY_SECONDS = 4.0  # a person waits
 _PAGE = 100  # items
 
 
-class Remote(RemoteDoing, Services):
-    """Those of a server. Its answers have the fields of the services' own, under the same names."""
+def token_for(url: str) -> str | None:
+    """SERVO_TOKEN, or the owner's token where the address is that of this folder's own loopback server."""
+    return os.environ.get("SERVO_TOKEN") or owner_token_for(url, _homes)
+
+
+def _homes() -> Iterator[Path]:
+    with suppress(InvalidSettings):  # of this folder, and a server is asked
+        yield settings().home
+
+
+class Remote(Services):
+    """Services of a server. Its answers are the same structs."""
 
     remote = True
 
@@ -52,10 +66,6 @@ class Remote(RemoteDoing, Services):
     def close(self) -> None:
         self._client.close()
 
-    @property
-    def folder(self) -> Project:
-        needs_folder("this")
-
     def clock(self) -> datetime:
         return system_clock()
 
@@ -64,36 +74,34 @@ class Remote(RemoteDoing, Services):
         well = [one for one in self._client.ready()["checks"] if one["ok"] and one.get("detail") != "none"]
         return {"driver", *(one["name"] for one in well)}
 
-    def labels(self, as_of: datetime | str | None) -> Labels:
-        return cast("Labels", RemoteLabels(self._client, as_of))
-
     # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, request: Question[A], *, as_of: datetime | str | None = None) -> A:
-        return answer(self._client.asking, request, _reading(as_of))
+    def ask(self, request: Question[A], *, as_of: When = None) -> A:
+        return self._client.performer.answer(request, _reading(as_of))
 
     def listed(
-        self,
-        request: ListQuestion[A],
-        *,
-        limit: int | None = None,
-        cursor: str | None = None,
-        as_of: datetime | str | None = None,
+        self, request: ListQuestion[A], *, limit: int | None = None, cursor: str | None = None, as_of: When = None
     ) -> Listed[A]:
-        wanted = msgspec.structs.replace(request, limit=min(limit or _PAGE, _PAGE))
-        found = page(self._client.asking, wanted, cursor, _reading(as_of))
-        items, more = list(found.items), found.more
-        while found.next_cursor is not None and (limit is None or len(items) < limit):
+        items: list[A] = []
+        more = None
+        while more is None or (cursor is not None and (limit is None or len(items) < limit)):
             left = _PAGE if limit is None else min(_PAGE, limit - len(items))
             wanted = msgspec.structs.replace(request, limit=left)
-            found = page(self._client.asking, wanted, found.next_cursor, _reading(as_of))
+            found = self._client.performer.page(wanted, cursor, _reading(as_of))
             items += found.items
-        return Listed(items=items, more=more, next_cursor=found.next_cursor)
+            more, cursor = found.more if more is None else more, found.next_cursor
+        return Listed(items=items, more=more, next_cursor=cursor)
 
     def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
-        return change(self._client.asking, request, key=key)
+        return self._client.performer.change(request, key=key)
 
-    # ── by noun: what follows has the methods that commands call, and no more ────────────────────────────────────
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def working(self, *, run_id: str | None = None, computing: bool = True) -> AbstractContextManager[Workplace]:
+        return nullcontext(_Elsewhere())
+
+    def position(self, *, beyond: int | None = None) -> int | None:
+        return None
 
     def follow_run(
         self,
@@ -116,26 +124,66 @@ class Remote(RemoteDoing, Services):
     def run_logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Record]:
         return self._client.runs.logs(run_id, task=task, follow=follow)
 
-    # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
+    # ── data, reports, messages ──────────────────────────────────────────────────────────────────────────────────
 
-    def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
+    def read(self, asset: str, partitions: Sequence[str], *, as_of: When, limit: int | None) -> Rows:
         return self._client.data.read(asset, partitions, as_of=as_of, limit=limit)
 
     def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
         return self._client.data.staged(checkpoint, limit=limit)
 
     def verify(self, report: Report) -> Verified:
-        from servo.answers.audit import Verified
-        from servo.lineage.report import to_json
+        from servo.answers.audit import Verified  # noqa: PLC0415 (all that proves a report comes with it)
 
-        return decoders.convert(self._client.audit.verify(decoders.decode(to_json(report))), Verified)
+        return decoders.convert(self._client.audit.verify(msgspec.to_builtins(report)), Verified)
 
-    def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
+    def send(self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str]) -> Accepted:
+        return self._client.sensors.send(
+            named, data, message_id=message_id, attributes=attributes, published_at=system_clock()
+        )
+
+    # ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    def definition(self, asset: str, *, as_of: When) -> Partitions:
         return definition_of(self._client.assets.get(asset, as_of=as_of))
 
-    def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
+    def definitions(self, *, as_of: When) -> dict[str, Partitions]:
         return {one.asset_key: definition_of(one) for one in self._client.assets.list(as_of=as_of)}
 
+    def sweep(self) -> Watermark:
+        needs_folder()
 
-def _reading(as_of: datetime | str | None) -> Reading:
+    def labels(self, as_of: When) -> Label:
+        return _Labels(self._client, as_of)
+
+
+class _Elsewhere:
+    """Others work there: nobody is started here."""
+
+    embedded = False
+
+    def alive(self) -> None:
+        """Nothing is to be seen to."""
+
+
+class _Labels:
+    """What people type for partitions. Asks for an asset's definition when the first of its partitions is named."""
+
+    def __init__(self, client: Client, as_of: When) -> None:
+        self._definition = cache(lambda asset: definition_of(client.assets.get(asset, as_of=as_of)))
+
+    def __call__(self, asset: str, key: str | None) -> str:
+        if not key:
+            return ""
+        from servo.partitions import UNPARTITIONED, PartitionKey  # noqa: PLC0415 (as in `definition_of`)
+
+        try:
+            return self._definition(asset).short_key(PartitionKey.parse(key))
+        except AssetNotFound:
+            return UNPARTITIONED.short_key(PartitionKey.parse(key))
+        except InvalidPartitionKey:
+            return key
+
+
+def _reading(as_of: When) -> Reading:
     return {} if as_of is None else {"as_of": as_of}

@@ -4,26 +4,23 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import TYPE_CHECKING
 
 import click
 
-from servo.cli.completing import complete_assets
+from servo.answers.values import text
 from servo.cli.opening import project
-from servo.cli.options import json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct
-from servo.cli.states import counted
-from servo.cli.values import text
-
-if TYPE_CHECKING:
-    from servo.execution.again import RowsApart
-    from servo.runtime.reproducing import Reproduction
+from servo.cli.options import asset_argument, json_option, partition_argument
+from servo.cli.output import echo_json, note
+from servo.execution.protocol import RowsApart
+from servo.lineage.report import key_text
+from servo.runtime.reproducing import Reproduction
+from servo.runtime.reproducing import reproduce as compute
+from servo.ui.marks import counted
 
 
 @click.command()
-@click.argument("asset", shell_complete=complete_assets)
-@click.argument("partition_key", metavar="[PARTITION]", default="")
+@asset_argument
+@partition_argument
 @click.option("--materialization", metavar="ID", help="An earlier version; by default the current one.")
 @click.option("--any-code", is_flag=True, help="Also with other code than that which made it.")
 @json_option
@@ -35,21 +32,17 @@ def reproduce(
 
     Exits with 0 if the content is the same, and with 1 if not, with what differs.
     """
-    from servo.runtime.reproducing import reproduce as compute
-
     # What the function prints is not the answer.
     with project(as_json=as_json) as opened, redirect_stdout(sys.stderr):
         found = compute(opened, asset, partition_key, materialization_id=materialization, any_code=any_code)
     if as_json:
-        echo_json(plain_struct(found))
+        echo_json(found)
     else:
-        _tell(found)
+        _tell_compared(found)
     ctx.exit(0 if found.reproducible else 1)
 
 
-def _tell(found: Reproduction) -> None:
-    from servo.lineage.key_text import key_text
-
+def _tell_compared(found: Reproduction) -> None:
     name = f"{found.asset} {key_text(found.partition)}".strip()
     if found.reproducible:
         click.secho(f"✓ {name} is reproducible: {counted(found.rows or 0, 'row')}, the same content", fg="green")

@@ -10,16 +10,14 @@ from zoneinfo import ZoneInfo
 
 import click
 
-from servo.cli.automation import SHORT, late, run_status, stamped, status, when
-from servo.cli.drawing import coloured_table, columns, draw
-from servo.cli.output import note
-from servo.cli.states import counted
-from servo.cli.values import moment, text
-from servo.ui.marks import DIM, Line, Span
-from servo.ui.timeline import timeline
+from servo.answers.values import moment, text
+from servo.cli.automation import NOT_DEPLOYED, late, run_status, stamped, status, when
+from servo.cli.output import at_most, coloured_table, columns, draw, note, short_id
+from servo.ui.marks import DIM, Line, Span, counted
+from servo.ui.pictures import timeline
 
 if TYPE_CHECKING:
-    from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView, Upcoming
+    from servo.answers.automations import Forecast, ScheduleView, Ticked, TickView, Upcoming
 
 
 def show_list(found: Sequence[ScheduleView], now: datetime) -> None:
@@ -28,17 +26,16 @@ def show_list(found: Sequence[ScheduleView], now: datetime) -> None:
     rows: list[list[Line]] = []
     for one in found:
         last = one.last_tick
-        at = when if terminal else _absolute
         rows.append(
             [
                 _state(one),
                 [Span(one.name, bold=True)],
                 [Span(f"{one.cron} {one.timezone}")],
                 [Span(_selection(one))],
-                at(one.next_at if one.enabled else None, now),
-                [] if last is None else status(last.status),
-                at(None if last is None else last.scheduled_for, now),
-                [] if last is None else run_status(last.run_status),
+                when(one.next_at if one.enabled else None, now, terminal=terminal),
+                status(None if last is None else last.status),
+                when(None if last is None else last.scheduled_for, now, terminal=terminal),
+                run_status(None if last is None else last.run_status),
                 [Span(one.overlap if one.overlap != "allow" else "")],
                 [Span(one.source or one.created_by or "")],
                 [Span(one.schedule_id)],
@@ -49,7 +46,7 @@ def show_list(found: Sequence[ScheduleView], now: datetime) -> None:
         names, rows = names[:8], [row[:8] for row in rows]
     coloured_table(names, rows, counted(len(found), "schedule"))
     if terminal and any(not one.deployed for one in found):
-        note("new: declared here and not deployed yet; `servo up` or `servo tick` deploys it")
+        note(NOT_DEPLOYED)
 
 
 def _state(one: ScheduleView) -> Line:
@@ -69,10 +66,6 @@ def _selection(one: ScheduleView) -> str:
         if one.partitions in (None, "latest")
         else f"{what} @ {one.partitions}"
     )
-
-
-def _absolute(at: datetime | None, _: datetime) -> Line:
-    return [] if at is None else [Span(moment(at.replace(microsecond=0)))]
 
 
 def show_one(one: ScheduleView, now: datetime) -> None:
@@ -113,11 +106,11 @@ def show_ticks(found: Sequence[TickView], limit: int, now: datetime) -> None:
             [Span(_minute(one.scheduled_for) if terminal else moment(one.scheduled_for))],
             [Span("manual", "magenta")] if one.manual else [],
             [Span("" if one.manual else late(one.lateness_seconds), "yellow" if one.lateness_seconds > 60 else None)],
-            [Span((one.run_id or "")[: SHORT if terminal else None])],
+            [Span(short_id(one.run_id))],
             run_status(one.run_status),
             [Span(one.reason or "")],
             [Span(_partitions(one))],
-            when(one.ticked_at, now) if terminal else _absolute(one.ticked_at, now),
+            when(one.ticked_at, now, terminal=terminal),
             [Span(one.event_id)],
         ]
         for one in found
@@ -125,8 +118,7 @@ def show_ticks(found: Sequence[TickView], limit: int, now: datetime) -> None:
     names = ["status", "due", "by", "late", "run", "run status", "reason", "partitions", "ticked", "event_id"]
     if terminal:
         names, rows = names[:8], [row[:8] for row in rows]
-    more = f"; there may be more, see --before and --limit {limit}" if len(found) == limit else ""
-    coloured_table(names, rows, counted(len(found), "tick") + more)
+    coloured_table(names, rows, at_most(len(found), "tick", limit, "--before and --limit"))
 
 
 def _partitions(one: TickView) -> str:

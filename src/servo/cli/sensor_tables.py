@@ -10,15 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.automation import SHORT, stamped, status, when
-from servo.cli.drawing import coloured_table, draw
-from servo.cli.output import note
-from servo.cli.states import counted, duration
-from servo.cli.values import moment, text
-from servo.ui.marks import DIM, Line, Span
+from servo.answers.values import moment, text
+from servo.cli.automation import NOT_DEPLOYED, stamped, status, when
+from servo.cli.output import at_most, coloured_table, draw, duration, note, short_id
+from servo.ui.marks import DIM, Line, Span, counted
 
 if TYPE_CHECKING:
-    from servo.answers.sensors import Accepted, AskedRun, EvalView, SensorView
+    from servo.answers.automations import Accepted, AskedRun, EvalView, SensorView
     from servo.cli.services import Services
 
 _OUTCOMES = {"started": "green", "duplicate": DIM, "conflict": "red", "dropped": "yellow"}
@@ -28,14 +26,13 @@ _MOST_RUNS = 20  # lines; --json has them all
 def show_list(found: Sequence[SensorView], now: datetime) -> None:
     """A row for each. On a terminal times are relative, in a pipe they are absolute."""
     terminal = sys.stdout.isatty()
-    at = when if terminal else _absolute
     rows: list[list[Line]] = [
         [
             _state(one),
             [Span(one.name, bold=True)],
             [Span(_kind(one))],
-            [] if one.last_status is None else status(one.last_status),
-            at(one.last_evaluation_at, now),
+            status(one.last_status),
+            when(one.last_evaluation_at, now, terminal=terminal),
             [Span(one.cursor or "")],
             [Span(one.last_reason or "")],
             [Span(str(one.failures) if one.failures else "", "red")],
@@ -49,7 +46,7 @@ def show_list(found: Sequence[SensorView], now: datetime) -> None:
         names, rows = names[:7], [row[:7] for row in rows]
     coloured_table(names, rows, counted(len(found), "sensor"))
     if terminal and any(not one.deployed for one in found):
-        note("new: declared here and not deployed yet; `servo up` or `servo tick` deploys it")
+        note(NOT_DEPLOYED)
 
 
 def _state(one: SensorView) -> Line:
@@ -63,10 +60,6 @@ def _state(one: SensorView) -> Line:
 def _kind(one: SensorView) -> str:
     watch = "" if one.watch is None else f" {one.watch.get('kind', 'watch')}"
     return one.kind + watch if one.kind == "push" else f"{one.kind}{watch}, {duration(one.min_interval_seconds)}"
-
-
-def _absolute(at: datetime | None, _: datetime) -> Line:
-    return [] if at is None else [Span(moment(at.replace(microsecond=0)))]
 
 
 def show_one(one: SensorView, now: datetime) -> None:
@@ -116,14 +109,13 @@ def show_evals(found: Sequence[EvalView], limit: int, now: datetime) -> None:
         ]
         for one in found
     ]
-    more = f"; there may be more, see --before and --limit {limit}" if len(found) == limit else ""
-    footer = counted(len(found), "evaluation") + more
+    footer = at_most(len(found), "evaluation", limit, "--before and --limit")
     coloured_table(["status", "evaluated", "by", "runs", "message or cursor", "reason"], rows, footer)
     for one in found:
         told = [run for run in one.runs if run.outcome in ("duplicate", "conflict")]
         for run in told[:_MOST_RUNS]:
             first = f", first asked for by {run.first_by}" if run.first_by else ""
-            words = f"  {run.run_key}: the key of {(run.run_id or '')[:SHORT]}{first}"
+            words = f"  {run.run_key}: the key of {short_id(run.run_id)}{first}"
             draw([[Span(f"{run.outcome:<9}", _OUTCOMES[run.outcome]), Span(words)]])
         if len(told) > _MOST_RUNS:
             note(f"and {len(told) - _MOST_RUNS} more: see --json")
@@ -162,7 +154,7 @@ def _outcomes(runs: Sequence[AskedRun]) -> Line:
 
 def _asked_for(here: Services, partitions: dict[str, Any]) -> list[str]:
     """Of each asset which partitions, in words."""
-    from servo.partitions import PartitionSet
+    from servo.partitions import PartitionSet  # noqa: PLC0415 (lists need not wait for calendars and zones)
 
     sets = {
         key: PartitionSet.from_json(here.definition(key, as_of=None), one, clip=True) for key, one in partitions.items()

@@ -1,39 +1,38 @@
 """What commands call: the services of the project in this folder, or with SERVO_URL those of a server.
 
-This is the one place where the two differ. A command asks for a service by its noun and calls it; what it is given has
-the same methods and the same answers either way (`servo.cli.remote`). What a server cannot do for it, it refuses.
+This is the one place where the two differ. Both answer the same requests with the same structs, so that a command need
+not know whom it asks (`servo.cli.folder`, `servo.cli.remote`). What a server cannot do for a command is refused there.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 import msgspec
 
-from servo.cli.doing import Doing
-from servo.cli.opening import actor
-
 if TYPE_CHECKING:
+    from servo.answers.assets import AssetDetails, AssetView, Rows
     from servo.answers.audit import Verified
-    from servo.answers.data import Rows
+    from servo.answers.automations import Accepted
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
     from servo.partitions import Partitions
-    from servo.runtime.labels import Labels
-    from servo.runtime.performer import Performer
-    from servo.runtime.user_code import FolderUserCode
-    from servo.runtime.wiring import Project
+    from servo.projections import Watermark
 
-__all__ = ["Listed", "Services"]
-
+__all__ = ["Label", "Listed", "Services", "When", "Workplace", "definition_of"]
 
 A = TypeVar("A")
 
-_ALL = 2**31  # items, of a list without a limit
+Label = Callable[[str, str | None], str]
+"""What people type for a partition: of an asset key and a partition key."""
+
+When = datetime | str | None
+"""A time of the past or an event id; None is now."""
 
 
 class Listed(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
@@ -44,82 +43,66 @@ class Listed(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
     next_cursor: str | None = None
 
 
-class Services(Doing):
-    """Those of the project in this folder."""
-
-    remote = False
-
-    def __init__(self, opened: Project) -> None:
-        self._opened = opened
+class Workplace(Protocol):
+    """Who does the work: somebody who was there before, or a worker that was started here (`embedded`)."""
 
     @property
-    def folder(self) -> Project:
-        """The project itself, for what only its own folder can do."""
-        return self._opened
+    def embedded(self) -> bool: ...
 
-    def clock(self) -> datetime:
-        return self._opened.clock()
+    def alive(self) -> None:
+        """See to it that work goes on; raises once it cannot. To be called again and again."""
 
+
+class Services(ABC):
+    """What commands can ask for and have done."""
+
+    remote: ClassVar[bool]
+
+    @abstractmethod
+    def close(self) -> None: ...
+
+    @abstractmethod
+    def clock(self) -> datetime: ...
+
+    @abstractmethod
     def at_work(self) -> set[str]:
         """What kinds of processes are there: `control`, `worker`, `driver`."""
-        return {holder.kind for holder in self._opened.leases.live()}
 
-    @property
-    def label(self) -> Labels:
-        """What people type for partitions."""
-        return self.labels(None)
-
-    def labels(self, as_of: datetime | str | None) -> Labels:
-        """The same by the definitions of then."""
-        from servo.runtime.labels import Labels
-
-        return Labels(self._opened, as_of)
+    def works(self) -> bool:
+        """Whether somebody is there to decide, and somebody to compute."""
+        return self.at_work() >= {"control", "worker"}
 
     # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, request: Question[A], *, as_of: datetime | str | None = None) -> A:
+    @abstractmethod
+    def ask(self, request: Question[A], *, as_of: When = None) -> A:
         """What a question is answered with."""
-        return self._performer.ask(request, as_of=as_of)
 
+    @abstractmethod
     def listed(
-        self,
-        request: ListQuestion[A],
-        *,
-        limit: int | None = None,
-        cursor: str | None = None,
-        as_of: datetime | str | None = None,
+        self, request: ListQuestion[A], *, limit: int | None = None, cursor: str | None = None, as_of: When = None
     ) -> Listed[A]:
         """The items of a list: all, or so many of them; after a cursor, of lists that give one."""
-        found = self._performer.listed(request, limit=limit or _ALL, after=cursor, as_of=as_of)
-        return Listed(items=list(found.items), more=found.more, next_cursor=found.next_place)
 
+    @abstractmethod
     def do(self, request: Change[A], *, key: str | None = None, wait: bool = False) -> A:
         """Have something recorded; under the same key, once.
 
         `wait`: the command waits for what comes of it, and may have to start a worker. What would keep that from
         working is said before anything is recorded.
         """
-        before = self.before_waiting() if wait else (lambda: None)
-        return self._performer.change(request, actor=actor(), key=key, before=before).told
 
-    @cached_property
-    def _performer(self) -> Performer:
-        from servo.runtime.performer import Performer
+    # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-        return Performer(self._opened, self._user_code, in_folder=True)
+    @abstractmethod
+    def working(self, *, run_id: str | None = None, computing: bool = True) -> AbstractContextManager[Workplace]:
+        """Have work done inside the block, where nobody does it yet; without `computing`, only decisions taken."""
 
-    @cached_property
-    def _user_code(self) -> FolderUserCode:
-        from servo.runtime.user_code import FolderUserCode
+    @abstractmethod
+    def position(self, *, beyond: int | None = None) -> int | None:
+        """Where the ledger ends: `beyond` this position, or after a second. None where only a server knows."""
 
-        return FolderUserCode(self._opened)
-
-    def close(self) -> None:
-        if "_user_code" in self.__dict__:
-            self._user_code.close()
-
-    # ── by noun ──────────────────────────────────────────────────────────────────────────────────────────────────
-
+    @abstractmethod
     def follow_run(
         self,
         run: Requested | str,
@@ -132,48 +115,55 @@ class Services(Doing):
 
         `tick` is called about once a second.
         """
-        from servo.runtime.runs import Runs
 
-        return Runs(self._opened).follow(run, on_change, timeout=timeout, tick=tick)
-
+    @abstractmethod
     def run_logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Record]:
         """What the tasks of a run have said, oldest first; with `follow`, until it has ended."""
-        from servo.runtime.runs import Runs
 
-        return Runs(self._opened).logs(run_id, task=task, follow=follow)
+    # ── data, reports, messages ──────────────────────────────────────────────────────────────────────────────────
 
-    # ── data and reports ─────────────────────────────────────────────────────────────────────────────────────────
-
-    def read(self, asset: str, partitions: Sequence[str], *, as_of: datetime | str | None, limit: int | None) -> Rows:
+    @abstractmethod
+    def read(self, asset: str, partitions: Sequence[str], *, as_of: When, limit: int | None) -> Rows:
         """The rows of an asset: all of them, or so many."""
-        from servo.runtime.data import Data
-        from servo.runtime.documents import table_shown
 
-        return table_shown(asset, Data(self._opened).read(asset, partitions, as_of=as_of, limit=limit))
-
+    @abstractmethod
     def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
         """The rows that wait in a checkpoint."""
-        from servo.runtime.checkpoints import Checkpoints
-        from servo.runtime.documents import table_shown
 
-        return table_shown(*Checkpoints(self._opened).read(checkpoint, limit=limit))
-
+    @abstractmethod
     def verify(self, report: Report) -> Verified:
-        """By the ledger too."""
-        from servo.runtime.audits import Audits
+        """Check a report, by the ledger too."""
 
-        self._opened.ledger.head()  # where there is none, that is said first
-        return Audits(self._opened).verify(report)
+    @abstractmethod
+    def send(self, named: str, data: bytes, *, message_id: str | None, attributes: dict[str, str]) -> Accepted:
+        """Give a push sensor a message."""
 
-    def definition(self, asset: str, *, as_of: datetime | str | None) -> Partitions:
-        from servo.runtime.partition_book import PartitionBook
+    # ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────
 
-        return PartitionBook(self._opened).definition(asset, as_of=as_of)
+    @abstractmethod
+    def definition(self, asset: str, *, as_of: When) -> Partitions:
+        """Which partitions an asset has."""
 
-    def definitions(self, *, as_of: datetime | str | None) -> dict[str, Partitions]:
+    @abstractmethod
+    def definitions(self, *, as_of: When) -> dict[str, Partitions]:
         """The partitions of each asset that is deployed, by its key."""
-        from servo.operations.moments import parse_moment
-        from servo.runtime.cataloguing import recorded_catalog
 
-        known = recorded_catalog(self._opened, as_of=parse_moment(as_of) if isinstance(as_of, str) else as_of)
-        return {key: spec.partitions for key, spec in known.graph.specs.items()}
+    @abstractmethod
+    def sweep(self) -> Watermark:
+        """Keep what is stale in a file beside the projections; up to where that knows the ledger."""
+
+    @abstractmethod
+    def labels(self, as_of: When) -> Label:
+        """What people type for partitions, by the definitions of then."""
+
+    @property
+    def label(self) -> Label:
+        """What people type for partitions."""
+        return self.labels(None)
+
+
+def definition_of(asset: AssetView | AssetDetails) -> Partitions:
+    """Which partitions an asset has, by what was answered about it."""
+    from servo.partitions import Partitions  # noqa: PLC0415 (who prints JSON need not wait for calendars and zones)
+
+    return Partitions.from_json({"dimensions": asset.partitions})

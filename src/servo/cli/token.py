@@ -6,22 +6,13 @@ import click
 
 from servo.cli.opening import actor, project
 from servo.cli.options import json_option
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note, plain_struct, table
+from servo.cli.output import echo_json, note, table
+from servo.runtime.access.tokens import Tokens, lifetime
 
 _ROLES = ("viewer", "operator", "approver", "admin")
 
 
-@click.group()
-def token() -> None:
-    """Who may ask the server over the network, and for what.
-
-    A token belongs to this tenant and workspace. Its bearer is recorded under its name. These commands work on the
-    ledger itself, never through a server: who can write the ledger decides who may ask.
-    """
-
-
-@token.command()
+@click.command()
 @click.argument("name")
 @click.option(
     "--role",
@@ -36,13 +27,11 @@ def token() -> None:
 @json_option
 def create(name: str, role: str, expires_in: str | None, as_json: bool) -> None:
     """Make a token and show it, once: it is kept as a hash only."""
-    from servo.runtime.tokens import Tokens, lifetime
-
     lives = None if expires_in is None else lifetime(expires_in)
     with project(as_json=as_json, create=True, local=True) as opened:
         made = Tokens(opened).create(name, role, lives=lives, actor=actor())
         if as_json:
-            echo_json(plain_struct(made))
+            echo_json(made)
             return
         click.echo(made.token)
         until = "until it is revoked" if made.expires_at is None else f"until {made.expires_at:%Y-%m-%d %H:%M} UTC"
@@ -54,17 +43,15 @@ def create(name: str, role: str, expires_in: str | None, as_json: bool) -> None:
         )
 
 
-@token.command(name="list")
+@click.command(name="list")
 @click.option("--all", "everything", is_flag=True, help="Also those that have expired or were revoked.")
 @json_option
 def list_tokens(everything: bool, as_json: bool) -> None:
     """List tokens, oldest first. Of the tokens themselves nothing is known here."""
-    from servo.runtime.tokens import Tokens
-
     with project(as_json=as_json, local=True) as opened:
         found = Tokens(opened).list(everything=everything)
         if as_json:
-            echo_json({"tokens": [plain_struct(one) for one in found]})
+            echo_json({"tokens": found})
             return
         if not found:
             note("no tokens: `servo token create NAME` makes one")
@@ -76,7 +63,7 @@ def list_tokens(everything: bool, as_json: bool) -> None:
         table(("name", "role", "status", "expires", "created", "by", "id"), rows)
 
 
-@token.command()
+@click.command()
 @click.argument("named", metavar="TOKEN")
 @click.option("--reason", help="Why, for the record.")
 @json_option
@@ -85,12 +72,10 @@ def revoke(named: str, reason: str | None, as_json: bool) -> None:
 
     Servers refuse it within two seconds.
     """
-    from servo.runtime.tokens import Tokens
-
     with project(as_json=as_json, local=True) as opened:
         done = Tokens(opened).revoke(named, reason=reason, actor=actor())
         if as_json:
-            echo_json(plain_struct(done))
+            echo_json(done)
         elif done.duplicate:
             click.echo(f"{done.name} was revoked before, at {done.revoked_at:%Y-%m-%d %H:%M} UTC")
         else:

@@ -1,4 +1,4 @@
-"""`servo up`."""
+"""What `servo up` runs: everything but Spark, and workers beside it."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ import time
 from contextlib import AbstractContextManager, ExitStack
 from math import inf
 from threading import Event
-from typing import TYPE_CHECKING
 
 import click
 
+from servo.api.serving import Served, serving
 from servo.cli.interrupts import reacting
-from servo.cli.lean import do_without_pandas
-from servo.cli.opening import actor, project
-from servo.cli.options import json_option, timed_at
-from servo.cli.output import as_json as echo_json
-from servo.cli.output import note
-from servo.cli.progress import aside
-from servo.cli.states import counted
+from servo.cli.opening import actor, do_without_pandas, project, timed_at
+from servo.cli.output import aside, echo_json, note
 from servo.clock import system_clock
 from servo.errors import ProjectionDamaged, ProjectionMissing
-
-if TYPE_CHECKING:
-    from servo.api.serving import Served
-    from servo.runtime.evaluation.evaluating import Evaluators
-    from servo.runtime.wiring import Project
+from servo.local_server import announce, withdraw
+from servo.runtime.automation.driver import Driver, one_pass
+from servo.runtime.automation.sensors import Sensing
+from servo.runtime.cataloguing import deployed_catalog
+from servo.runtime.evaluation.pool import EvaluatorPool
+from servo.runtime.loop.control import Control
+from servo.runtime.loop.service_loop import ServiceThread
+from servo.runtime.processes.background import CompactionProcess, Redeployment
+from servo.runtime.processes.children import exit_text, tasks_of_worker, write_last_words
+from servo.runtime.processes.workplace import child_worker, lineage_sender
+from servo.runtime.telemetry.json_logs import log_as_json, wants_json
+from servo.runtime.user_code import ScheduleFunctions
+from servo.runtime.wiring import Project
+from servo.ui.marks import counted
 
 _COMPACTION_SECONDS = 10.0
 _LOOK_SECONDS = 0.5  # between two looks at the children
@@ -36,31 +40,8 @@ _SWITCH_SECONDS = 0.002
 _PLACES = ("tenant", "workspace", "ledger", "storage", "projections", "spark.master", "spark.remote")
 
 
-@click.command()
-@click.option("--workers", type=click.IntRange(min=0), default=1, show_default=True, help="Processes that run tasks.")
-@click.option("--host", metavar="ADDRESS", help="Where the server listens: 127.0.0.1, or server.host of the settings.")
-@click.option(
-    "--port", type=click.IntRange(0, 65535), help="Its port, 0 for any: 8765, or server.port of the settings."
-)
-@json_option
-def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
-    """Run everything here, and workers beside it, until Ctrl-C or SIGTERM.
-
-    The control loop plans runs, ends them and notices lost workers; the driver ticks schedules and polls sensors; the
-    server takes messages. None of it is in a JVM's process. A worker that dies is started again. More workers may run
-    elsewhere: `servo worker`. Several `servo up` may share a PostgreSQL ledger.
-    """
-    from servo.local_server import announce, withdraw
-    from servo.runtime.automation.driver import Driver
-    from servo.runtime.cataloguing import deployed_catalog
-    from servo.runtime.compaction import CompactionProcess
-    from servo.runtime.control import Control
-    from servo.runtime.embedded import lineage_sender
-    from servo.runtime.evaluation.evaluating import Evaluators
-    from servo.runtime.json_logs import log_as_json, wants_json
-    from servo.runtime.redeployment import Redeployment
-    from servo.runtime.service_loop import ServiceThread
-
+def run_up(workers: int, host: str | None, port: int | None, *, as_json: bool) -> None:
+    """Run everything until stopped: the control loop, the driver and the server in threads, workers as processes."""
     do_without_pandas()
     # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
     sys.setswitchinterval(_SWITCH_SECONDS)
@@ -86,7 +67,7 @@ def up(workers: int, host: str | None, port: int | None, as_json: bool) -> None:
         after.enter_context(lineage_sender(opened))
         folder = Redeployment(opened.settings)
         after.callback(folder.close)
-        evaluators = after.enter_context(Evaluators(opened.settings))
+        evaluators = after.enter_context(EvaluatorPool(opened.settings))
         _begin_compacted(opened)
         server = after.enter_context(_served(opened, evaluators, host, port))
         announce(opened.settings.home, server.url)
@@ -128,8 +109,6 @@ def _tell(line: str) -> None:
 
 def _rebuild_damaged(opened: Project) -> None:
     """Have projections that cannot be opened rebuilt from the ledger, before anything reads them."""
-    from servo.runtime.compaction import CompactionProcess
-
     try:
         opened.store.current()
     except (ProjectionDamaged, ProjectionMissing) as damage:
@@ -141,8 +120,6 @@ def _rebuild_damaged(opened: Project) -> None:
 
 def _begin_compacted(opened: Project) -> None:
     """Begin with projections that know all of the ledger: then nothing of what folds events need be loaded here."""
-    from servo.runtime.compaction import CompactionProcess
-
     if opened.store.current().watermark.position < opened.ledger.head().position:
         compaction = CompactionProcess(opened.settings)
         compaction()
@@ -150,19 +127,14 @@ def _begin_compacted(opened: Project) -> None:
 
 
 def _served(
-    opened: Project, evaluators: Evaluators, host: str | None, port: int | None
+    opened: Project, evaluators: EvaluatorPool, host: str | None, port: int | None
 ) -> AbstractContextManager[Served]:
     """The server. Where nobody chose its port, and another project's server has it, it takes any other."""
-    from servo.api.serving import serving
-    from servo.runtime.automation.driver import one_pass
-    from servo.runtime.automation.sensing import Sensing
-    from servo.runtime.automation.ticking import Ticking
-
     return serving(
         opened,
         sensing=Sensing(opened, evaluators),
         driver=lambda: one_pass(opened, evaluators),
-        ticking=Ticking(opened, evaluators),
+        ticking=ScheduleFunctions(opened, evaluators),
         host=host,
         port=port,
         or_any_port=port is None and "server.port" not in opened.settings.origins,
@@ -180,8 +152,6 @@ class _Member:
         self._start()
 
     def _start(self) -> None:
-        from servo.runtime.embedded import child_worker
-
         self._born = time.monotonic()
         self._life = ExitStack()
         self._worker = self._life.enter_context(child_worker(self._opened))
@@ -203,8 +173,6 @@ class _Member:
 
     def _how_it_ended(self, code: int) -> str:
         """What it died of, what it was working on, and what becomes of that."""
-        from servo.runtime.child_processes import exit_text, tasks_of_worker, write_last_words
-
         told = f"worker {self._number} (process {self.process.pid}) {exit_text(code)}"
         if code and (tasks := tasks_of_worker(self._opened, self.process.pid)):
             write_last_words(self._opened, tasks, self.process.pid, code)

@@ -1,4 +1,4 @@
-"""`servo worker`."""
+"""What `servo worker` runs: a loop that takes tasks and computes them on Spark."""
 
 from __future__ import annotations
 
@@ -7,21 +7,19 @@ import sys
 import time
 from collections.abc import Callable
 from threading import Event, Thread
-from typing import TYPE_CHECKING
 
-import click
-
+from servo.answers.runs import RunProgress
 from servo.cli.interrupts import reacting
 from servo.cli.opening import project
-from servo.cli.options import json_option
-from servo.cli.progress import aside
-from servo.cli.states import counted
-
-if TYPE_CHECKING:
-    from servo.answers.runs import RunProgress
-    from servo.controllers.backfill_states import Backfill
-    from servo.runtime.runs import Runs
-    from servo.runtime.wiring import Project
+from servo.cli.output import aside
+from servo.controllers.backfill_board import Backfill
+from servo.operations.backfills.records import going_on
+from servo.operations.runs.views import progress_of, run_of, runs_listed
+from servo.runtime.states import state_of
+from servo.runtime.telemetry.json_logs import log_as_json, wants_json
+from servo.runtime.wiring import Project
+from servo.runtime.worker.worker import open_worker
+from servo.ui.marks import counted
 
 _LOOK_SECONDS = 1.0  # between two looks at whether there is anything left to do
 _GRACE_SECONDS = 20.0  # for what it is at, once whoever started it is gone
@@ -31,20 +29,8 @@ _WORK = ("READY", "RUNNING", "RETRY_WAIT")
 _UNDER_WAY = ("PLANNED", "RUNNING", "CANCELLING")
 
 
-@click.command()
-@click.option("--until-idle", is_flag=True, help="End when no run is under way.")
-@click.option("--for", "run_id", metavar="RUN", help="End when this run has ended.")
-@click.option("--child", is_flag=True, hidden=True, help="End when standard input does: whoever started it is gone.")
-@json_option
-def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> None:
-    """Take tasks and run them on Spark, until stopped.
-
-    As many workers as you like may run, on as many machines as reach the ledger and the storage. Ctrl-C or SIGTERM ends
-    one cleanly: what it is at is handed back and another worker takes it. Somebody must plan the runs: `servo up`.
-    """
-    from servo.runtime.json_logs import log_as_json, wants_json
-    from servo.runtime.worker import open_worker
-
+def run_worker(*, until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> None:
+    """Take tasks until it is enough, or somebody stops it; `child`: until whoever started it is gone."""
     stop = Event()
 
     def stopping() -> None:
@@ -79,17 +65,14 @@ def _replace(sessions_lost: int) -> None:
 
 def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable[[], bool]:
     """What says that it is enough. It is asked often, and looks seldom."""
-    from servo.runtime.runs import Runs
-
     if not until_idle and run_id is None:
         return lambda: False
-    runs = Runs(opened)
     looked = time.monotonic()
 
     def idle() -> bool:
         planning = any(holder.kind == "control" for holder in opened.leases.live())
         waiting = (*_UNDER_WAY, "REQUESTED") if planning else _UNDER_WAY
-        under_way = [runs.progress(run_id) for run_id in _runs(runs, waiting)]
+        under_way = _progress(opened, waiting)
         # What waits for a person may wait for days, and nothing is left to do for a worker. Neither is where all that
         # is left is to be decided, and nobody is there to decide it.
         # Between two chunks of a backfill no run may be under way.
@@ -102,31 +85,29 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
         if now - looked < _LOOK_SECONDS:
             return False
         looked = now
-        return (run_id is not None and runs.progress(run_id).ended) or (until_idle and idle())
+        return (run_id is not None and run_of(state_of(opened), run_id).ended) or (until_idle and idle())
 
     return enough
 
 
 def _progressing(opened: Project) -> list[Backfill]:
     """The backfills that have chunks to come and wait for nothing."""
-    from servo.runtime.backfill_loading import going_on
-
-    board = going_on(opened)
+    board = going_on(opened.reader.snapshot(fresh=True))
     return [job for job in board.open if job.state != "PAUSED" and board.may_start(job)]
 
 
 def _undecided(opened: Project) -> int:
     """How many runs are under way although nobody is there to plan or end them."""
-    from servo.runtime.runs import Runs
-
     if any(holder.kind == "control" for holder in opened.leases.live()):
         return 0
-    runs = Runs(opened)
-    return sum(not runs.progress(run_id).parked for run_id in _runs(runs, (*_UNDER_WAY, "REQUESTED")))
+    return sum(not run.parked for run in _progress(opened, (*_UNDER_WAY, "REQUESTED")))
 
 
-def _runs(runs: Runs, statuses: tuple[str, ...]) -> list[str]:
-    return [run.run_id for status in statuses for run in runs.list(status=status, limit=_ALL)]
+def _progress(opened: Project, statuses: tuple[str, ...]) -> list[RunProgress]:
+    """How far the runs are that have one of these statuses."""
+    state = state_of(opened)
+    runs = [run for status in statuses for run in runs_listed(state, status=status, limit=_ALL)]
+    return [progress_of(run_of(state, run.run_id)) for run in runs]
 
 
 def _computable(run: RunProgress) -> bool:

@@ -9,22 +9,15 @@ from typing import Any
 
 from servo import decoders
 from servo.answers.backfills import BackfillTree
-from servo.answers.events import Event
-from servo.answers.run_views import RunView
-from servo.client.asking import Asking
-from servo.client.assets import Assets, Partitions
-from servo.client.automations import Sensors
-from servo.client.backfills import Backfills
-from servo.client.data import Data
-from servo.client.events import events as follow
-from servo.client.history import Audit
-from servo.client.lineage import Lineage
-from servo.client.materializations import Materializations
-from servo.client.operations import Checkpoints, Conflicts, Schedules
-from servo.client.runs import Runs
+from servo.answers.runs import RunView
+from servo.answers.server import Event
+from servo.client.nouns import Assets, Audit, Backfills, Data, Lineage, Partitions, Runs, Sensors, follow_events
+from servo.client.operations import Checkpoints, Conflicts, Materializations, Schedules
+from servo.client.performer import Performer
 from servo.client.transport import Transport, path_of
 from servo.errors import InvalidInput
 from servo.local_server import homes_around, owner_token_for
+from servo.operations.runs.requests import ListConflicts
 
 __all__ = ["Client"]
 
@@ -54,21 +47,21 @@ class Client:
         chosen = url or os.environ.get("SERVO_URL")
         if not chosen:
             raise InvalidInput("which server? no address was given", hint="set SERVO_URL, or write Client('http://…')")
-        said = token if token is not None else os.environ.get("SERVO_TOKEN") or _owner_token(chosen)
-        self._transport = Transport(chosen, said, timeout=timeout, retry_seconds=retry_seconds)
-        self.asking = ask = Asking(self._transport, fresh=fresh)
-        self.runs = Runs(ask)
-        self.backfills = Backfills(ask)
-        self.schedules = Schedules(ask)
-        self.sensors = Sensors(ask)
-        self.partitions = Partitions(ask)
-        self.assets = Assets(ask)
-        self.lineage = Lineage(ask)
-        self.materializations = Materializations(ask)
-        self.checkpoints = Checkpoints(ask)
-        self.audit = Audit(ask)
-        self.conflicts = Conflicts(ask)
-        self.data = Data(ask)
+        bearer = token if token is not None else os.environ.get("SERVO_TOKEN") or _owner_token(chosen)
+        self._transport = Transport(chosen, bearer, timeout=timeout, retry_seconds=retry_seconds)
+        self.performer = performer = Performer(self._transport, fresh=fresh)
+        self.runs = Runs(performer)
+        self.backfills = Backfills(performer)
+        self.schedules = Schedules(performer)
+        self.sensors = Sensors(performer)
+        self.partitions = Partitions(performer)
+        self.assets = Assets(performer)
+        self.lineage = Lineage(performer)
+        self.materializations = Materializations(performer)
+        self.checkpoints = Checkpoints(performer)
+        self.audit = Audit(performer)
+        self.conflicts = Conflicts(performer)
+        self.data = Data(performer)
 
     @property
     def url(self) -> str:
@@ -78,7 +71,7 @@ class Client:
     def last_event_id(self) -> str | None:
         """The newest event of this client's own. Reads wait for it; another client may be told to, as
         `wait_for_event_id`."""
-        return self.asking.last_event_id
+        return self.performer.last_event_id
 
     def events(
         self,
@@ -92,7 +85,7 @@ class Client:
         with `until_now` all that there are. A lost connection is made anew, and nothing is missed or repeated."""
         kinds = [event_type] if isinstance(event_type, str) else list(event_type)
         begin = after or ("0" if until_now else self._now())
-        return follow(
+        return follow_events(
             self._transport, after=begin, event_type=kinds, correlation_id=correlation_id, until_now=until_now
         )
 
@@ -104,7 +97,7 @@ class Client:
 
     def tick(self) -> dict[str, Any]:
         """Let the server do one pass over schedules and sensors, as `servo tick` does."""
-        found: dict[str, Any] = self.asking.plain(path_of("internal", "tick"), None)
+        found: dict[str, Any] = self.performer.plain(path_of("internal", "tick"), None)
         return found
 
     def wait_for_run(
@@ -134,7 +127,7 @@ class Client:
 
     def _now(self) -> str:
         """The newest event. Asked for before anything is followed, so that a break right away loses nothing."""
-        mark = self.asking.page(path_of("conflicts"), dict, {"limit": 1, "fresh": True}).watermark
+        mark = self.performer.page(ListConflicts(limit=1), reading={"fresh": True}).watermark
         return "0" if mark is None or mark.event_id is None else mark.event_id
 
 

@@ -2,259 +2,154 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
-from typing import Any, Literal, Unpack
+from typing import Any, Literal, TypedDict, Unpack
 
-from servo.answers.assets import AssetDetails, AssetView, CodeAccepted
-from servo.answers.automation import Changed
-from servo.answers.backfills import (
-    Backfilled,
-    BackfillPreview,
-    BackfillSummary,
-    BackfillTree,
-    BackfillView,
-    ChunkView,
-    Steered,
-)
-from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
-from servo.answers.grids import AssetGrid
-from servo.answers.materializations import Materialization
-from servo.answers.partitions import AssetSummary, DimensionChanged, Marked, OutdatedPartition, PartitionView
-from servo.answers.plans import RunPlan
-from servo.answers.run_views import RunListed, RunView, TaskView
-from servo.answers.runs import CancelRequested, Requested, RunConflict, RunProgress
-from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
-from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
-from servo.client.performing import Noun, Reading
-from servo.operations.assets.requests import AcceptCode, GetAsset, ListAssets
-from servo.operations.backfills.requests import (
-    CancelBackfill,
-    CreateBackfill,
-    GetBackfill,
-    GetBackfillTree,
-    ListBackfills,
-    ListChunks,
-    PauseBackfill,
-    PreviewBackfill,
-    ResumeBackfill,
-    RetryFailed,
-)
-from servo.operations.checkpoints.requests import ApproveCheckpoint, GetCheckpoint, ListCheckpoints, RejectCheckpoint
-from servo.operations.materializations.requests import ListMaterializations
-from servo.operations.partitions.requests import (
-    ChangeValues,
-    GetGrid,
-    GetPartition,
-    ListPartitions,
-    ListPartitionsOf,
-    ListStale,
-    MarkPartitions,
-    SummarizeAsset,
-)
-from servo.operations.runs.requests import (
-    CancelRun,
-    CreateRun,
-    GetProgress,
-    GetRun,
-    ListConflicts,
-    ListRuns,
-    ListTasks,
-    PlanRun,
-    RetryRun,
-)
-from servo.operations.schedules.requests import (
-    CreateSchedule,
-    DeleteSchedule,
-    ForecastSchedules,
-    GetSchedule,
-    ListSchedules,
-    ListTicks,
-    PauseSchedule,
-    ResumeSchedule,
-    TriggerSchedule,
-    UpdateSchedule,
-)
-from servo.operations.sensors.requests import (
-    CreateSensor,
-    DeleteSensor,
-    EvaluateSensor,
-    GetSensor,
-    ListEvaluations,
-    ListSensors,
-    PauseSensor,
-    ResetCursor,
-    ResumeSensor,
-)
+from servo.answers import assets as asset_answers
+from servo.answers import automations as automation_answers
+from servo.answers import backfills as backfill_answers
+from servo.answers import checkpoints as checkpoint_answers
+from servo.answers import lineage as lineage_answers
+from servo.answers import partitions as partition_answers
+from servo.answers import plans as plan_answers
+from servo.answers import runs as run_answers
+from servo.client.performer import Keyed, Listing, Noun, Page, Period, Reading, Versioned
+from servo.operations.assets import requests as asset_requests
+from servo.operations.backfills import requests as backfill_requests
+from servo.operations.checkpoints import requests as checkpoint_requests
+from servo.operations.lineage import requests as lineage_requests
+from servo.operations.materializations import requests as materialization_requests
+from servo.operations.partitions import requests as partition_requests
+from servo.operations.runs import requests as run_requests
+from servo.operations.schedules import requests as schedule_requests
+from servo.operations.sensors import requests as sensor_requests
 
-__all__ = [
-    "Assets",
-    "Backfills",
-    "Checkpoints",
-    "Conflicts",
-    "Materializations",
-    "Partitions",
-    "Runs",
-    "Schedules",
-    "Sensors",
-]
+
+class BackfillOptions(TypedDict, total=False):
+    """Which partitions of which assets, in which chunks. A range, a list and a filter may be combined."""
+
+    start: str | None
+    end: str | None
+    partitions: str | None
+    filter: backfill_requests.BackfillFilter | None
+    chunk_size: int
+    target_chunk_seconds: float | None
+    max_concurrent_runs: int | None
+    concurrency: int | None
+    include_upstream: bool
+    max_upstream_depth: int | None
+    include_downstream: bool
+    only_missing: bool
+    priority: int
+    newest_first: bool
+    name: str | None
+
+
+class LineageOptions(Reading, total=False):
+    """From which partitions lineage is followed, and how far."""
+
+    depth: int | None
+    run: str | None
+    exact: bool
+
+
+class RunOptions(TypedDict, total=False):
+    """What a run is of, and how it is run."""
+
+    priority: int
+    tags: Mapping[str, str]
+    accept_schema: bool
 
 
 class Assets(Noun):
     """`client.assets`."""
 
-    def list(self, *, limit: int | None = None, **reading: Unpack[Reading]) -> Iterator[AssetView]:
+    def list(self, **options: Unpack[Listing]) -> Iterator[asset_answers.AssetView]:
         """List assets by their keys, as they are deployed."""
-        return self._items(ListAssets, locals())
+        return self._items(asset_requests.ListAssets, locals())
 
-    def get(self, asset: str, **reading: Unpack[Reading]) -> AssetDetails:
+    def get(self, asset: str, **options: Unpack[Reading]) -> asset_answers.AssetDetails:
         """Show all that is declared about an asset."""
-        return self._answer(GetAsset, locals())
+        return self._answer(asset_requests.GetAsset, locals())
 
     def accept_code(
-        self, asset: str, versions: str | Sequence[str] = (), *, reason: str, idempotency_key: str | None = None
-    ) -> CodeAccepted:
+        self, asset: str, versions: str | Sequence[str] = (), *, reason: str, **options: Unpack[Keyed]
+    ) -> asset_answers.CodeAccepted:
         """Declare that an asset's code, as deployed, makes what it made before: a refactoring. Nothing is computed."""
-        return self._change(AcceptCode, locals())
+        return self._change(asset_requests.AcceptCode, locals())
 
     def partitions(
-        self,
-        asset: str,
-        *,
-        status: str | Sequence[str] = (),
-        partitions: str | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[PartitionView]:
+        self, asset: str, *, status: str | Sequence[str] = (), partitions: str | None = None, **options: Unpack[Period]
+    ) -> Iterator[partition_answers.PartitionView]:
         """List the partitions of an asset, in the order of its definition."""
-        return self._items(ListPartitionsOf, locals())
+        return self._items(partition_requests.ListPartitionsOf, locals())
 
-    def summary(self, asset: str, **reading: Unpack[Reading]) -> AssetSummary:
+    def summary(self, asset: str, **options: Unpack[Reading]) -> partition_answers.AssetSummary:
         """Count the partitions of an asset by what they are."""
-        return self._answer(SummarizeAsset, locals())
+        return self._answer(partition_requests.SummarizeAsset, locals())
 
-    def grid(self, asset: str, **reading: Unpack[Reading]) -> AssetGrid:
+    def grid(self, asset: str, **options: Unpack[Reading]) -> partition_answers.AssetGrid:
         """Count the partitions of an asset as a picture: a month in a row and a day in a cell, and so on."""
-        return self._answer(GetGrid, locals())
+        return self._answer(partition_requests.GetGrid, locals())
 
 
 class Backfills(Noun):
     """`client.backfills`."""
 
     def create(
-        self,
-        assets: str | Sequence[str],
-        *,
-        start: str | None = None,
-        end: str | None = None,
-        partitions: str | None = None,
-        filter: Literal["missing", "failed", "stale"] | None = None,
-        chunk_size: int = 10,
-        target_chunk_seconds: float | None = None,
-        max_concurrent_runs: int | None = None,
-        concurrency: int | None = None,
-        include_upstream: bool = False,
-        max_upstream_depth: int | None = None,
-        include_downstream: bool = False,
-        only_missing: bool = False,
-        priority: int = 0,
-        newest_first: bool = False,
-        name: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Backfilled:
+        self, assets: str | Sequence[str], *, idempotency_key: str | None = None, **options: Unpack[BackfillOptions]
+    ) -> backfill_answers.Backfilled:
         """Ask for a backfill with all jobs of its tree, in one append. Whoever works here does it."""
-        return self._change(CreateBackfill, locals())
+        return self._change(backfill_requests.CreateBackfill, locals())
 
     def preview(
-        self,
-        assets: str | Sequence[str],
-        *,
-        start: str | None = None,
-        end: str | None = None,
-        partitions: str | None = None,
-        filter: Literal["missing", "failed", "stale"] | None = None,
-        chunk_size: int = 10,
-        target_chunk_seconds: float | None = None,
-        max_concurrent_runs: int | None = None,
-        concurrency: int | None = None,
-        include_upstream: bool = False,
-        max_upstream_depth: int | None = None,
-        include_downstream: bool = False,
-        only_missing: bool = False,
-        priority: int = 0,
-        newest_first: bool = False,
-        name: str | None = None,
-    ) -> BackfillPreview:
+        self, assets: str | Sequence[str], **options: Unpack[BackfillOptions]
+    ) -> backfill_answers.BackfillPreview:
         """Say what the same body would come to; nothing is written."""
-        return self._answer(PreviewBackfill, locals())
+        return self._answer(backfill_requests.PreviewBackfill, locals())
 
     def list(
         self,
         *,
-        status: Literal["PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED"]
-        | None = None,
+        status: backfill_requests.BackfillStatus | None = None,
         asset: str | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[BackfillSummary]:
+        **options: Unpack[Period],
+    ) -> Iterator[backfill_answers.BackfillSummary]:
         """List backfills with their trees, newest first."""
-        return self._items(ListBackfills, locals())
+        return self._items(backfill_requests.ListBackfills, locals())
 
-    def get(self, backfill: str, **reading: Unpack[Reading]) -> BackfillView:
+    def get(self, backfill: str, **options: Unpack[Reading]) -> backfill_answers.BackfillView:
         """Show a backfill, by its name or id: how far it is, how fast, and until when."""
-        return self._answer(GetBackfill, locals())
+        return self._answer(backfill_requests.GetBackfill, locals())
 
-    def tree(self, backfill: str, **reading: Unpack[Reading]) -> BackfillTree:
+    def tree(self, backfill: str, **options: Unpack[Reading]) -> backfill_answers.BackfillTree:
         """Show it with all jobs of its tree, and what failed first."""
-        return self._answer(GetBackfillTree, locals())
+        return self._answer(backfill_requests.GetBackfillTree, locals())
 
     def chunks(
-        self, backfill: str, *, after: int = -1, limit: int | None = None, **reading: Unpack[Reading]
-    ) -> Iterator[ChunkView]:
+        self, backfill: str, *, after: int = -1, **options: Unpack[Listing]
+    ) -> Iterator[backfill_answers.ChunkView]:
         """List the chunks that were planned, by their number."""
-        return self._items(ListChunks, locals())
+        return self._items(backfill_requests.ListChunks, locals())
 
-    def pause(
-        self,
-        backfill: str,
-        *,
-        reason: str | None = None,
-        expected_state_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Steered:
+    def pause(self, backfill: str, **options: Unpack[Versioned]) -> backfill_answers.Steered:
         """Start no more chunks; those at work finish. Of a root, in its whole tree."""
-        return self._change(PauseBackfill, locals())
+        return self._change(backfill_requests.PauseBackfill, locals())
 
-    def resume(
-        self,
-        backfill: str,
-        *,
-        reason: str | None = None,
-        expected_state_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Steered:
+    def resume(self, backfill: str, **options: Unpack[Versioned]) -> backfill_answers.Steered:
         """Go on with the next chunk. Of a root, in its whole tree."""
-        return self._change(ResumeBackfill, locals())
+        return self._change(backfill_requests.ResumeBackfill, locals())
 
-    def cancel(
-        self,
-        backfill: str,
-        *,
-        reason: str | None = None,
-        expected_state_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> Steered:
+    def cancel(self, backfill: str, **options: Unpack[Versioned]) -> backfill_answers.Steered:
         """End it and its runs; what they have made stays. Of a root, its whole tree."""
-        return self._change(CancelBackfill, locals())
+        return self._change(backfill_requests.CancelBackfill, locals())
 
-    def retry_failed(self, backfill: str, *, idempotency_key: str | None = None) -> Backfilled:
+    def retry_failed(self, backfill: str, **options: Unpack[Keyed]) -> backfill_answers.Backfilled:
         """Compute again exactly the partitions that failed in one that has ended, as a new backfill."""
-        return self._change(RetryFailed, locals())
+        return self._change(backfill_requests.RetryFailed, locals())
 
 
 class Checkpoints(Noun):
@@ -263,20 +158,17 @@ class Checkpoints(Noun):
     def list(
         self,
         *,
-        status: Literal["REQUESTED", "APPROVED", "REJECTED", "EXPIRED", "SUPERSEDED", "CANCELLED"] | None = None,
+        status: checkpoint_requests.CheckpointStatus | None = None,
         asset: str | None = None,
         run_id: str | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[CheckpointListed]:
+        **options: Unpack[Period],
+    ) -> Iterator[checkpoint_answers.CheckpointListed]:
         """List checkpoints, newest first."""
-        return self._items(ListCheckpoints, locals())
+        return self._items(checkpoint_requests.ListCheckpoints, locals())
 
-    def get(self, checkpoint_id: str, **reading: Unpack[Reading]) -> CheckpointView:
+    def get(self, checkpoint_id: str, **options: Unpack[Reading]) -> checkpoint_answers.CheckpointView:
         """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
-        return self._answer(GetCheckpoint, locals())
+        return self._answer(checkpoint_requests.GetCheckpoint, locals())
 
     def approve(
         self,
@@ -284,78 +176,149 @@ class Checkpoints(Noun):
         *,
         reason: str | None = None,
         content_hash: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Decided:
+        **options: Unpack[Keyed],
+    ) -> checkpoint_answers.Decided:
         """Publish exactly what was staged. It is decided once; a second decision is a conflict that says whose."""
-        return self._change(ApproveCheckpoint, locals())
+        return self._change(checkpoint_requests.ApproveCheckpoint, locals())
 
-    def reject(self, checkpoint_id: str, reason: str, *, idempotency_key: str | None = None) -> Decided:
+    def reject(self, checkpoint_id: str, reason: str, **options: Unpack[Keyed]) -> checkpoint_answers.Decided:
         """Publish nothing: the task fails with the reason."""
-        return self._change(RejectCheckpoint, locals())
+        return self._change(checkpoint_requests.RejectCheckpoint, locals())
 
 
 class Conflicts(Noun):
     """`client.conflicts`."""
 
-    def list(
-        self, *, run_key: str | None = None, limit: int | None = None, **reading: Unpack[Reading]
-    ) -> Iterator[RunConflict]:
+    def list(self, *, run_key: str | None = None, **options: Unpack[Listing]) -> Iterator[run_answers.RunConflict]:
         """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
-        return self._items(ListConflicts, locals())
+        return self._items(run_requests.ListConflicts, locals())
+
+
+class Lineage(Noun):
+    """`client.lineage`."""
+
+    def upstream(
+        self, asset: str, partitions: str | Sequence[str] = (), **options: Unpack[LineageOptions]
+    ) -> lineage_answers.LineageGraph:
+        """What partitions were made from, hop by hop."""
+        return self._answer(lineage_requests.GetUpstream, locals())
+
+    def downstream(
+        self, asset: str, partitions: str | Sequence[str] = (), **options: Unpack[LineageOptions]
+    ) -> lineage_answers.LineageGraph:
+        """What was made from partitions, hop by hop."""
+        return self._answer(lineage_requests.GetDownstream, locals())
+
+    def impact(
+        self, asset: str, partitions: str | Sequence[str] = (), **options: Unpack[LineageOptions]
+    ) -> lineage_answers.LineageGraph:
+        """What a change of partitions would reach, and how each of it stands now."""
+        return self._answer(lineage_requests.GetImpact, locals())
+
+    def graph(
+        self, asset: str | None = None, partitions: str | Sequence[str] = (), **options: Unpack[LineageOptions]
+    ) -> lineage_answers.LineageGraph:
+        """Both directions in one; without an asset, the whole project from its ends upstream."""
+        return self._answer(lineage_requests.GetLineageGraph, locals())
+
+    def invalidate(
+        self,
+        asset: str,
+        partitions: str | Sequence[str] = (),
+        *,
+        reason: str,
+        itself: bool = False,
+        **options: Unpack[Keyed],
+    ) -> lineage_answers.Invalidated:
+        """Declare stale whatever was made from these partitions, at any distance. The data stays as it is."""
+        return self._change(lineage_requests.Invalidate, locals())
+
+    def rematerialize(
+        self,
+        asset: str,
+        partitions: str | Sequence[str] = (),
+        *,
+        itself: bool = False,
+        priority: int = 0,
+        **options: Unpack[Keyed],
+    ) -> backfill_answers.Backfilled | None:
+        """Compute anew whatever is stale of what was made from these partitions, in order, as a backfill.
+
+        Gives `backfill` of the answer, None where there is nothing to do.
+        """
+        return self._change(lineage_requests.Rematerialize, locals()).backfill
 
 
 class Materializations(Noun):
     """`client.materializations`."""
 
     def list(
-        self, asset: str, partition: str = "", *, limit: int | None = None, **reading: Unpack[Reading]
-    ) -> Iterator[Materialization]:
+        self, asset: str, partition: str = "", **options: Unpack[Listing]
+    ) -> Iterator[asset_answers.Materialization]:
         """List the materializations of a partition that were ever published, newest first."""
-        return self._items(ListMaterializations, locals())
+        return self._items(materialization_requests.ListMaterializations, locals())
+
+    def rollback(
+        self,
+        asset: str,
+        partitions: str | Sequence[str] = (),
+        *,
+        reason: str,
+        to: str | None = None,
+        **options: Unpack[Keyed],
+    ) -> asset_answers.Rollback:
+        """Make earlier materializations current again. Nothing is copied or removed, and it can be undone likewise."""
+        return self._change(materialization_requests.RollBack, locals())
 
 
 class Partitions(Noun):
     """`client.partitions`."""
 
     def list(
-        self,
-        *,
-        status: str | Sequence[str] = (),
-        partitions: str | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[PartitionView]:
+        self, *, status: str | Sequence[str] = (), partitions: str | None = None, **options: Unpack[Period]
+    ) -> Iterator[partition_answers.PartitionView]:
         """List partitions of all assets, also those that are expected and of which nothing is known."""
-        return self._items(ListPartitions, locals())
+        return self._items(partition_requests.ListPartitions, locals())
 
     def stale(
+        self, select: str | Sequence[str] = (), *, transitive: bool = False, **options: Unpack[Listing]
+    ) -> Iterator[partition_answers.OutdatedPartition]:
+        """List the partitions that are stale, since when, and why."""
+        return self._items(partition_requests.ListStale, locals())
+
+    def stale_page(
         self,
         select: str | Sequence[str] = (),
         *,
         transitive: bool = False,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[OutdatedPartition]:
-        """List the partitions that are stale, since when, and why."""
-        return self._items(ListStale, locals())
+        cursor: str | None = None,
+        **options: Unpack[Listing],
+    ) -> Page[partition_answers.OutdatedPartition]:
+        """Give one page of `stale`, and what is said beside its items."""
+        return self._page(partition_requests.ListStale, locals())
 
-    def get(self, asset: str, partition: str, **reading: Unpack[Reading]) -> PartitionView:
+    def summary(self, *, cells: int = 0, **options: Unpack[Reading]) -> builtins.list[partition_answers.AssetStrip]:
+        """Count the partitions of each asset by what they are.
+
+        Gives `assets` of the answer.
+        """
+        return self._answer(partition_requests.Summarize, locals()).assets
+
+    def get(self, asset: str, partition: str, **options: Unpack[Reading]) -> partition_answers.PartitionView:
         """Show everything about one partition."""
-        return self._answer(GetPartition, locals())
+        return self._answer(partition_requests.GetPartition, locals())
 
     def mark(
         self,
         asset: str,
         partitions: str | Sequence[str] = (),
         *,
-        mark: Literal["materialized", "frozen", "thawed"],
+        mark: partition_requests.Mark,
         reason: str,
-        idempotency_key: str | None = None,
-    ) -> Marked:
+        **options: Unpack[Keyed],
+    ) -> partition_answers.Marked:
         """State something about partitions. Nothing is computed; what is frozen is never stale."""
-        return self._change(MarkPartitions, locals())
+        return self._change(partition_requests.MarkPartitions, locals())
 
     def change_values(
         self,
@@ -363,10 +326,10 @@ class Partitions(Noun):
         *,
         added: str | Sequence[str] = (),
         removed: str | Sequence[str] = (),
-        idempotency_key: str | None = None,
-    ) -> DimensionChanged:
+        **options: Unpack[Keyed],
+    ) -> partition_answers.DimensionChanged:
         """Add values to a dynamic dimension, or take them away. What was computed for them stays."""
-        return self._change(ChangeValues, locals())
+        return self._change(partition_requests.ChangeValues, locals())
 
 
 class Runs(Noun):
@@ -377,62 +340,76 @@ class Runs(Noun):
         select: str | Sequence[str],
         partitions: str | None = None,
         *,
-        priority: int = 0,
-        tags: Mapping[str, str] = MappingProxyType({}),
-        accept_schema: bool = False,
         unfreeze: str | None = None,
         idempotency_key: str | None = None,
-    ) -> Requested:
+        **options: Unpack[RunOptions],
+    ) -> run_answers.Requested:
         """Ask for a run. What cannot run is refused, and nothing is recorded.
 
         Frozen partitions are left out of ranges, and refused by name; `unfreeze` is the reason to thaw them.
         """
-        return self._change(CreateRun, locals())
+        return self._change(run_requests.CreateRun, locals())
+
+    def create_due(
+        self,
+        select: str | Sequence[str],
+        partitions: str | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[RunOptions],
+    ) -> run_answers.Requested | None:
+        """Ask for a run of what should run now; where that is nothing, nothing is recorded and `run_id` is null.
+
+        Gives `run` of the answer, None where there is nothing to do.
+        """
+        return self._change(run_requests.CreateDueRun, locals()).run
 
     def retry(
-        self,
-        run_id: str,
-        *,
-        partitions: str | None = None,
-        everything: bool = False,
-        idempotency_key: str | None = None,
-    ) -> Requested:
+        self, run_id: str, *, partitions: str | None = None, everything: bool = False, **options: Unpack[Keyed]
+    ) -> run_answers.Requested:
         """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
-        return self._change(RetryRun, locals())
+        return self._change(run_requests.RetryRun, locals())
 
-    def cancel(self, run_id: str, *, reason: str | None = None, idempotency_key: str | None = None) -> CancelRequested:
+    def cancel(
+        self, run_id: str, *, reason: str | None = None, **options: Unpack[Keyed]
+    ) -> run_answers.CancelRequested:
         """Ask for a run to stop: nothing more of it starts, and what it has published stays."""
-        return self._change(CancelRun, locals())
+        return self._change(run_requests.CancelRun, locals())
 
-    def plan(self, select: str | Sequence[str], partitions: str | None = None, *, stale: bool = False) -> RunPlan:
+    def plan(
+        self, select: str | Sequence[str], partitions: str | None = None, *, stale: bool = False
+    ) -> plan_answers.RunPlan:
         """Say what a run of the same body would do, stage by stage; nothing is written."""
-        return self._answer(PlanRun, locals())
+        return self._answer(run_requests.PlanRun, locals())
 
     def list(
+        self, *, status: run_requests.RunStatus | None = None, asset: str | None = None, **options: Unpack[Period]
+    ) -> Iterator[run_answers.RunListed]:
+        """List runs, newest first."""
+        return self._items(run_requests.ListRuns, locals())
+
+    def page(
         self,
         *,
-        status: Literal["REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED"]
-        | None = None,
+        status: run_requests.RunStatus | None = None,
         asset: str | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[RunListed]:
-        """List runs, newest first."""
-        return self._items(ListRuns, locals())
+        cursor: str | None = None,
+        **options: Unpack[Period],
+    ) -> Page[run_answers.RunListed]:
+        """Give one page of `list`, and what is said beside its items."""
+        return self._page(run_requests.ListRuns, locals())
 
-    def get(self, run_id: str, **reading: Unpack[Reading]) -> RunView:
+    def get(self, run_id: str, **options: Unpack[Reading]) -> run_answers.RunView:
         """Show a run: its tasks, what failed, which checks did not pass, and what waits for a person."""
-        return self._answer(GetRun, locals())
+        return self._answer(run_requests.GetRun, locals())
 
-    def progress(self, run_id: str, **reading: Unpack[Reading]) -> RunProgress:
+    def progress(self, run_id: str, **options: Unpack[Reading]) -> run_answers.RunProgress:
         """Say how far a run is: its tasks in the order of its plan, and how many partitions of each came to what."""
-        return self._answer(GetProgress, locals())
+        return self._answer(run_requests.GetProgress, locals())
 
-    def tasks(self, run_id: str, *, limit: int | None = None, **reading: Unpack[Reading]) -> Iterator[TaskView]:
+    def tasks(self, run_id: str, **options: Unpack[Listing]) -> Iterator[run_answers.TaskView]:
         """List the tasks of a run by their keys."""
-        return self._items(ListTasks, locals())
+        return self._items(run_requests.ListTasks, locals())
 
 
 class Schedules(Noun):
@@ -448,13 +425,13 @@ class Schedules(Noun):
         partitions: str | None = None,
         catchup_window_minutes: int = 1440,
         max_catchup_ticks: int = 10,
-        overlap: Literal["allow", "skip", "queue"] = "allow",
+        overlap: schedule_requests.Overlap = "allow",
         tags: Mapping[str, str] = MappingProxyType({}),
         enabled: bool = True,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+        **options: Unpack[Keyed],
+    ) -> automation_answers.Changed:
         """Create a schedule that no code declares. It fires from now on, never for the past."""
-        return self._change(CreateSchedule, locals())
+        return self._change(schedule_requests.CreateSchedule, locals())
 
     def update(
         self,
@@ -468,80 +445,54 @@ class Schedules(Noun):
         partitions: str | None = None,
         catchup_window_minutes: int | None = None,
         max_catchup_ticks: int | None = None,
-        overlap: Literal["allow", "skip", "queue"] | None = None,
+        overlap: schedule_requests.Overlap | None = None,
         tags: Mapping[str, str] | None = None,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+        **options: Unpack[Keyed],
+    ) -> automation_answers.Changed:
         """Change a schedule that no code declares. A field that is left out or null keeps its value.
 
         Runs that were asked for before stay as they are.
         """
-        return self._change(UpdateSchedule, locals())
+        return self._change(schedule_requests.UpdateSchedule, locals())
 
-    def delete(
-        self,
-        schedule: str,
-        *,
-        expected_state_version: int | None = None,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+    def delete(self, schedule: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Delete a schedule that no code declares. Its ticks and runs stay what they are."""
-        return self._change(DeleteSchedule, locals())
+        return self._change(schedule_requests.DeleteSchedule, locals())
 
-    def pause(
-        self,
-        schedule: str,
-        *,
-        expected_state_version: int | None = None,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+    def pause(self, schedule: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Pause a schedule: its ticks are recorded as skipped from now on, and never made up."""
-        return self._change(PauseSchedule, locals())
+        return self._change(schedule_requests.PauseSchedule, locals())
 
-    def resume(
-        self,
-        schedule: str,
-        *,
-        expected_state_version: int | None = None,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+    def resume(self, schedule: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Let a paused schedule fire again, from its next tick on."""
-        return self._change(ResumeSchedule, locals())
+        return self._change(schedule_requests.ResumeSchedule, locals())
 
-    def trigger(self, schedule: str, *, at: datetime | str | None = None, idempotency_key: str | None = None) -> Ticked:
+    def trigger(
+        self, schedule: str, *, at: datetime | str | None = None, **options: Unpack[Keyed]
+    ) -> automation_answers.Ticked:
         """Let a schedule tick now, paused or not. This never moves its clock."""
-        return self._change(TriggerSchedule, locals())
+        return self._change(schedule_requests.TriggerSchedule, locals())
 
     def list(
-        self,
-        *,
-        status: Literal["enabled", "paused"] | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[ScheduleView]:
+        self, *, status: Literal["enabled", "paused"] | None = None, **options: Unpack[Listing]
+    ) -> Iterator[automation_answers.ScheduleView]:
         """List schedules by name."""
-        return self._items(ListSchedules, locals())
+        return self._items(schedule_requests.ListSchedules, locals())
 
-    def get(self, schedule: str, **reading: Unpack[Reading]) -> ScheduleView:
+    def get(self, schedule: str, **options: Unpack[Reading]) -> automation_answers.ScheduleView:
         """Show a schedule, by its name or id: when it fires next, and its last tick."""
-        return self._answer(GetSchedule, locals())
+        return self._answer(schedule_requests.GetSchedule, locals())
 
     def ticks(
         self,
         schedule: str,
         *,
         status: Literal["TRIGGERED", "SKIPPED", "FAILED"] | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
         before: str | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[TickView]:
+        **options: Unpack[Period],
+    ) -> Iterator[automation_answers.TickView]:
         """List the ticks of a schedule, newest first."""
-        return self._items(ListTicks, locals())
+        return self._items(schedule_requests.ListTicks, locals())
 
     def forecast(
         self,
@@ -550,10 +501,10 @@ class Schedules(Noun):
         days: float = 7,
         since: datetime | str | None = None,
         limit: int = 200,
-        **reading: Unpack[Reading],
-    ) -> Forecast:
+        **options: Unpack[Reading],
+    ) -> automation_answers.Forecast:
         """Say what would fire in the days to come, and which partitions each tick would fill; nothing is written."""
-        return self._answer(ForecastSchedules, locals())
+        return self._answer(schedule_requests.ForecastSchedules, locals())
 
 
 class Sensors(Noun):
@@ -570,59 +521,32 @@ class Sensors(Noun):
         timeout_seconds: int | None = None,
         description: str | None = None,
         enabled: bool = True,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+        **options: Unpack[Keyed],
+    ) -> automation_answers.Changed:
         """Create a sensor that no code declares: with a watch it polls, without one it is sent messages.
 
         `partitions` is a template over what is found, such as `{date}`; over a message, its attributes and the texts
         and numbers that its JSON names.
         """
-        return self._change(CreateSensor, locals())
+        return self._change(sensor_requests.CreateSensor, locals())
 
-    def delete(
-        self,
-        sensor: str,
-        *,
-        expected_state_version: int | None = None,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+    def delete(self, sensor: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Delete a sensor that no code declares. What it asked for stays."""
-        return self._change(DeleteSensor, locals())
+        return self._change(sensor_requests.DeleteSensor, locals())
 
-    def pause(
-        self,
-        sensor: str,
-        *,
-        expected_state_version: int | None = None,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+    def pause(self, sensor: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Pause a sensor: it is not polled, and its messages are recorded as skipped; those can be evaluated later."""
-        return self._change(PauseSensor, locals())
+        return self._change(sensor_requests.PauseSensor, locals())
 
-    def resume(
-        self,
-        sensor: str,
-        *,
-        expected_state_version: int | None = None,
-        reason: str | None = None,
-        idempotency_key: str | None = None,
-    ) -> Changed:
+    def resume(self, sensor: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Let a paused sensor go on from its cursor."""
-        return self._change(ResumeSensor, locals())
+        return self._change(sensor_requests.ResumeSensor, locals())
 
     def reset_cursor(
-        self,
-        sensor: str,
-        cursor: str | None,
-        *,
-        reason: str | None = None,
-        expected_state_version: int | None = None,
-        idempotency_key: str | None = None,
-    ) -> CursorReset:
+        self, sensor: str, cursor: str | None, **options: Unpack[Versioned]
+    ) -> automation_answers.CursorReset:
         """Let a sensor go on from another cursor; an evaluation that is under way comes too late, and is dropped."""
-        return self._change(ResetCursor, locals())
+        return self._change(sensor_requests.ResetCursor, locals())
 
     def evaluate(
         self,
@@ -632,27 +556,23 @@ class Sensors(Noun):
         attributes: Mapping[str, str] = MappingProxyType({}),
         message_id: str | None = None,
         dry_run: bool = False,
-        idempotency_key: str | None = None,
-    ) -> Accepted:
+        **options: Unpack[Keyed],
+    ) -> automation_answers.Accepted:
         """Ask a sensor now; this moves no cursor. With `dry_run` nothing is recorded, and no key is needed.
 
         A push sensor is asked about a sample (`data`), or about a message that was skipped or failed (`message_id`).
         """
-        return self._change(EvaluateSensor, locals())
+        return self._change(sensor_requests.EvaluateSensor, locals())
 
     def list(
-        self,
-        *,
-        status: Literal["enabled", "paused"] | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[SensorView]:
+        self, *, status: Literal["enabled", "paused"] | None = None, **options: Unpack[Listing]
+    ) -> Iterator[automation_answers.SensorView]:
         """List sensors by name."""
-        return self._items(ListSensors, locals())
+        return self._items(sensor_requests.ListSensors, locals())
 
-    def get(self, sensor: str, **reading: Unpack[Reading]) -> SensorView:
+    def get(self, sensor: str, **options: Unpack[Reading]) -> automation_answers.SensorView:
         """Show a sensor, by its name or id: its cursor, and its last evaluation."""
-        return self._answer(GetSensor, locals())
+        return self._answer(sensor_requests.GetSensor, locals())
 
     def evals(
         self,
@@ -660,11 +580,8 @@ class Sensors(Noun):
         *,
         status: Literal["TRIGGERED", "NO_DATA", "SKIPPED", "SKIPPED_STALE_CURSOR", "FAILED"] | None = None,
         trigger: Literal["push", "poll", "manual"] | None = None,
-        since: datetime | str | None = None,
-        until: datetime | str | None = None,
         before: str | None = None,
-        limit: int | None = None,
-        **reading: Unpack[Reading],
-    ) -> Iterator[EvalView]:
+        **options: Unpack[Period],
+    ) -> Iterator[automation_answers.EvalView]:
         """List the evaluations of a sensor, newest first, each with what became of the runs that it asked for."""
-        return self._items(ListEvaluations, locals())
+        return self._items(sensor_requests.ListEvaluations, locals())

@@ -5,10 +5,13 @@ That is safe for whatever changes something too: each such request has an idempo
 
 from __future__ import annotations
 
+import random
 import socket
 import ssl
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from threading import Lock
 from typing import Any, NamedTuple
@@ -16,11 +19,10 @@ from urllib.parse import quote, urlencode, urlsplit
 
 import msgspec
 
-from servo.client.problems import error_of
-from servo.client.retrying import Patience
+from servo import decoders, errors
 from servo.errors import InvalidInput, ServerUnreachable, ServoError
 
-__all__ = ["Answer", "Transport", "path_of"]
+__all__ = ["Answer", "Patience", "Transport", "error_of", "path_of"]
 
 PREFIX = "/api/v1/orchestration"
 _MOST_IDLE = 8  # connections that are kept for the next request
@@ -76,13 +78,13 @@ class Transport:
         Raises the error that it says, and ServerUnreachable where there is none in time.
         """
         target, sent = self._target(path, query), None if body is None else msgspec.json.encode(body)
-        said = self._headers(headers, sent)
+        all_headers = self._headers(headers, sent)
         patience = Patience(self.retry_seconds)
         at_once = True
         while True:
             connection, used_before = self._connection()
             try:
-                connection.request(method, target, body=sent, headers=said)
+                connection.request(method, target, body=sent, headers=all_headers)
                 response = connection.getresponse()
                 content = response.read()
             except _LOST as problem:
@@ -202,3 +204,88 @@ def _after(response: HTTPResponse) -> float:
     with suppress(ValueError):
         return max(0.0, float(response.headers.get("Retry-After", "0")))
     return 0.0
+
+
+# ── how often, and how long after ────────────────────────────────────────────────────────────────────────────────
+
+
+_FIRST_SECONDS = 0.1
+_LONGEST_SECONDS = 5.0
+
+
+class Patience:
+    """Pauses between attempts at one thing, each twice as long as the one before, until there is no time left."""
+
+    def __init__(self, seconds: float) -> None:
+        self._until = time.monotonic() + seconds
+        self._attempts = 0
+
+    def pause(self, at_least: float = 0.0) -> bool:
+        """Wait for the next attempt; False where that is over."""
+        longest = min(_FIRST_SECONDS * 2**self._attempts, _LONGEST_SECONDS)
+        # By chance, so that those who were turned away together do not come back together.
+        length = at_least + longest * random.uniform(0.5, 1.0)
+        self._attempts += 1
+        if time.monotonic() + length > self._until:
+            return False
+        time.sleep(length)
+        return True
+
+
+# ── what a server refuses, as the error that the service raised: `code` says which ───────────────────────────────
+
+
+_FACTS = ("expected", "actual", "behind_events", "behind_seconds", "field")
+# For codes that no error of Servo's has: what HTTP itself has a word for.
+_BY_STATUS: dict[int, type[ServoError]] = {
+    400: errors.InvalidInput,
+    401: errors.NotAllowed,
+    403: errors.NotAllowed,
+    404: errors.NotFound,
+    409: errors.Conflict,
+    413: errors.InvalidInput,
+    415: errors.InvalidInput,
+    421: errors.NotAllowed,
+    422: errors.InvalidInput,
+}
+_MOST_SHOWN = 200  # characters of an answer that is no problem of Servo's
+
+
+def error_of(status: int, body: bytes) -> ServoError:
+    """The error that an answer says. What was said beside its words (`expected`, `actual`, …) is an attribute of it."""
+    problem = _problem_in(body)
+    code = str(problem.get("code") or "")
+    kind = _kinds().get(code) or _BY_STATUS.get(status) or (ServerUnreachable if status >= 500 else ServoError)
+    message = str(
+        problem.get("detail") or f"the server answered {status}: {body[:_MOST_SHOWN].decode(errors='replace')}"
+    )
+    hint = problem.get("hint")
+    if hint is None and status == 401:
+        hint = "SERVO_TOKEN is to have one that `servo token create` gave, and that is neither revoked nor expired"
+    # Some errors take more than a message; what they take is what the problem says.
+    error = kind.__new__(kind, message)
+    ServoError.__init__(error, message, hint=None if hint is None else str(hint))
+    vars(error).update({name: problem.get(name) for name in _FACTS if name in problem or hasattr(kind, name)})
+    vars(error)["status"] = status
+    if code and code != kind.code:
+        vars(error)["code"] = code
+    return error
+
+
+def _problem_in(body: bytes) -> dict[str, Any]:
+    try:
+        problem = decoders.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return {}
+    return problem if isinstance(problem, dict) else {}
+
+
+@cache
+def _kinds() -> dict[str, type[ServoError]]:
+    return {kind.code: kind for kind in _all(ServoError)}
+
+
+def _all(kind: type[ServoError]) -> Iterator[type[ServoError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from _all(below)

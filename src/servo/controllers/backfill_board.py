@@ -1,27 +1,133 @@
 """The board of backfills: those that have not ended, with their trees, as the ledger's events tell it.
 
-A fold like that of runs: each event is taken once, and a repetition that arrives late changes nothing.
+Only the board changes the states of backfills and chunks; controllers read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from functools import cached_property
+from typing import ClassVar
 
-from servo.controllers.backfill_states import GOING, Backfill, BackfillState, Chunk, Shown
-from servo.events import RecordedEvent, UnknownEvent, decode
+from servo.controllers.states import EventBoard, Take
+from servo.events import RecordedEvent
 from servo.events.automation import BackfillChunkPlanned, BackfillCreated, BackfillStateChanged
 from servo.events.columns import Outcome
 from servo.events.model import RunCancelRequested, RunFinished, TaskFinished
+from servo.partitions import UNPARTITIONED, PartitionSet
+from servo.partitions.sets import Slices
+from servo.planning.backfill_partitions import chunk, chunk_count, selected
 
-__all__ = ["Backfills"]
+
+class BackfillState(StrEnum):
+    """Where a backfill is, as its events say."""
+
+    PENDING = "PENDING"
+    WAITING_UPSTREAM = "WAITING_UPSTREAM"
+    RUNNING = "RUNNING"
+    PAUSED = "PAUSED"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
 
 
-class Backfills:
-    """What is going on, up to `position`. Belongs to one thread; nobody else changes what it holds."""
+OVER = frozenset({BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED})
+GOING = frozenset({BackfillState.PENDING, BackfillState.RUNNING})
+"""Those in which the next chunk may be planned at once."""
+
+
+class Shown(StrEnum):
+    """What people are told instead of a state that says less than is known."""
+
+    PAUSED_WITH_FAILURES = "PAUSED_WITH_FAILURES"
+    RESUMING = "RESUMING"
+    BLOCKED_UPSTREAM_FAILED = "BLOCKED_UPSTREAM_FAILED"
+    REPAIRED = "REPAIRED"
+
+
+@dataclass(slots=True, kw_only=True)
+class Chunk:
+    """A chunk whose run has not ended."""
+
+    index: int
+    run_id: str
+    count: int
+    cancel_requested: bool = False
+    made: dict[str, int] = field(default_factory=dict)  # partitions that are there, by task
+    words: dict[str, tuple[int, int, int]] = field(default_factory=dict, compare=False)  # how new that is
+
+
+@dataclass(kw_only=True)
+class Backfill:
+    """One backfill from its creation to its end. Of chunks that have ended only the numbers are kept."""
+
+    fact: BackfillCreated
+    created_at: datetime
+    created_by: str
+    position: int
+    state: BackfillState
+    state_version: int = 1
+    state_at: datetime | None = None
+    reason: str | None = None
+    next_chunk: int = 0  # the first that is not planned
+    resumed: bool = False  # since it was resumed no chunk has been planned
+    active: dict[str, Chunk] = field(default_factory=dict)  # by run id
+    succeeded: int = 0  # partitions, of chunks that have ended
+    failed: int = 0  # and were not made, for whatever reason
+    cancelled: int = 0  # those of them whose run was cancelled
+
+    @property
+    def id(self) -> str:
+        return self.fact.backfill_id
+
+    @property
+    def root(self) -> str:
+        """The backfill whose tree this one is part of."""
+        return self.fact.root_backfill_id or self.id
+
+    @property
+    def over(self) -> bool:
+        return self.state in OVER
+
+    @property
+    def is_retry(self) -> bool:
+        return self.fact.retry_request_id is not None
+
+    @property
+    def chunks(self) -> int:
+        """How many chunks it has."""
+        return chunk_count(self.fact.total_partitions, self.fact.chunk_size)
+
+    @cached_property
+    def partitions(self) -> PartitionSet:
+        """Everything that it is to compute, by the definition that it was decided on."""
+        if self.fact.definition is None:
+            return UNPARTITIONED.empty()
+        return selected(self.fact.definition, self.fact.selector)
+
+    @property
+    def unplanned(self) -> PartitionSet:
+        """What no chunk was planned for yet."""
+        total, planned = self.partitions.count, self.next_chunk * self.fact.chunk_size
+        left = max(total - planned, 0)
+        return self.partitions.slice(0, left) if self.fact.newest_first else self.partitions.slice(total - left, total)
+
+    @cached_property
+    def _slices(self) -> Slices:
+        return Slices(self.partitions)
+
+    def chunk(self, index: int) -> PartitionSet:
+        return chunk(self._slices, self.fact.chunk_size, index, newest_first=self.fact.newest_first)
+
+
+class Backfills(EventBoard):
+    """Backfills that have not ended, with their trees."""
 
     def __init__(self, *, position: int = 0, keep_ended: bool = False) -> None:
-        self.position = position
+        super().__init__(position)
         self.jobs: dict[str, Backfill] = {}
         self._keep_ended = keep_ended
         self._of_runs: dict[str, str] = {}  # backfills by the runs of their active chunks
@@ -39,18 +145,10 @@ class Backfills:
             self._of_runs.update(dict.fromkeys(job.active, job.id))
         return self
 
-    def take(self, events: Iterable[RecordedEvent]) -> Backfills:
-        """Take in what is new; what was seen before is passed over. Gives itself."""
-        for event in events:
-            if event.position > self.position:
-                self.position = event.position
-                taken = _TAKES.get(event.event_type)
-                if taken is None and event.correlation_id in self._of_runs:
-                    taken = _TAKES_OF_RUNS.get(event.event_type)
-                fact = None if taken is None else decode(event)
-                if taken is not None and not isinstance(fact, UnknownEvent):  # of a newer Servo
-                    taken(self, event, fact)
-        return self
+    def _pass_over(self, event: RecordedEvent) -> None:
+        # Of runs that are nobody's chunk, nothing is even decoded.
+        if event.correlation_id in self._of_runs and (take := self.takes_of_runs.get(event.event_type)) is not None:
+            self._take(event, take)
 
     # ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -230,22 +328,18 @@ class Backfills:
             job.cancelled += chunk.count - made if fact.outcome is Outcome.CANCELLED else 0
             self._forget(job)
 
+    takes: ClassVar[Mapping[str, Take]] = {
+        BackfillCreated.event_type: _created,
+        BackfillChunkPlanned.event_type: _planned,
+        BackfillStateChanged.event_type: _changed,
+    }
+    takes_of_runs: ClassVar[Mapping[str, Take]] = {
+        RunCancelRequested.event_type: _cancel_requested,
+        TaskFinished.event_type: _task_finished,
+        RunFinished.event_type: _run_finished,
+    }
+
 
 def _step(fact: TaskFinished) -> int:
     """How far an attempt has come: at work, waiting for an approval, ended."""
     return (1 if fact.outcome is Outcome.STAGED else 2) if fact.final else 0
-
-
-_TAKES: dict[str, Callable[[Backfills, RecordedEvent, Any], None]] = {
-    BackfillCreated.event_type: Backfills._created,
-    BackfillChunkPlanned.event_type: Backfills._planned,
-    BackfillStateChanged.event_type: Backfills._changed,
-}
-"""What each fact means here; facts of other kinds are not even decoded."""
-
-_TAKES_OF_RUNS: dict[str, Callable[[Backfills, RecordedEvent, Any], None]] = {
-    RunCancelRequested.event_type: Backfills._cancel_requested,
-    TaskFinished.event_type: Backfills._task_finished,
-    RunFinished.event_type: Backfills._run_finished,
-}
-"""The same of facts about runs; those of runs that are nobody's chunk are not even decoded."""

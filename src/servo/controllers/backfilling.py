@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from datetime import datetime
 
-from servo.controllers.backfill_board import Backfills
-from servo.controllers.backfill_states import Backfill, BackfillState
+from servo.controllers.backfill_board import Backfill, Backfills, BackfillState
 from servo.controllers.decisions import Decision
 from servo.controllers.requests import request
 from servo.errors import BackfillConflict, ServoError
@@ -20,8 +19,6 @@ from servo.events.definitions import Source
 from servo.events.fact import Fact
 from servo.events.model import RunCancelRequested
 from servo.planning.catalog import Catalog
-
-__all__ = ["BACKFILLS", "cancelled", "decide", "paused", "resumed"]
 
 BACKFILLS = "controller:backfills"
 

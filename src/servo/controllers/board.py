@@ -1,63 +1,31 @@
-"""The board: runs that have not ended and their tasks, as the ledger's events tell it.
-
-A fold like any other: it looks at nothing but events, each is taken once, and a repetition that arrives late (under a
-new position, after its idempotency key was forgotten) changes nothing. It costs what is new, not what is there.
-"""
+"""The board: runs that have not ended and their tasks, as the ledger's events tell it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import ClassVar
 
-from servo.controllers.checkpoints import Checkpoint, OpenCheckpoints
-from servo.controllers.states import RunState, TaskState
-from servo.events import RecordedEvent, UnknownEvent, decode
+from servo.controllers.approvals import Checkpoint, OpenCheckpoints
+from servo.controllers.states import EventBoard, RunState, Take, TaskState
+from servo.events import RecordedEvent, model
 from servo.events.columns import MADE, Outcome, PartitionOutcomes
 from servo.events.lifecycles import CheckpointStatus, TaskStatus
-from servo.events.model import (
-    CheckpointDecided,
-    CheckpointExpired,
-    CheckpointRequested,
-    MaterializationPublished,
-    PartitionsMarked,
-    RunCancelRequested,
-    RunFinished,
-    RunPlanned,
-    RunRequested,
-    RunStarted,
-    TaskFinished,
-    TaskRetryScheduled,
-    TaskStarted,
-)
 from servo.planning.stages import stage_numbers
-
-__all__ = ["LOST", "Board", "RunState", "TaskState"]
 
 LOST = "controller:anti-entropy"
 """The actor that gives the tasks of lost workers to others: such a retry is not the asset's fault."""
 
 
-class Board:
-    """What is going on, up to `position`. Belongs to one thread; nobody else changes what it holds."""
+class Board(EventBoard):
+    """Runs that have not ended."""
 
     def __init__(self, *, position: int = 0, keep_ended: bool = False) -> None:
-        self.position = position
+        super().__init__(position)
         self.runs: dict[str, RunState] = {}
         self._keep_ended = keep_ended
         # A run key is used once, however late somebody repeats it or asks for something else under it.
         self._over: set[str] = set()
         self.checkpoints = OpenCheckpoints()
-
-    def take(self, events: Iterable[RecordedEvent]) -> Board:
-        """Take in what is new; what was seen before is passed over. Gives itself."""
-        for event in events:
-            if event.position > self.position:
-                self.position = event.position
-                if event.event_type in _TAKES:
-                    fact = decode(event)
-                    if not isinstance(fact, UnknownEvent):  # of a newer Servo
-                        _TAKES[event.event_type](self, event, fact)
-        return self
 
     def rule_out(self, run_ids: Iterable[str]) -> None:
         """These runs ended before this board began to look: who asks for one again asks for nothing new."""
@@ -87,7 +55,7 @@ class Board:
 
     # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _requested(self, event: RecordedEvent, fact: RunRequested) -> None:
+    def _requested(self, event: RecordedEvent, fact: model.RunRequested) -> None:
         if fact.run_id in self.runs or fact.run_id in self._over:
             return  # the same request again, or another one under a run key that is taken
         self.runs[fact.run_id] = RunState(
@@ -110,7 +78,7 @@ class Board:
             traceparent=fact.traceparent,
         )
 
-    def _planned(self, event: RecordedEvent, fact: RunPlanned) -> None:
+    def _planned(self, event: RecordedEvent, fact: model.RunPlanned) -> None:
         run = self._open(fact.run_id)
         if run is None or run.planned:
             return
@@ -129,18 +97,18 @@ class Board:
             if not task.upstream:
                 run.due[task.task_key] = None
 
-    def _started(self, event: RecordedEvent, fact: RunStarted) -> None:
+    def _started(self, event: RecordedEvent, fact: model.RunStarted) -> None:
         run = self._open(fact.run_id)
         if run is not None and run.started_at is None:
             run.started_at = event.occurred_at
 
-    def _cancel_requested(self, event: RecordedEvent, fact: RunCancelRequested) -> None:
+    def _cancel_requested(self, event: RecordedEvent, fact: model.RunCancelRequested) -> None:
         run = self._open(fact.run_id)
         if run is not None and run.cancel_requested_at is None:
             run.cancel_requested_at = event.occurred_at
             run.cancel_reason = fact.reason
 
-    def _finished(self, event: RecordedEvent, fact: RunFinished) -> None:
+    def _finished(self, event: RecordedEvent, fact: model.RunFinished) -> None:
         run = self._open(fact.run_id)
         # Whoever began to look in the middle did not see the request, and must not take a late repetition for one.
         self._over.add(fact.run_id)
@@ -153,7 +121,7 @@ class Board:
 
     # ── tasks ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _task_started(self, event: RecordedEvent, fact: TaskStarted) -> None:
+    def _task_started(self, event: RecordedEvent, fact: model.TaskStarted) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
         if run is None or task is None or fact.attempt <= task.attempt or task.state is TaskStatus.WAITING_APPROVAL:
             return
@@ -164,7 +132,7 @@ class Board:
         task.failed &= task.given_up  # all others are tried again
         run.move(task, TaskStatus.RUNNING)
 
-    def _retry_scheduled(self, event: RecordedEvent, fact: TaskRetryScheduled) -> None:
+    def _retry_scheduled(self, event: RecordedEvent, fact: model.TaskRetryScheduled) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
         if run is None or task is None or task.state is not TaskStatus.RUNNING or fact.attempt != task.attempt:
             return
@@ -180,7 +148,7 @@ class Board:
         task.worker, task.retry_at, task.reason = None, fact.retry_at, fact.reason
         run.move(task, TaskStatus.RETRY_WAIT)
 
-    def _task_finished(self, event: RecordedEvent, fact: TaskFinished) -> None:
+    def _task_finished(self, event: RecordedEvent, fact: model.TaskFinished) -> None:
         run, task = self._open_task(fact.run_id, fact.task_key)
         if run is None or task is None or not _is_news(task, fact):
             if fact.run_id not in self.runs and fact.run_id not in self._over:
@@ -214,19 +182,19 @@ class Board:
 
     # ── approvals ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _checkpoint_requested(self, event: RecordedEvent, fact: CheckpointRequested) -> None:
+    def _checkpoint_requested(self, event: RecordedEvent, fact: model.CheckpointRequested) -> None:
         task = self._open_task(fact.run_id, fact.task_key)[1]
         # What was decided long ago waits for nobody, however late it is told again.
         if task is not None and fact.checkpoint_id not in self.checkpoints and task.staged & set(fact.partitions.keys):
             asked = Checkpoint(asked=fact, requested_at=event.occurred_at, position=event.position)
             self.checkpoints.open(asked)
 
-    def _checkpoint_decided(self, _: RecordedEvent, fact: CheckpointDecided) -> None:
+    def _checkpoint_decided(self, _: RecordedEvent, fact: model.CheckpointDecided) -> None:
         # What is approved is there once it is published, and not before: that fact is the one to wait for.
         if fact.decision == CheckpointStatus.REJECTED:
             self._refuse(fact.checkpoint_id, "its approval was refused" + (f": {fact.reason}" if fact.reason else ""))
 
-    def _checkpoint_expired(self, _: RecordedEvent, fact: CheckpointExpired) -> None:
+    def _checkpoint_expired(self, _: RecordedEvent, fact: model.CheckpointExpired) -> None:
         if fact.escalated_to is not None:
             self.checkpoints.hand_on(fact.checkpoint_id, fact.escalated_to)
         elif fact.outcome == CheckpointStatus.CANCELLED:
@@ -258,7 +226,7 @@ class Board:
             task.reason, task.memo = reason, None
         return task
 
-    def _published(self, _: RecordedEvent, fact: MaterializationPublished) -> None:
+    def _published(self, _: RecordedEvent, fact: model.MaterializationPublished) -> None:
         checkpoint = self.checkpoints.close(fact.checkpoint_id)
         run_id, task_key = fact.run_id, fact.task_key
         if checkpoint is not None:
@@ -271,7 +239,7 @@ class Board:
             task.memo = None
         self._overtake(fact.asset_id, fact.partitions, fact.run_id or "what was published by hand", surely=False)
 
-    def _marked(self, _: RecordedEvent, fact: PartitionsMarked) -> None:
+    def _marked(self, _: RecordedEvent, fact: model.PartitionsMarked) -> None:
         if fact.mark == "MATERIALIZED":
             self._overtake(fact.asset_id, fact.partitions, "what was marked as materialized", surely=False)
 
@@ -286,8 +254,24 @@ class Board:
         task = None if run is None else run.tasks.get(task_key)
         return run, None if task is None or task.ended else task
 
+    takes: ClassVar[Mapping[str, Take]] = {
+        model.RunRequested.event_type: _requested,
+        model.RunPlanned.event_type: _planned,
+        model.RunStarted.event_type: _started,
+        model.RunCancelRequested.event_type: _cancel_requested,
+        model.RunFinished.event_type: _finished,
+        model.TaskStarted.event_type: _task_started,
+        model.TaskRetryScheduled.event_type: _retry_scheduled,
+        model.TaskFinished.event_type: _task_finished,
+        model.CheckpointRequested.event_type: _checkpoint_requested,
+        model.CheckpointDecided.event_type: _checkpoint_decided,
+        model.CheckpointExpired.event_type: _checkpoint_expired,
+        model.MaterializationPublished.event_type: _published,
+        model.PartitionsMarked.event_type: _marked,
+    }
 
-def _is_news(task: TaskState, fact: TaskFinished) -> bool:
+
+def _is_news(task: TaskState, fact: model.TaskFinished) -> bool:
     """Whether the task can end like this from where it is; a late repetition cannot."""
     if task.state is TaskStatus.RUNNING:
         return fact.attempt == task.attempt
@@ -297,26 +281,8 @@ def _is_news(task: TaskState, fact: TaskFinished) -> bool:
     return fact.final and (fact.attempt > task.attempt or fact.attempt == task.attempt == 0)
 
 
-def _waits(task: TaskState, fact: TaskFinished) -> bool:
+def _waits(task: TaskState, fact: model.TaskFinished) -> bool:
     """Whether the end of an attempt leaves something to people: to approve, or to be told that they refused it."""
     if fact.outcome is Outcome.STAGED or fact.outcome is Outcome.CANCELLED:
         return fact.outcome is Outcome.STAGED
     return bool(task.staged) or (task.state is TaskStatus.RUNNING and bool(task.rejected))
-
-
-_TAKES: dict[str, Callable[[Board, RecordedEvent, Any], None]] = {
-    RunRequested.event_type: Board._requested,
-    RunPlanned.event_type: Board._planned,
-    RunStarted.event_type: Board._started,
-    RunCancelRequested.event_type: Board._cancel_requested,
-    RunFinished.event_type: Board._finished,
-    TaskStarted.event_type: Board._task_started,
-    TaskRetryScheduled.event_type: Board._retry_scheduled,
-    TaskFinished.event_type: Board._task_finished,
-    CheckpointRequested.event_type: Board._checkpoint_requested,
-    CheckpointDecided.event_type: Board._checkpoint_decided,
-    CheckpointExpired.event_type: Board._checkpoint_expired,
-    MaterializationPublished.event_type: Board._published,
-    PartitionsMarked.event_type: Board._marked,
-}
-"""What each fact means here. Facts of other kinds say nothing about runs, and are not even decoded."""

@@ -1,12 +1,15 @@
 """What happens next: which runs are planned, which tasks go to a worker, which end, and when a run is over.
 
 All of it follows from the board and the moment. Slots are derived from the tasks that are running, so none can leak.
+
+A run of what is stale asks for what follows as well. Whether that is stale is known once its inputs were made: if they
+came out as they were, it is as current as it was before the run, and need not be computed.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from datetime import datetime
 from heapq import nsmallest
 from itertools import chain
@@ -14,12 +17,10 @@ from typing import Protocol
 
 import msgspec
 
-from servo.controllers.approvals import endings, left_over
+from servo.controllers.approvals import Checkpoint, endings, left_over
 from servo.controllers.board import Board
-from servo.controllers.checkpoints import Checkpoint
 from servo.controllers.decisions import Decision, ended
-from servo.controllers.remaining import remaining, with_skipped
-from servo.controllers.states import RunState, TaskState
+from servo.controllers.states import RunState, TaskState, remaining, with_skipped
 from servo.events.columns import Outcome
 from servo.events.fact import Fact
 from servo.events.lifecycles import TaskStatus
@@ -28,11 +29,10 @@ from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.planning.planner import DEFAULT_LIMITS, PlanLimits
 
-__all__ = ["DISPATCH", "Claim", "Decision", "Limits", "decide", "next_wake", "ready", "unplanned"]
-
 DISPATCH = "controller:dispatch"
 POOL = "pool"
 """The tag of an asset that names the pool whose limit it shares."""
+UNCHANGED = "unchanged: its inputs came out as they were"
 
 
 class _LimitSettings(Protocol):
@@ -213,7 +213,7 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
 
 
 def decide(board: Board, catalog: Catalog, now: datetime) -> list[Decision]:
-    """What can be recorded without anybody working.
+    """What can be recorded without the work of a worker.
 
     Tasks that are skipped, cancelled or settled, approvals that nobody gave in time, runs that are over.
     """
@@ -328,3 +328,18 @@ def _finished(run: RunState, ends: list[TaskFinished]) -> RunFinished:
         tasks_cancelled=count[Outcome.CANCELLED],
         reason=reason,
     )
+
+
+# ── what need not be computed ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def without_unchanged(claim: Claim, there: Collection[str], stale: Collection[str]) -> tuple[Claim, list[str]]:
+    """What is left to compute of a claim, and what is unchanged, given which of its partitions have data and which of
+    those are stale. A run of named partitions computes all of them."""
+    if not claim.only_stale:
+        return claim, []
+    unchanged = [key for key in claim.keys if key in there and key not in stale]
+    if not unchanged:
+        return claim, []
+    left = claim.partitions - claim.partitions.partitions.set_of(unchanged)
+    return msgspec.structs.replace(claim, partitions=left), unchanged

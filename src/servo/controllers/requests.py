@@ -12,7 +12,7 @@ from servo.events.model import RunRequested
 from servo.ids import request_fingerprint
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
-from servo.planning.left_out import LeftOut, apart, no_longer_there
+from servo.planning.stages import LeftOut, apart, no_longer_there
 
 
 def request(
@@ -32,7 +32,7 @@ def request(
     accept_schema: bool = False,
     traceparent: str | None = None,
 ) -> RunRequested:
-    """The request for these partitions. Whoever wants the same under the same run key gets the same run.
+    """The request for these partitions. The same request under the same run key gives the same run.
 
     `added` are those that only a `+` added to what was named: the run holds back what of them lacks inputs. With
     `only_stale`, what is current when its turn comes is left as it is.

@@ -2,28 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, timedelta
 from heapq import heappop, heappush
-from typing import Any
+from typing import ClassVar
 
 import msgspec
 
+from servo.controllers.states import EventBoard, Take
 from servo.errors import ServoError
-from servo.events import RecordedEvent, UnknownEvent, decode
-from servo.events.automation import (
-    ScheduleCreated,
-    ScheduleDeleted,
-    SchedulePaused,
-    ScheduleResumed,
-    ScheduleTicked,
-    ScheduleUpdated,
-)
+from servo.events import RecordedEvent, automation, model
 from servo.events.definitions import ScheduleDefinition
-from servo.events.model import DefinitionsDeployed, RunFinished
-from servo.partitions.firing import firing
-
-__all__ = ["ScheduleBoard", "ScheduleState"]
+from servo.partitions.cron import firing
 
 _DAY = timedelta(days=1)
 
@@ -51,13 +41,13 @@ class ScheduleState(msgspec.Struct, kw_only=True):
         return begun if self.last is None else max(begun, self.last)
 
 
-class ScheduleBoard:
-    """All schedules that are there, up to `position`. Belongs to one thread."""
+class ScheduleBoard(EventBoard):
+    """All schedules that are there."""
 
     def __init__(
         self, *, position: int = 0, schedules: Iterable[ScheduleState] = (), gone: Iterable[ScheduleState] = ()
     ) -> None:
-        self.position = position
+        super().__init__(position)
         self.schedules: dict[str, ScheduleState] = {}
         # One that comes back has its runs, and never ticks for a moment again.
         self._gone: dict[str, ScheduleState] = {schedule.id: schedule for schedule in gone}
@@ -67,22 +57,9 @@ class ScheduleBoard:
         for schedule in schedules:
             self.schedules[schedule.id] = schedule
             self._owners.update(dict.fromkeys(schedule.runs, schedule.id))
-            self._wind(schedule)
+            self.wind(schedule)
         for schedule in self._gone.values():
             self._owners.update(dict.fromkeys(schedule.runs, schedule.id))
-
-    def take(self, events: Iterable[RecordedEvent]) -> ScheduleBoard:
-        """Take in what is new; what was seen before is passed over. Gives itself."""
-        for event in events:
-            if event.position > self.position:
-                self.position = event.position
-                if event.event_type in _TAKES:
-                    fact = decode(event)
-                    if not isinstance(fact, UnknownEvent):  # of a newer Servo
-                        _TAKES[event.event_type](self, event, fact)
-                elif event.event_type == RunFinished.event_type:
-                    self._finished(event.correlation_id)
-        return self
 
     def due(self, now: datetime) -> Iterator[ScheduleState]:
         """Schedules whose next moment has come, in the order of these. Each is given once, until it is due `again`."""
@@ -98,16 +75,13 @@ class ScheduleBoard:
             heappop(self._queue)
         return self._queue[0][0] if self._queue else None
 
-    def wind(self, schedule: ScheduleState, no_earlier: datetime) -> None:
-        """Look for the schedule's next moment after what it has ticked for, and after `no_earlier`."""
-        self._wind(schedule, no_earlier)
-
     def again(self, schedule: ScheduleState, at: datetime) -> None:
         """Look at a schedule again at a moment, whatever its clock says."""
         self._due[schedule.id] = at
         heappush(self._queue, (at, schedule.id))
 
-    def _wind(self, schedule: ScheduleState, no_earlier: datetime | None = None) -> None:
+    def wind(self, schedule: ScheduleState, no_earlier: datetime | None = None) -> None:
+        """Look for the schedule's next moment after what it has ticked for, and after `no_earlier`."""
         after = schedule.since if no_earlier is None else max(schedule.since, no_earlier)
         try:
             following = next(firing(schedule.definition.cron, schedule.definition.timezone, after), None)
@@ -120,11 +94,11 @@ class ScheduleBoard:
 
     # ── what events say ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _deployed(self, event: RecordedEvent, fact: DefinitionsDeployed) -> None:
+    def _deployed(self, event: RecordedEvent, fact: model.DefinitionsDeployed) -> None:
         for definition in fact.schedules:
             self._defined(event, definition)
 
-    def _written(self, event: RecordedEvent, fact: ScheduleCreated | ScheduleUpdated) -> None:
+    def _written(self, event: RecordedEvent, fact: automation.ScheduleCreated | automation.ScheduleUpdated) -> None:
         self._defined(event, fact.definition)
 
     def _defined(self, event: RecordedEvent, definition: ScheduleDefinition) -> None:
@@ -146,26 +120,26 @@ class ScheduleBoard:
             self._gone.pop(known.id, None)
             self.schedules[known.id] = known
         if known.id in self.schedules:
-            self._wind(known)
+            self.wind(known)
 
     def _state(self, schedule_id: str) -> ScheduleState | None:
         return self.schedules.get(schedule_id) or self._gone.get(schedule_id)
 
-    def _switched(self, event: RecordedEvent, fact: SchedulePaused | ScheduleResumed) -> None:
+    def _switched(self, event: RecordedEvent, fact: automation.SchedulePaused | automation.ScheduleResumed) -> None:
         known = self.schedules.get(fact.schedule_id)
         if known is not None and fact.version > known.version:
-            known.version, known.enabled = fact.version, isinstance(fact, ScheduleResumed)
+            known.version, known.enabled = fact.version, isinstance(fact, automation.ScheduleResumed)
             if known.enabled:
                 known.resumed_at = event.occurred_at
 
-    def _deleted(self, _: RecordedEvent, fact: ScheduleDeleted) -> None:
+    def _deleted(self, _: RecordedEvent, fact: automation.ScheduleDeleted) -> None:
         known = self.schedules.get(fact.schedule_id)
         if known is not None and fact.version > known.version:
             known.version = fact.version
             self._gone[known.id] = self.schedules.pop(known.id)
             self._due.pop(known.id, None)
 
-    def _ticked(self, _: RecordedEvent, fact: ScheduleTicked) -> None:
+    def _ticked(self, _: RecordedEvent, fact: automation.ScheduleTicked) -> None:
         known = self._state(fact.schedule_id)
         if known is None:
             return
@@ -176,24 +150,25 @@ class ScheduleBoard:
         if not fact.manual and (known.last is None or fact.scheduled_for > known.last):
             known.last = fact.scheduled_for
             if known.id in self.schedules:
-                self._wind(known)
+                self.wind(known)
 
-    def _finished(self, run_id: str) -> None:
-        owner = self._state(self._owners.pop(run_id, ""))
-        if owner is not None:
-            owner.runs.pop(run_id, None)
+    def _pass_over(self, event: RecordedEvent) -> None:
+        if event.event_type == model.RunFinished.event_type:
+            run_id = event.correlation_id
+            owner = self._state(self._owners.pop(run_id, ""))
+            if owner is not None:
+                owner.runs.pop(run_id, None)
+
+    takes: ClassVar[Mapping[str, Take]] = {
+        model.DefinitionsDeployed.event_type: _deployed,
+        automation.ScheduleCreated.event_type: _written,
+        automation.ScheduleUpdated.event_type: _written,
+        automation.SchedulePaused.event_type: _switched,
+        automation.ScheduleResumed.event_type: _switched,
+        automation.ScheduleDeleted.event_type: _deleted,
+        automation.ScheduleTicked.event_type: _ticked,
+    }
 
 
 def _midnight(moment: datetime) -> datetime:
     return moment.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-
-
-_TAKES: dict[str, Callable[[ScheduleBoard, RecordedEvent, Any], None]] = {
-    DefinitionsDeployed.event_type: ScheduleBoard._deployed,
-    ScheduleCreated.event_type: ScheduleBoard._written,
-    ScheduleUpdated.event_type: ScheduleBoard._written,
-    SchedulePaused.event_type: ScheduleBoard._switched,
-    ScheduleResumed.event_type: ScheduleBoard._switched,
-    ScheduleDeleted.event_type: ScheduleBoard._deleted,
-    ScheduleTicked.event_type: ScheduleBoard._ticked,
-}

@@ -1,4 +1,4 @@
-"""What schedules ask for: which moments are due, and the tick and the run of each.
+"""What schedules ask for: which moments are due, the tick and the run of each, and the partitions of that run.
 
 A tick says what it was decided on (the definition's version, the assets, the partitions), so that whatever is edited
 afterwards changes nothing about its run. It is recorded on condition that nothing happened to its schedule meanwhile,
@@ -14,20 +14,22 @@ from itertools import islice
 
 import msgspec
 
+from servo.assets.loading import Definitions
+from servo.assets.selection import Statuses, select, selection_of
+from servo.assets.spec import Problem
+from servo.assets.syntax import parse, terms
 from servo.controllers.decisions import Decision
 from servo.controllers.requests import request
 from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
-from servo.errors import PASSING, InvalidPartition, ServoError
+from servo.errors import PASSING, InvalidInput, InvalidPartition, ServoError
 from servo.events.automation import ScheduleTicked
 from servo.events.definitions import ScheduleDefinition, Source
 from servo.events.fact import Fact
 from servo.events.lifecycles import TickStatus
 from servo.events.model import DEFINITIONS
 from servo.partitions import PartitionSet
-from servo.partitions.firing import firing
+from servo.partitions.cron import firing
 from servo.planning.catalog import Catalog
-
-__all__ = ["Due", "Filling", "NotYet", "Skipped", "decide", "due", "tick_of", "upcoming"]
 
 _PAUSED = "paused"
 _LONGEST_LIST = 1_000  # partitions that a tick names one by one beside its selector
@@ -35,6 +37,7 @@ _MOST_MISSED = 1_000  # moments that are counted before it is only said that the
 # A driver is never there at the very moment: what is less late than this is not late.
 _ON_TIME = timedelta(minutes=1)
 _LONGEST_WINDOW = 10 * 366 * 1440  # minutes: whatever a definition says, the clock must not overflow
+LATEST = "latest"
 
 
 class Filling(msgspec.Struct, frozen=True):
@@ -231,3 +234,51 @@ def _named(sets: Sequence[PartitionSet]) -> list[str] | None:
     if sum(some.count for some in sets) > _LONGEST_LIST:
         return None
     return sorted({str(key) for some in sets for key in some})
+
+
+# ── partitions ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def filled(
+    definition: ScheduleDefinition,
+    known: Catalog,
+    tick: datetime,
+    statuses: Statuses | None,
+    partitions: str | None = None,
+) -> Filling:
+    """The partitions that a tick at this moment would ask for: those given, or else as the definition says.
+
+    An asset of which no window has ended by then is left out, with the reason: it is no failure of the others.
+    """
+    texts = definition.asset_selection
+    text = " or ".join(f"({one})" for one in texts) if len(texts) > 1 else "".join(texts)
+    partitions = partitions or definition.settings.get("partitions") or LATEST
+    try:
+        without: dict[str, str] = {}
+        found = selection_of(
+            known.graph, text, now=tick, partitions=partitions, statuses=statuses, without_latest=without
+        )
+        left_out = {key: why for key, why in without.items() if key not in found.wanted}
+        return Filling(found.wanted, left_out, found.added, found.only_stale, found.by_status)
+    except InvalidInput:
+        if partitions != LATEST:
+            raise
+        # What has no partitions has none that ended last, and needs none.
+        with suppress(InvalidInput):
+            found = selection_of(known.graph, text, now=tick, statuses=statuses)
+            return Filling(found.wanted, {}, found.added, found.only_stale, found.by_status)
+        raise
+
+
+def unfillable(definitions: Definitions, now: datetime) -> Iterator[Problem]:
+    """Schedules whose text of partitions does not fit what they select. Statuses are known only in a ledger."""
+    for schedule in definitions.schedules.values():
+        text = schedule.partitions
+        asks = any(term.what.startswith("status:") for term in terms(parse(schedule.select)))
+        if text is None or text == LATEST or asks:
+            continue
+        try:
+            select(definitions.graph, schedule.select, now=now, partitions=text)
+        except InvalidInput as problem:
+            message = f"schedule {schedule.name}: partitions {text!r:.80}: {problem.message}"
+            yield Problem(message=message, hint=problem.hint, source=schedule.source)

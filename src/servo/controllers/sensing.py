@@ -25,26 +25,12 @@ from servo.events.model import DynamicPartitionsChanged, RunRequested
 from servo.partitions import PartitionKey
 from servo.planning.catalog import Catalog
 
-__all__ = [
-    "RECORDED_EVERY",
-    "Occasion",
-    "Wish",
-    "answered",
-    "failed",
-    "is_counted",
-    "late",
-    "new_values",
-    "run_key_of",
-    "skipped",
-    "with_quiet_polls",
-]
-
 RECORDED_EVERY = timedelta(hours=1)  # of polls that find nothing, one in so long is recorded
 _LONGEST_KEY = 512
 
 
 class Occasion(msgspec.Struct, frozen=True, kw_only=True):
-    """What made somebody ask a sensor: a message, the time, or a person."""
+    """The occasion of an evaluation: a message, the time, or a person."""
 
     trigger: str  # push, poll, manual
     message_id: str | None = None
@@ -219,7 +205,7 @@ def skipped(sensor: SensorState, occasion: Occasion, reason: str) -> list[Fact]:
 
 
 def late(sensor: SensorState, occasion: Occasion, now: SensorState) -> list[Fact]:
-    """A poll of a cursor that somebody else has moved: what it asked for is dropped."""
+    """A poll of a cursor that was moved meanwhile: what it asked for is dropped."""
     reason = f"the cursor was at version {sensor.state_version}, and is at {now.state_version} by now"
     return [_evaluated(sensor, occasion, EvaluationStatus.SKIPPED_STALE_CURSOR, reason=reason, cursor_after=None)]
 

@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
-from servo.events import RecordedEvent, UnknownEvent, decode
-from servo.events.automation import (
-    SensorCreated,
-    SensorCursorReset,
-    SensorDeleted,
-    SensorEvaluated,
-    SensorPaused,
-    SensorResumed,
-    SensorUpdated,
-)
+from servo.controllers.states import EventBoard, Take
+from servo.events import RecordedEvent, UnknownEvent, automation, decode, model
 from servo.events.definitions import SensorDefinition
 from servo.events.lifecycles import EvaluationStatus
-from servo.events.model import (
-    DefinitionsDeployed,
-    MaterializationPublished,
-    PartitionsMarked,
-    RolledBack,
-    RunFinished,
-    TaskFinished,
-)
-
-__all__ = ["SensorBoard", "SensorState"]
 
 _LONGEST_BACKOFF = 3600  # seconds
 _LONGEST_INTERVAL = 7 * 86_400  # seconds: whatever a definition says, the clock must not overflow
 _MOST_DOUBLINGS = 16  # beyond that every interval is longer than the longest
 # What watches of the ledger wait for, by their kind.
 _PUBLISHING = frozenset(
-    {kind.event_type for kind in (TaskFinished, MaterializationPublished, RolledBack, PartitionsMarked)}
+    {
+        kind.event_type
+        for kind in (model.TaskFinished, model.MaterializationPublished, model.RolledBack, model.PartitionsMarked)
+    }
 )
-_WAKING = {"new_partitions": _PUBLISHING, "run_ended": frozenset({RunFinished.event_type})}
+_WAKING = {"new_partitions": _PUBLISHING, "run_ended": frozenset({model.RunFinished.event_type})}
 _NEWS = frozenset[str]().union(*_WAKING.values())
 
 
@@ -97,29 +82,16 @@ class SensorState(msgspec.Struct, kw_only=True):
         return self.polled_at is None or self.polled_at > now or (self.next_poll or now) <= now
 
 
-class SensorBoard:
-    """All sensors that are there, up to `position`. Belongs to one thread."""
+class SensorBoard(EventBoard):
+    """All sensors that are there."""
 
     def __init__(
         self, *, position: int = 0, sensors: Iterable[SensorState] = (), gone: Iterable[SensorState] = ()
     ) -> None:
-        self.position = position
+        super().__init__(position)
         self.sensors: dict[str, SensorState] = {sensor.id: sensor for sensor in sensors}
         # One that comes back goes on from its cursor.
         self._gone: dict[str, SensorState] = {sensor.id: sensor for sensor in gone}
-
-    def take(self, events: Iterable[RecordedEvent]) -> SensorBoard:
-        """Take in what is new; what was seen before is passed over. Gives itself."""
-        for event in events:
-            if event.position > self.position:
-                self.position = event.position
-                if event.event_type in _TAKES:
-                    fact = decode(event)
-                    if not isinstance(fact, UnknownEvent):  # of a newer Servo
-                        _TAKES[event.event_type](self, event, fact)
-                elif event.event_type in _NEWS:
-                    self._wake(event)
-        return self
 
     def due(self, now: datetime) -> Iterator[SensorState]:
         """Sensors to ask now."""
@@ -146,7 +118,10 @@ class SensorBoard:
 
     # ── what events say ──────────────────────────────────────────────────────────────────────────────────────────
 
-    def _wake(self, event: RecordedEvent) -> None:
+    def _pass_over(self, event: RecordedEvent) -> None:
+        """Wake who waits for such an event."""
+        if event.event_type not in _NEWS:
+            return
         listening = [
             sensor for sensor in self.sensors.values() if sensor.is_woken and not (sensor.awake and sensor.stirred)
         ]
@@ -156,11 +131,11 @@ class SensorBoard:
                 if isinstance(fact, UnknownEvent) or sensor.minds(event.event_type, fact):
                     sensor.awake, sensor.stirred = True, sensor.awake
 
-    def _deployed(self, _: RecordedEvent, fact: DefinitionsDeployed) -> None:
+    def _deployed(self, _: RecordedEvent, fact: model.DefinitionsDeployed) -> None:
         for definition in fact.sensors:
             self._defined(definition)
 
-    def _written(self, _: RecordedEvent, fact: SensorCreated | SensorUpdated) -> None:
+    def _written(self, _: RecordedEvent, fact: automation.SensorCreated | automation.SensorUpdated) -> None:
         self._defined(fact.definition)
 
     def _defined(self, definition: SensorDefinition) -> None:
@@ -179,23 +154,23 @@ class SensorBoard:
     def _state(self, sensor_id: str) -> SensorState | None:
         return self.sensors.get(sensor_id) or self._gone.get(sensor_id)
 
-    def _switched(self, _: RecordedEvent, fact: SensorPaused | SensorResumed) -> None:
+    def _switched(self, _: RecordedEvent, fact: automation.SensorPaused | automation.SensorResumed) -> None:
         known = self.sensors.get(fact.sensor_id)
         if known is not None and fact.version > known.version:
-            known.version, known.enabled = fact.version, isinstance(fact, SensorResumed)
+            known.version, known.enabled = fact.version, isinstance(fact, automation.SensorResumed)
 
-    def _deleted(self, _: RecordedEvent, fact: SensorDeleted) -> None:
+    def _deleted(self, _: RecordedEvent, fact: automation.SensorDeleted) -> None:
         known = self.sensors.get(fact.sensor_id)
         if known is not None and fact.version > known.version:
             known.version = fact.version
             self._gone[known.id] = self.sensors.pop(known.id)
 
-    def _reset(self, _: RecordedEvent, fact: SensorCursorReset) -> None:
+    def _reset(self, _: RecordedEvent, fact: automation.SensorCursorReset) -> None:
         known = self._state(fact.sensor_id)
         if known is not None and fact.state_version > known.state_version:
             known.cursor, known.state_version, known.awake = fact.cursor, fact.state_version, True
 
-    def _evaluated(self, event: RecordedEvent, fact: SensorEvaluated) -> None:
+    def _evaluated(self, event: RecordedEvent, fact: automation.SensorEvaluated) -> None:
         known = self._state(fact.sensor_id)
         if known is None or fact.trigger != "poll" or fact.status == EvaluationStatus.SKIPPED_STALE_CURSOR:
             return
@@ -210,14 +185,13 @@ class SensorBoard:
             further = fact.status == EvaluationStatus.TRIGGERED or fact.cursor_after != fact.cursor_before
             known.awake, known.stirred = further or known.stirred, False
 
-
-_TAKES: dict[str, Callable[[SensorBoard, RecordedEvent, Any], None]] = {
-    DefinitionsDeployed.event_type: SensorBoard._deployed,
-    SensorCreated.event_type: SensorBoard._written,
-    SensorUpdated.event_type: SensorBoard._written,
-    SensorPaused.event_type: SensorBoard._switched,
-    SensorResumed.event_type: SensorBoard._switched,
-    SensorDeleted.event_type: SensorBoard._deleted,
-    SensorCursorReset.event_type: SensorBoard._reset,
-    SensorEvaluated.event_type: SensorBoard._evaluated,
-}
+    takes: ClassVar[Mapping[str, Take]] = {
+        model.DefinitionsDeployed.event_type: _deployed,
+        automation.SensorCreated.event_type: _written,
+        automation.SensorUpdated.event_type: _written,
+        automation.SensorPaused.event_type: _switched,
+        automation.SensorResumed.event_type: _switched,
+        automation.SensorDeleted.event_type: _deleted,
+        automation.SensorCursorReset.event_type: _reset,
+        automation.SensorEvaluated.event_type: _evaluated,
+    }

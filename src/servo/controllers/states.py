@@ -1,15 +1,66 @@
-"""Runs and tasks as they stand: what the board keeps. Only the board changes them; whoever decides, reads."""
+"""Runs and tasks as they stand, and what is left to do of a task. Only the board changes them; controllers read."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
-from typing import Any
+from typing import Any, ClassVar, Self
 
-from servo.events.columns import Outcome, PartitionOutcomes
+import msgspec
+
+from servo.errors import InvalidInput
+from servo.events import RecordedEvent, UnknownEvent, decode
+from servo.events.columns import Outcome, PartitionOutcomes, spread
 from servo.events.definitions import HeldBack, PlannedTask, Source
 from servo.events.lifecycles import RunStatus, TaskStatus
+from servo.events.model import TaskFinished
+from servo.partitions import PartitionSet
+from servo.partitions.mappings import Mapping as PartitionMapping
+from servo.planning.catalog import Catalog
+
+Take = Callable[[Any, RecordedEvent, Any], None]
+
+
+# ── boards ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class EventBoard:
+    """What is going on, as events tell it up to `position`. Belongs to one thread; nobody else changes what it holds.
+
+    A fold like any other: it looks at nothing but events, each is taken once, and a repetition that arrives late (under
+    a new position, after its idempotency key was forgotten) changes nothing. It costs what is new, not what is there.
+    """
+
+    takes: ClassVar[Mapping[str, Take]]
+    """What each fact means here, by its type. Facts of other kinds are not even decoded."""
+
+    def __init__(self, position: int) -> None:
+        self.position = position
+
+    def take(self, events: Iterable[RecordedEvent]) -> Self:
+        """Take in what is new; what was seen before is passed over. Gives itself."""
+        for event in events:
+            if event.position > self.position:
+                self.position = event.position
+                take = self.takes.get(event.event_type)
+                if take is None:
+                    self._pass_over(event)
+                else:
+                    self._take(event, take)
+        return self
+
+    def _take(self, event: RecordedEvent, take: Take) -> None:
+        fact = decode(event)
+        if not isinstance(fact, UnknownEvent):  # of a newer Servo
+            take(self, event, fact)
+
+    def _pass_over(self, event: RecordedEvent) -> None:
+        """Look at an event of a kind that `takes` does not have, where something here may wait for it."""
+
+
+# ── tasks and runs ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @dataclass(slots=True, kw_only=True)
@@ -71,18 +122,9 @@ class TaskState:
     def copy(self) -> TaskState:
         other = copy(self)
         other.downstream = list(self.downstream)
-        for name in (
-            "succeeded",
-            "failed",
-            "skipped",
-            "unchanged",
-            "cancelled",
-            "staged",
-            "rejected",
-            "superseded",
-            "settled",
-        ):
-            setattr(other, name, set(getattr(self, name)))
+        for each in fields(self):
+            if isinstance(keys := getattr(self, each.name), set):
+                setattr(other, each.name, set(keys))
         return other
 
     def record(self, partitions: PartitionOutcomes) -> None:
@@ -127,7 +169,7 @@ class TaskState:
 
     @property
     def there(self) -> set[str]:
-        """The partitions that whoever reads them finds: those that were made, and those that need not be."""
+        """The partitions that can be read: those that were made, and those that need not be."""
         return self.succeeded | self.unchanged
 
     @property
@@ -230,3 +272,87 @@ class RunState:
         if self.started:
             return RunStatus.RUNNING
         return RunStatus.PLANNED if self.planned else RunStatus.REQUESTED
+
+
+# ── what is left to do ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Remaining(msgspec.Struct, frozen=True, kw_only=True):
+    """A task whose upstream tasks have ended, partition by partition."""
+
+    run: PartitionSet
+    blocked: PartitionSet  # read something of this run that is not there
+    by: tuple[str, ...] = ()  # keys of the tasks that were to compute it
+
+
+def remaining(run: RunState, task: TaskState, catalog: Catalog) -> Remaining | None:
+    """What is left of a task; None where its asset is no longer defined as it was when it was planned."""
+    if task.memo is not None and task.memo[0] is catalog:
+        found: Remaining | None = task.memo[1]
+        return found
+    found = _work_out(run, task, catalog)
+    if not task.waits_for:
+        task.memo = (catalog, found)
+    return found
+
+
+def planned(task: TaskState, catalog: Catalog) -> PartitionSet | None:
+    """The partitions of a task; None where its asset no longer has them."""
+    key = catalog.current_key(task.asset_id, task.asset_key)
+    if key is None:
+        return None
+    try:
+        return PartitionSet.from_json(catalog.spec(key).partitions, task.partitions)
+    except InvalidInput:
+        return None
+
+
+def with_skipped(ending: TaskFinished, blocked: Iterable[object]) -> TaskFinished:
+    """The end of a task that says as well which of its partitions had nothing to read, or need not be there."""
+    skipped = [str(key) for key in blocked]
+    if not skipped:
+        return ending
+    said = ending.partitions
+    partitions = PartitionOutcomes(
+        keys=[*said.keys, *skipped],
+        outcome=[*said.outcomes(), *[Outcome.SKIPPED] * len(skipped)],
+        error=[*spread(said.error, len(said)), *[None] * len(skipped)],
+    )
+    return msgspec.structs.replace(ending, partitions=partitions)
+
+
+def _work_out(run: RunState, task: TaskState, catalog: Catalog) -> Remaining | None:
+    own, asked = catalog.current_key(task.asset_id, task.asset_key), planned(task, catalog)
+    if own is None or asked is None:
+        return None
+    absent: dict[str, PartitionSet] = {}
+    by: list[str] = []
+    for key in task.upstream:
+        upstream = run.tasks[key]
+        if upstream.complete:
+            continue
+        theirs = planned(upstream, catalog)
+        if theirs is None:
+            return None
+        by.append(key)
+        gone = theirs - theirs.partitions.set_of(upstream.there)
+        asset = catalog.current_key(upstream.asset_id, upstream.asset_key) or upstream.asset_key
+        absent[asset] = absent[asset] | gone if asset in absent else gone
+    blocked = asked.partitions.empty()
+    still_read = {dependency.upstream for dependency in catalog.spec(own).dependencies}
+    for asset, gone in absent.items():
+        if asset in still_read:
+            blocked = blocked | _readers(run, asked, gone, catalog.graph.mapping(asset, own))
+    done = task.there | task.staged | task.given_up
+    left = asked - asked.partitions.set_of(done) if done else asked
+    return Remaining(run=left - blocked, blocked=(blocked & left), by=tuple(by))
+
+
+def _readers(run: RunState, asked: PartitionSet, gone: PartitionSet, mapping: PartitionMapping) -> PartitionSet:
+    """Which of the partitions that were asked for read something of what is not there."""
+    # Mapped as of the plan: what has begun since then is not what the plan was about.
+    moment = run.planned_at or run.requested_at
+    try:
+        return mapping.downstream(gone, asked.partitions, moment) & asked
+    except Exception:  # noqa: BLE001 (a custom mapping is anybody's code, and one run must not stop all others)
+        return asked

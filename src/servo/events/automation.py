@@ -33,7 +33,7 @@ class ScheduleUpdated(_ScheduleDefined, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "ScheduleUpdated"
 
 
-class _ScheduleSwitched(Fact, frozen=True, kw_only=True):
+class ScheduleSwitched(Fact, frozen=True, kw_only=True):
     """A schedule was switched on, off or away, without a change of what it says."""
 
     key: ClassVar[str] = "sched_def:{self.schedule_id}:{self.version}"
@@ -43,15 +43,15 @@ class _ScheduleSwitched(Fact, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class SchedulePaused(_ScheduleSwitched, frozen=True, kw_only=True):
+class SchedulePaused(ScheduleSwitched, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "SchedulePaused"
 
 
-class ScheduleResumed(_ScheduleSwitched, frozen=True, kw_only=True):
+class ScheduleResumed(ScheduleSwitched, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "ScheduleResumed"
 
 
-class ScheduleDeleted(_ScheduleSwitched, frozen=True, kw_only=True):
+class ScheduleDeleted(ScheduleSwitched, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "ScheduleDeleted"
 
 
@@ -102,7 +102,7 @@ class SensorUpdated(_SensorDefined, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "SensorUpdated"
 
 
-class _SensorSwitched(Fact, frozen=True, kw_only=True):
+class SensorSwitched(Fact, frozen=True, kw_only=True):
     """A sensor was switched on, off or away, without a change of what it says."""
 
     key: ClassVar[str] = "sensor_def:{self.sensor_id}:{self.version}"
@@ -112,15 +112,15 @@ class _SensorSwitched(Fact, frozen=True, kw_only=True):
     reason: str | None = None
 
 
-class SensorPaused(_SensorSwitched, frozen=True, kw_only=True):
+class SensorPaused(SensorSwitched, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "SensorPaused"
 
 
-class SensorResumed(_SensorSwitched, frozen=True, kw_only=True):
+class SensorResumed(SensorSwitched, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "SensorResumed"
 
 
-class SensorDeleted(_SensorSwitched, frozen=True, kw_only=True):
+class SensorDeleted(SensorSwitched, frozen=True, kw_only=True):
     event_type: ClassVar[str] = "SensorDeleted"
 
 

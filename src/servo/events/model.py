@@ -2,7 +2,7 @@
 
 A fact says what happened, never what to do. It carries a snapshot of what was decided on, so that folding it needs
 nothing but the fact itself. New optional fields may be added to a version; anything else is a new version with an
-upcast (`upcast.py`) and a new golden file.
+upcast (`codec.py`) and a new golden file.
 """
 
 from __future__ import annotations
@@ -11,26 +11,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import ClassVar, get_args
 
-from servo.events.access import TokenCreated, TokenRevoked
-from servo.events.automation import (
-    BackfillChunkPlanned,
-    BackfillCreated,
-    BackfillStateChanged,
-    ScheduleCreated,
-    ScheduleDeleted,
-    SchedulePaused,
-    ScheduleResumed,
-    ScheduleTicked,
-    ScheduleUpdated,
-    Selector,
-    SensorCreated,
-    SensorCursorReset,
-    SensorDeleted,
-    SensorEvaluated,
-    SensorPaused,
-    SensorResumed,
-    SensorUpdated,
-)
+from servo.events import access, automation
 from servo.events.columns import (
     Calls,
     CallTotals,
@@ -51,13 +32,12 @@ from servo.events.definitions import (
     Source,
 )
 from servo.events.fact import Fact, Int64, require_aware, require_distinct
-from servo.events.requests import RequestAccepted
 
 # ── definitions ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 DEFINITIONS = "definitions"
-"""Every deployment is part of this one story, so that a condition on it tells whether anybody has deployed since."""
+"""The subject of every deployment, so that a condition on it tells whether there was another since."""
 
 
 class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
@@ -127,7 +107,7 @@ class DynamicPartitionsChanged(Fact, frozen=True, kw_only=True):
 
 
 class RunRequested(Fact, frozen=True, kw_only=True):
-    """Somebody or something asked for a run. The same run key gives the same run, whoever repeats it."""
+    """A run was asked for. The same run key gives the same run, however often it is repeated."""
 
     event_type: ClassVar[str] = "RunRequested"
     event_version: ClassVar[int] = 2
@@ -139,12 +119,12 @@ class RunRequested(Fact, frozen=True, kw_only=True):
     request_fingerprint: str
     asset_selection: list[str]
     source: Source
-    partitions: Selector | None = None
+    partitions: automation.Selector | None = None
     priority: Int64 = 0
     tags: dict[str, str] = {}
     on_behalf_of: str | None = None  # the person whom a controller acts for, such as who created a backfill
     only_stale: bool = False  # what is current when its turn comes is left as it is
-    added: Selector | None = None  # of the partitions, those that only a `+` added to what was named
+    added: automation.Selector | None = None  # of the partitions, those that only a `+` added to what was named
     asset_ids: dict[str, str] = {}  # by asset key: names may mean other assets by the time that it is planned
     queue: str | None = None  # runs of one queue go one after another, in the order in which they were asked for
     retry_of: str | None = None  # the run that this one tries again
@@ -433,19 +413,19 @@ Event = (
     DefinitionsDeployed
     | CodeDeclaredEqual
     | DynamicPartitionsChanged
-    | ScheduleCreated
-    | ScheduleUpdated
-    | SchedulePaused
-    | ScheduleResumed
-    | ScheduleDeleted
-    | ScheduleTicked
-    | SensorCreated
-    | SensorUpdated
-    | SensorPaused
-    | SensorResumed
-    | SensorDeleted
-    | SensorCursorReset
-    | SensorEvaluated
+    | automation.ScheduleCreated
+    | automation.ScheduleUpdated
+    | automation.SchedulePaused
+    | automation.ScheduleResumed
+    | automation.ScheduleDeleted
+    | automation.ScheduleTicked
+    | automation.SensorCreated
+    | automation.SensorUpdated
+    | automation.SensorPaused
+    | automation.SensorResumed
+    | automation.SensorDeleted
+    | automation.SensorCursorReset
+    | automation.SensorEvaluated
     | RunRequested
     | RunPlanned
     | RunStarted
@@ -454,9 +434,9 @@ Event = (
     | TaskStarted
     | TaskRetryScheduled
     | TaskFinished
-    | BackfillCreated
-    | BackfillChunkPlanned
-    | BackfillStateChanged
+    | automation.BackfillCreated
+    | automation.BackfillChunkPlanned
+    | automation.BackfillStateChanged
     | CheckpointRequested
     | CheckpointDecided
     | CheckpointExpired
@@ -464,9 +444,9 @@ Event = (
     | PartitionsInvalidated
     | RolledBack
     | PartitionsMarked
-    | TokenCreated
-    | TokenRevoked
-    | RequestAccepted
+    | access.TokenCreated
+    | access.TokenRevoked
+    | access.RequestAccepted
 )
 
 EVENT_CLASSES: tuple[type[Fact], ...] = get_args(Event)

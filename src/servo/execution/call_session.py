@@ -9,6 +9,10 @@ is released, and the session is dropped (on Spark Connect: released on the serve
 Shared by Spark itself, and therefore by calls: the persistent catalog, files, and all that belongs to the SparkContext
 (`addFile`, log level, checkpoint directory). Views in `global_temp` are refused. A thread that the function starts is
 in no call: there, `context.spark` is the session of the call, and the session that all calls share is refused.
+
+Files that a call reads are marked with the call. All sessions of a JVM share one cache, by plan. How a file is read
+depends on settings of the session that are not part of the plan, such as its timezone: without a mark, what one call
+has cached would be taken for what another one reads.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from functools import wraps
+from functools import cache, wraps
 from typing import Any, cast
 from uuid import uuid4
 
@@ -29,12 +33,9 @@ from pyspark.sql.session import _monkey_patch_RDD
 from servo.assets.importing import code_generation
 from servo.errors import OutputRefused
 from servo.execution import connect
-from servo.execution.failures import is_session_lost
-from servo.execution.file_reads import CALL_SETTING, reader_of_call
+from servo.execution.failures import passing_over_lost_session
 from servo.execution.jvm import SharedSession
 from servo.execution.spark import is_connect
-
-__all__ = ["CALL_SETTING", "call_id", "call_session", "current_call", "in_session", "worker_process"]
 
 CODE_VARIABLE = "SERVO_CODE_GENERATION"
 _THREAD = threading.local()
@@ -45,6 +46,11 @@ _BOUND: dict[Any, type[SparkSession]] = {}  # by the class of PySpark
 _KEPT_OF_ITSELF = {"catalog", "conf", "streams", "udf", "udtf", "tvf", "dataSource"}
 _SHARED_BY_CALLS = {*_KEPT_OF_ITSELF, "createDataFrame", "range", "read", "readStream", "sql", "table"}
 _GLOBAL_VIEW = re.compile(r"\bcreate\s+(or\s+replace\s+)?global\s+temp", re.IGNORECASE)
+CALL_SETTING = "servo.call"
+"""The setting that names the call a session belongs to. Sessions that Spark clones from it, as for a cache, have it."""
+
+# Sources of other kinds may refuse an option that they do not know, or hand it on to a database.
+_FILE_FORMATS = ("csv", "json", "orc", "parquet", "text", "xml")
 
 
 def current_call() -> SparkSession | None:
@@ -70,7 +76,7 @@ def call_session(base: SparkSession) -> Iterator[SparkSession]:
     _THREAD.session = session
     _CALLS.add(call)
     try:
-        with connect.active(session) if is_connect(session) else _active_in_jvm(session):
+        with connect.active(session) if is_connect(session) else active_in_jvm(session):
             yield session
     finally:
         _CALLS.discard(call)
@@ -124,13 +130,11 @@ def _new_connect(base: SparkSession) -> SparkSession:
 def _release(session: SparkSession) -> None:
     """Release what the call cached, and the session. Where Spark is gone, that is gone as well."""
     try:
-        if is_connect(session):
-            connect.release(session)
-        else:
-            _release_cached(session)
-    except Exception as problem:
-        if not is_session_lost(problem):
-            raise
+        with passing_over_lost_session():
+            if is_connect(session):
+                connect.release(session)
+            else:
+                _release_cached(session)
     finally:
         # What a session keeps of itself, as its catalog, refers to it: without these it goes at once, in the JVM too,
         # and not when Python next looks for cycles.
@@ -302,7 +306,7 @@ def _outside_calls() -> Iterator[None]:
 
 
 @contextmanager
-def _active_in_jvm(session: SparkSession) -> Iterator[None]:
+def active_in_jvm(session: SparkSession) -> Iterator[None]:
     """Make it the active session of the JVM's thread, which PySpark pins to this thread."""
     sessions: Any = SparkSession._get_j_spark_session_class(session._jvm)
     before = sessions.getActiveSession()
@@ -310,15 +314,12 @@ def _active_in_jvm(session: SparkSession) -> Iterator[None]:
     try:
         yield
     finally:
-        try:
+        # Without the JVM nothing is active, and the failure that matters is the one inside the block.
+        with passing_over_lost_session():
             if before.isDefined():
                 sessions.setActiveSession(before.get())
             else:
                 sessions.clearActiveSession()
-        except Exception as problem:
-            # Without the JVM nothing is active, and the failure that matters is the one inside the block.
-            if not is_session_lost(problem):
-                raise
 
 
 # ── what is refused ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -354,3 +355,36 @@ def _global_view() -> OutputRefused:
         "an asset function made a global temp view, which calls for other partitions would see and replace",
         hint="use createOrReplaceTempView (CREATE TEMP VIEW): every call has a session of its own",
     )
+
+
+def reader_of_call(reader: Any, call: str) -> Any:
+    """The reader, such that what it reads from files is marked with the call; as it is outside of calls."""
+    if call:
+        kind: Any = type(reader)
+        reader.__class__ = _marking(kind)
+        reader._servo_call = call
+    return reader
+
+
+@cache
+def _marking(kind: Any) -> type[Any]:
+    """The class of readers that mark files. The readers of classic sessions and of Connect are different classes."""
+
+    def marked(name: str) -> Any:
+        original = getattr(kind, name)
+
+        @wraps(original)
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            self.option(CALL_SETTING, self._servo_call)
+            return original(self, *args, **kwargs)
+
+        return method
+
+    def format(self: Any, source: str) -> Any:  # noqa: A001 (as PySpark has it)
+        if isinstance(source, str) and source.lower() in _FILE_FORMATS:
+            self.option(CALL_SETTING, self._servo_call)
+        return kind.format(self, source)
+
+    # `load` is not among them: without a format it is that of the session, which `spark.sql.sources.default` says.
+    methods = {name: marked(name) for name in _FILE_FORMATS if hasattr(kind, name)}
+    return type(kind.__name__, (kind,), {**methods, "format": format, "__module__": kind.__module__})

@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from servo.errors import MissingExtra
-from servo.execution.reaching import Target
+from servo.execution.spark_target import Target
 
 _SESSION = "pyspark.sql.connect.session"
 # PySpark's switch between its two halves, and where the Connect half finds its server.

@@ -1,4 +1,7 @@
-"""Carries out orders on Spark: partition by partition on several threads, or many partitions in one job."""
+"""Carries out orders on Spark: partition by partition on several threads, or many partitions in one job.
+
+One partition is one call and one write; its rows, hash and checks are counted while it is written.
+"""
 
 from __future__ import annotations
 
@@ -11,22 +14,24 @@ from contextvars import copy_context
 from queue import Empty, SimpleQueue
 from typing import Any, TypeAlias
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as F
 
 from servo.errors import SessionLost
-from servo.execution.batching import make_batch
-from servo.execution.protocol import Commit, Log, Order, PartitionResult, Storage
-from servo.execution.reading import Inputs, StoredInputs
+from servo.execution.batch import compute_batch, make_batch
+from servo.execution.content_hash import content_hash, hash_sums, named, with_hashes
+from servo.execution.inputs import StoredInputs
+from servo.execution.job_tags import interrupt
+from servo.execution.output import INDEX, constant, literal, with_dimensions
+from servo.execution.protocol import Commit, Log, Order, PartitionResult, Staged, Storage
 from servo.execution.spark import application_id
-from servo.execution.tagging import interrupt
-from servo.execution.work import Work
-from servo.execution.writing import make_partition
-
-__all__ = ["Executor"]
+from servo.execution.work import Work, discard
 
 Scope: TypeAlias = Callable[[str], AbstractContextManager[Any]]
 
 _GROUP_SECONDS = 1.0
+_DATA = "data"
+_ROWS, _FOREIGN = "servo_rows", "servo_foreign"
 
 
 class Executor:
@@ -36,12 +41,9 @@ class Executor:
         self,
         storage: Storage,
         spark: Callable[[], SparkSession],
-        *,
-        inputs: Callable[[Storage], Inputs] = StoredInputs,
     ) -> None:
         self.storage = storage
         self._start = spark
-        self._inputs = inputs
         self._spark: SparkSession | None = None
         self.application_id: str | None = None
         """What the cluster calls the session; None before it was needed, and on Connect."""
@@ -62,7 +64,7 @@ class Executor:
         spark = self._start()
         if spark is not self._spark:
             self._spark, self.application_id = spark, application_id(spark)
-        work = Work(spark, self.storage, order, self._inputs(self.storage), log)
+        work = Work(spark, self.storage, order, StoredInputs(self.storage), log)
         try:
             with self._registered(work):
                 if order.asset.spec.batch and order.asset.spec.partitions.names:
@@ -143,3 +145,80 @@ def _group(finished: SimpleQueue[Future[PartitionResult | None]], left: int) -> 
         except Empty:
             break
     return group
+
+
+def make_partition(work: Work, index: int) -> PartitionResult | None:
+    """Compute, write and check one partition; None if the work was stopped before it began."""
+    if work.stopped.is_set():
+        return None
+    try:
+        work.proceed()
+        return compute_partition(work, index)
+    except (Exception, SystemExit) as failure:  # noqa: BLE001 - a user's function may raise anything
+        try:
+            return work.failed([index], failure)[0]
+        except Exception:
+            work.stopped.set()
+            raise
+
+
+def compute_partition(work: Work, index: int) -> PartitionResult:
+    """The same, in a session of its own; whatever goes wrong is raised."""
+    if not work.returns_others.is_set():
+        with work.call([index]) as spark:
+            result = _compute(work, spark, index)
+        if result is not None:
+            return result
+        work.returns_others.set()
+    return compute_batch(work, [index])[0]
+
+
+def _compute(work: Work, spark: SparkSession, index: int) -> PartitionResult | None:
+    """None if rows of other partitions are among the output: it is computed once more and split, as a batch is."""
+    returned, context = work.caller.call(spark, [index])
+    frame, foreign = _placed(work, index, returned)
+    schema = work.require_schema(frame)
+    audit = work.audit(schema, [index])
+    work.proceed()
+    staging = work.stage()
+    try:
+        observation = Observation()
+        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(), *audit.aggregates(), *foreign]
+        observed = with_hashes(frame, schema, work.types).observe(observation, *counted)
+        work.write(observed.select(*map(named, schema.names)), staging.address(_DATA))
+        metrics = observation.get
+        rows = int(metrics[_ROWS])
+        if foreign and metrics[_FOREIGN]:
+            discard(staging)
+            return None
+
+        def staged() -> DataFrame:
+            return work.read_staged(schema, staging.address(_DATA)).withColumn(INDEX, F.lit(0))
+
+        checks = audit.results({0: rows}, {0: metrics}, staged)[0]
+        files, size = staging.measure(_DATA)
+    except BaseException:
+        discard(staging)
+        raise
+    found = content_hash(schema, work.types, rows, metrics)
+    written = Staged(place=staging.place(_DATA), rows=rows, bytes=size, files=files, content_hash=found)
+    work.note([index], context.metadata)
+    result = work.made(index, written, checks, context.metadata)
+    if result.staged is None:
+        discard(staging)
+    return result
+
+
+def _placed(work: Work, index: int, returned: DataFrame) -> tuple[DataFrame, list[Column]]:
+    """The output with its dimensions, and what to count if it brought some of them along: rows of other partitions."""
+    frame, missing = with_dimensions(returned, work.types)
+    values = work.caller.keys[index].values
+    own = F.lit(True)
+    for name in work.types:
+        if name in missing:
+            frame = frame.withColumn(name, constant(values[name], work.types[name]))
+        else:
+            own = own & named(name).eqNullSafe(literal(values[name], work.types[name]))
+    if len(missing) == len(work.types):
+        return frame, []
+    return frame, [F.count(F.when(~own, True)).alias(_FOREIGN)]

@@ -19,8 +19,7 @@ import pyarrow.fs as pafs
 from servo.errors import StorageFailed
 from servo.execution.places import STAGING
 from servo.execution.remote_stores import DEFAULT_SECONDS, RemoteStore, open_store
-
-__all__ = ["ArrowFiles", "Entry", "Files", "LocalFiles", "files_at", "require_storage"]
+from servo.ledger.archive import sync_file
 
 T = TypeVar("T")
 
@@ -98,7 +97,7 @@ class LocalFiles:
         return f"file://{self._path(path)}"
 
     def entries(self, path: str) -> list[Entry]:
-        with _speaking_of(self._path(path)) as where:
+        with _explained(self._path(path)) as where:
             try:
                 with os.scandir(where) as listed:
                     found = [_entry(one) for one in listed if not one.is_symlink()]
@@ -107,15 +106,15 @@ class LocalFiles:
         return sorted((one for one in found if one is not None), key=lambda one: one.name)
 
     def open(self, path: str) -> Any:
-        with _speaking_of(self._path(path)) as where:
+        with _explained(self._path(path)) as where:
             return pa.memory_map(where) if Path(where).stat().st_size else pa.OSFile(where)
 
     def write(self, path: str, data: bytes) -> None:
-        with _speaking_of(self._path(path)) as where:
+        with _explained(self._path(path)) as where:
             Path(where).write_bytes(data)
 
     def create(self, path: str) -> None:
-        with _speaking_of(self._path(path)) as where:
+        with _explained(self._path(path)) as where:
             Path(where).parent.mkdir(parents=True, exist_ok=True)
             Path(where).mkdir()
 
@@ -123,7 +122,7 @@ class LocalFiles:
         """By renaming, which happens or does not: the files reach the disk before it, their new names after it."""
         pending = [(Path(self._path(source)), Path(self._path(target))) for source, target in moves]
         pending = [one for one in pending if not one[1].is_dir()]
-        with _speaking_of(str(pending[0][0]) if pending else self._root):
+        with _explained(str(pending[0][0]) if pending else self._root):
             if keep:
                 for source, target in pending:
                     shutil.copytree(source, target)
@@ -140,7 +139,7 @@ class LocalFiles:
                     parent = parent.parent  # noqa: PLW2901 (upwards, to what is not ours alone)
 
     def remove(self, path: str) -> None:
-        with _speaking_of(self._path(path)) as where:
+        with _explained(self._path(path)) as where:
             try:
                 shutil.rmtree(where)
             except FileNotFoundError:
@@ -271,19 +270,11 @@ def _flush(paths: Sequence[Path]) -> None:
     elif paths:
         # At once: the disk is told to write but a few times for all of them.
         with ThreadPoolExecutor(min(len(paths), 16), thread_name_prefix="flush") as threads:
-            list(threads.map(_flush_one, paths))
-
-
-def _flush_one(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            list(threads.map(sync_file, paths))
 
 
 @contextmanager
-def _speaking_of(where: str) -> Iterator[str]:
+def _explained(where: str) -> Iterator[str]:
     """Say of every failure which path it is about and what to do."""
     try:
         yield where

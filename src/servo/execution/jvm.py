@@ -23,7 +23,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from servo.execution.secrecy import at_launch
+from servo.execution.settings import at_launch
 
 log = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class Stderr:
                 with self._lock:
                     self._last.append(line)
                     if self._held is None:
-                        _say(line)
+                        _write_stderr(line)
                     else:
                         self._held.append(line)
 
@@ -89,7 +89,7 @@ class Stderr:
         with self._lock:
             held, self._held = self._held or (), None
             for line in held:
-                _say(line)
+                _write_stderr(line)
 
     def last_of_memory(self) -> str | None:
         """What the JVM said about memory in its last lines."""
@@ -106,7 +106,7 @@ class Stderr:
         return telling[0] if telling else (lines[-1] if lines else None)
 
 
-def _say(line: bytes) -> None:
+def _write_stderr(line: bytes) -> None:
     with suppress(OSError):  # nobody listens any more
         os.write(2, line)  # the file itself, as a JVM that inherits it would
 
@@ -141,12 +141,12 @@ def at_most(seconds: float | None) -> Iterator[threading.Event]:
     Spark tries for a minute to find its master, and cannot be told to give up earlier.
     """
     late = threading.Event()
-    process = getattr(SparkContext._gateway, "proc", None)
+    started = process()
 
     def give_up() -> None:
         late.set()
-        if process is not None:
-            process.kill()
+        if started is not None:
+            started.kill()
 
     timer = None if seconds is None else threading.Timer(seconds, give_up)
     if timer is not None:
@@ -231,12 +231,11 @@ def cause_of_death(seconds: float) -> tuple[str, bool] | None:
 
     It may be about to end, so it is given some seconds.
     """
-    gateway = SparkContext._gateway
-    process = getattr(gateway, "proc", None)
-    if process is None:
+    gateway, dying = SparkContext._gateway, process()
+    if dying is None:
         return None
     try:
-        code = process.wait(seconds)
+        code = dying.wait(seconds)
     except subprocess.TimeoutExpired:
         return None
     stderr: Stderr | None = getattr(gateway, "servo_stderr", None)

@@ -1,4 +1,7 @@
-"""What a function returned, made fit to be kept: a DataFrame, with its dimensions, in columns that readers rely on."""
+"""What a function returned, made fit to be kept: a DataFrame, with its dimensions, in columns that readers rely on.
+
+Rows of partitions that a call was not asked for are left out and counted, or refused.
+"""
 
 from __future__ import annotations
 
@@ -7,22 +10,25 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+import msgspec
+from pyspark.sql import Column, DataFrame, Row
 from pyspark.sql import functions as F
 from pyspark.sql.types import DataType, StructType
 
 from servo.assets import Asset
-from servo.errors import OutputRefused
-from servo.execution.explaining import shortened
-from servo.execution.hashing import HASHES, named
-from servo.execution.reading import column_type
-
-__all__ = ["INDEX", "constant", "dimension_types", "literal", "require_frame", "require_schema", "with_dimensions"]
+from servo.errors import InvalidInput, OutputRefused
+from servo.execution.content_hash import HASHES, named
+from servo.execution.failures import shortened
+from servo.execution.inputs import column_type
+from servo.partitions import Partitions
 
 # The column by which the output of a batch is split. It is in the names of folders, never in a file.
 INDEX = "servo_partition"
 RESERVED = (INDEX, *HASHES, "servo_alike")  # that are added while it is written and checked
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_COUNT = "servo_rows"
+# Rows of more partitions than this, none of which was asked for, are too many to look at one by one.
+_MOST = 200_000
 
 
 def require_frame(returned: object, asset: Asset) -> DataFrame:
@@ -101,3 +107,66 @@ def require_schema(asset: Asset, old: StructType | None, new: StructType) -> Non
             what = f"changed the type of its column {field.name!r} from {before} to {now}"
         hint = "put it back, or run it with --accept-schema if readers can live with it"
         raise OutputRefused(f"{asset.spec.key} {what}", hint=hint)
+
+
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """How many rows were left out of what a call returned, and the partition of some of them."""
+
+    rows: int = 0
+    example: str | None = None
+
+
+def rows_left_out(asset: Asset, partitions: Partitions, others: DataFrame, asked: str) -> LeftOut:
+    """Count the rows of other partitions. OutputRefused if some belong to no partition, or if the asset is strict."""
+    found = others.groupBy(*(named(name) for name in partitions.names)).agg(F.count(F.lit(1)).alias(_COUNT))
+    groups = found.limit(_MOST + 1).collect()
+    key = asset.spec.key
+    if len(groups) > _MOST:
+        raise OutputRefused(
+            f"{key} was asked for {asked}, and returned rows of more than {_MOST:,} other partitions",
+            hint="return rows of the partitions asked for alone: context.partitions lists them",
+        )
+    strays = [row for row in groups if not _is_partition(partitions, row)]
+    if strays:
+        count = sum(row[_COUNT] for row in strays)
+        raise OutputRefused(
+            f"{key} returned {counted_rows(count)} of no partition that it has, such as {_shown(strays)}",
+            hint="leave such rows out, or declare partitions that cover them",
+        )
+    count = sum(row[_COUNT] for row in groups)
+    example = _shown(groups) if groups else None
+    if count and asset.spec.strict:
+        raise OutputRefused(
+            f"{key} was asked for {asked}, and returned {counted_rows(count)} of other partitions, such as {example}",
+            hint="return rows of the partitions asked for alone, or declare the asset without strict=True",
+        )
+    return LeftOut(rows=count, example=example)
+
+
+def _is_partition(partitions: Partitions, row: Row) -> bool:
+    try:
+        return partitions.key(_values(row)) in partitions
+    except InvalidInput:
+        return False
+
+
+def _values(row: Row) -> dict[str, Any]:
+    """Dimensions as keys have them: Spark gives times in the zone of this process."""
+    return {
+        name: value.astimezone(UTC) if isinstance(value, datetime) else value
+        for name, value in row.asDict().items()
+        if name != _COUNT
+    }
+
+
+def _shown(groups: list[Row]) -> str:
+    return min(_values_text(_values(row)) for row in groups)
+
+
+def _values_text(values: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name}={'NULL' if value is None else value}" for name, value in values.items())
+
+
+def counted_rows(count: int) -> str:
+    """`1 row`, `2 rows`."""
+    return "1 row" if count == 1 else f"{count:,} rows"

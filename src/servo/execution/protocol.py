@@ -23,24 +23,6 @@ if TYPE_CHECKING:
     from servo.assets import Asset
     from servo.partitions import Partitions
 
-__all__ = [
-    "Call",
-    "CheckResult",
-    "Commit",
-    "Found",
-    "Input",
-    "Log",
-    "Order",
-    "Outcome",
-    "PartitionResult",
-    "Place",
-    "Sample",
-    "Staged",
-    "Staging",
-    "Storage",
-    "Verdict",
-]
-
 
 class Log(Protocol):
     """Where a task's log goes: a logger of the standard library, or anything that takes the same calls."""
@@ -197,7 +179,7 @@ class Staging(Protocol):
         ...
 
 
-class Found(msgspec.Struct, frozen=True, kw_only=True):
+class StoredFolder(msgspec.Struct, frozen=True, kw_only=True):
     """Something that lies in the storage, to be judged by `vacuum`."""
 
     asset_id: str
@@ -240,6 +222,29 @@ class Storage(Protocol):
         """
         ...
 
-    def remove_condemned(self, condemned: Callable[[Found], bool], *, dry_run: bool) -> list[tuple[Found, int]]:
+    def remove_condemned(
+        self, condemned: Callable[[StoredFolder], bool], *, dry_run: bool
+    ) -> list[tuple[StoredFolder, int]]:
         """Remove everything that lies there and is condemned, unless `dry_run`; what it was, with its bytes."""
         ...
+
+
+class RowsApart(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that only one of the two has: how many, and a few of them by column."""
+
+    count: int
+    examples: list[dict[str, str | None]]
+
+
+class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of computing it again. What is None was not compared: it is equal, or one of the two is not there."""
+
+    content_hash: str | None = None
+    rows: int | None = None
+    failure: str | None = None
+    columns_gone: list[str] = []
+    columns_new: list[str] = []
+    columns_changed: list[str] = []
+    only_then: RowsApart | None = None
+    only_now: RowsApart | None = None
+    not_compared: str | None = None

@@ -21,9 +21,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 
 from servo.errors import StorageFailed
-from servo.execution.secrecy import shown_address
-
-__all__ = ["DEFAULT_SECONDS", "RemoteStore", "open_store"]
+from servo.execution.settings import shown_address
 
 T = TypeVar("T")
 

@@ -1,4 +1,8 @@
-"""How the rows of two DataFrames differ: exactly, or but for the digits that floating-point sums lose in any order."""
+"""How the rows of two DataFrames differ: exactly, or but for the digits that floating-point sums lose in any order.
+
+Spark compares neither maps nor variants, and refuses whatever holds one at any depth: `comparable` gives columns
+another form.
+"""
 
 from __future__ import annotations
 
@@ -19,11 +23,8 @@ from pyspark.sql.types import (
     VariantType,
 )
 
-from servo.execution.again import RowsApart
-from servo.execution.comparable import comparable
-from servo.execution.hashing import field_of, named, quoted
-
-__all__ = ["are_close", "column_types", "rows_apart"]
+from servo.execution.content_hash import field_of, named, quoted
+from servo.execution.protocol import RowsApart
 
 _MOST_SHOWN = 5
 # Of the larger of two numbers: sums of a million doubles in different orders agree to about twelve digits.
@@ -31,6 +32,12 @@ _RELATIVE = {"double": 1e-11, "float": 1e-6}
 # Of the largest number of the column: what is left where large numbers cancel out.
 _ABSOLUTE = {"double": 1e-13, "float": 1e-7}
 _NUMBER = "servo_number"
+# Every digit of a moment, and every null: what is left out would look the same.
+_JSON = {
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+    "ignoreNullFields": "false",
+}
 
 
 def column_types(schema: StructType) -> dict[str, str]:
@@ -132,3 +139,44 @@ def _loosely(value: str, kind: DataType, depth: int = 0) -> str:
 
 def _text(value: Any) -> str | None:
     return None if value is None else str(value)
+
+
+def comparable(name: str, kind: DataType) -> Column:
+    """The column of this name; as JSON where it holds what Spark does not compare."""
+    if not _holds_any(kind):
+        return named(name)
+    return F.to_json(F.expr(_in_order(quoted(name), kind)), _JSON).alias(name)
+
+
+def _holds_any(kind: DataType) -> bool:
+    match kind:
+        case MapType() | VariantType():
+            return True
+        case ArrayType():
+            return _holds_any(kind.elementType)
+        case StructType():
+            return any(_holds_any(field.dataType) for field in kind)
+    return False
+
+
+def _in_order(value: str, kind: DataType, depth: int = 0) -> str:
+    """The same value with the entries of all its maps by their keys: a map has no order, and may come in any."""
+    if not _holds_any(kind):
+        return value
+    one = f"x{depth}"
+    match kind:
+        case ArrayType():
+            return f"transform({value}, {one} -> {_in_order(one, kind.elementType, depth + 1)})"
+        case StructType():
+            fields = [
+                f"{_in_order(field_of(value, field.name), field.dataType, depth)} AS {quoted(field.name)}"
+                for field in kind
+            ]
+            return f"if({value} IS NULL, NULL, struct({', '.join(fields)}))"
+        case MapType():
+            held = _in_order(field_of(one, "value"), kind.valueType, depth + 1)
+            entry = f"struct({field_of(one, 'key')} AS key, {held} AS value)"
+            left, right = field_of("l", "key"), field_of("r", "key")
+            by_key = f"(l, r) -> CASE WHEN {left} < {right} THEN -1 WHEN {left} > {right} THEN 1 ELSE 0 END"
+            return f"map_from_entries(array_sort(transform(map_entries({value}), {one} -> {entry}), {by_key}))"
+    return value

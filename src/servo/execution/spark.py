@@ -25,24 +25,10 @@ from pyspark.sql import SparkSession
 from servo.errors import SparkUnavailable
 from servo.execution import connect, jvm
 from servo.execution.failures import is_session_lost
-from servo.execution.reaching import SUBMITTED, Target, require_spark
 from servo.execution.settings import LOCAL, SparkSettings
+from servo.execution.spark_target import SUBMITTED, Target, require_spark
 
 log = logging.getLogger(__name__)
-
-__all__ = [
-    "SparkSettings",
-    "address",
-    "application_id",
-    "configured",
-    "drop_lost",
-    "existing",
-    "identity",
-    "is_connect",
-    "own_sessions",
-    "session",
-    "was_dropped",
-]
 
 _LOCAL_SECONDS = 300.0  # for a session whose JVM does it all
 _SESSION = {"spark.sql.session.timeZone": "UTC"}
@@ -50,7 +36,7 @@ _CLASSIC = {
     **_SESSION,
     "spark.app.name": "servo",
     "spark.log.level": "ERROR",
-    "spark.scheduler.mode": "FAIR",  # runs share the cluster: each has a pool, see tagging.py
+    "spark.scheduler.mode": "FAIR",  # runs share the cluster: each has a pool, see job_tags.py
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
 }
@@ -215,18 +201,15 @@ def _same(one: SparkSession, other: SparkSession) -> bool:
 
 
 def _start(settings: SparkSettings) -> SparkSession:
+    conf = {name: value for name, value in settings.conf.items() if name not in ("spark.remote", "spark.master")}
     _STATE.starting = True
     try:
-        return _start_at(require_spark(settings), settings)
+        target = require_spark(settings)
+        if target.remote:
+            return connect.start(target, {**_SESSION, **conf}, settings.timeout_seconds)
+        return _start_classic(target, conf, settings.timeout_seconds)
     finally:
         _STATE.starting = False
-
-
-def _start_at(target: Target, settings: SparkSettings) -> SparkSession:
-    conf = {name: value for name, value in settings.conf.items() if name not in ("spark.remote", "spark.master")}
-    if target.remote:
-        return connect.start(target, {**_SESSION, **conf}, settings.timeout_seconds)
-    return _start_classic(target, conf, settings.timeout_seconds)
 
 
 def _start_classic(target: Target, conf: dict[str, str], seconds: float) -> SparkSession:

@@ -1,4 +1,7 @@
-"""One asset tried out on given inputs: computed, written and checked as in a run, and nothing of it kept."""
+"""One asset tried out on given inputs: computed, written and checked as in a run, and nothing of it kept.
+
+A batch is tried out in two ways: all partitions in one call, and each alone with only what its mapping names.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +15,37 @@ from typing import Any
 
 import msgspec
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from servo.assets import Asset
+from servo.assets.spec import Dependency
 from servo.clock import system_clock
 from servo.errors import InvalidInput
-from servo.execution.batching import compute_batch
+from servo.execution.batch import compute_batch
 from servo.execution.call_session import in_session
-from servo.execution.protocol import Input, Order, PartitionResult
-from servo.execution.reading import Inputs, spark_schema, stored
+from servo.execution.executor import compute_partition
+from servo.execution.inputs import Inputs, column_type, spark_schema, stored
+from servo.execution.output import with_dimensions
+from servo.execution.protocol import Input, Order, PartitionResult, Sample
+from servo.execution.samples import BatchRefused
 from servo.execution.spark import is_connect, session
 from servo.execution.storage import ParquetStorage
 from servo.execution.work import Work
-from servo.execution.writing import compute_partition
 from servo.ids import UlidFactory
 from servo.ledger.protocol import Workspace
-from servo.partitions import UNPARTITIONED, PartitionKey
+from servo.partitions import UNPARTITIONED, Dynamic, PartitionKey, Partitions
+from servo.partitions.mappings import default_mapping, edges
 
-__all__ = ["DataFrame", "GivenInputs", "SparkSession", "require_given", "session_for", "trial_work", "try_out"]
+__all__ = [
+    "DataFrame",
+    "GivenInputs",
+    "SparkSession",
+    "compare_with_alone",
+    "require_given",
+    "session_for",
+    "trial_work",
+    "try_out",
+]
 
 _log = logging.getLogger(__name__)
 _kept = ExitStack()
@@ -65,29 +82,12 @@ def try_out(
     asset: Asset, given: Mapping[str, Any], keys: Sequence[PartitionKey], spark: SparkSession | None
 ) -> tuple[DataFrame, list[PartitionResult]]:
     """What the asset's function makes of the inputs, and what its checks find in it. Failures are raised as is."""
-    inputs = tuple(
-        Input(
-            parameter=dependency.parameter,
-            asset_id="",
-            asset_key=dependency.upstream,
-            partitions=UNPARTITIONED,
-            keys=(),
-            materialization_ids=(),
-        )
-        for dependency in asset.spec.dependencies
-    )
+    inputs = [_input(dependency, UNPARTITIONED, ()) for dependency in asset.spec.dependencies]
     require_given(asset, inputs, given)
     # A test wants to see the rows that a blocking check refuses.
     lenient = [msgspec.structs.replace(check, blocking=False) for check in asset.spec.checks]
-    order = Order(
-        run_id="trial",
-        task_key=asset.spec.key,
-        attempt=1,
-        asset=asset.bound(msgspec.structs.replace(asset.spec, checks=tuple(lenient))),
-        asset_id="trial",
-        keys=tuple(map(str, keys)),
-        inputs=inputs,
-    )
+    lenient_asset = asset.bound(msgspec.structs.replace(asset.spec, checks=tuple(lenient)))
+    order = _order(lenient_asset, keys, inputs)
     session_used = session_for(given, spark)
     with TemporaryDirectory(prefix="servo-trial-") as folder:
         work = trial_work(folder, session_used, order, GivenInputs(given))
@@ -97,6 +97,29 @@ def try_out(
             results = [compute_partition(work, index) for index in range(len(keys))]
         data = _brought_home(session_used, _storage(folder), results)
     return data, [_with_blocking(result, asset) for result in results]
+
+
+def _input(dependency: Dependency, partitions: Partitions, keys: Sequence[PartitionKey]) -> Input:
+    return Input(
+        parameter=dependency.parameter,
+        asset_id="",
+        asset_key=dependency.upstream,
+        partitions=partitions,
+        keys=tuple(map(str, keys)),
+        materialization_ids=("",) * len(keys),
+    )
+
+
+def _order(asset: Asset, keys: Sequence[PartitionKey], inputs: Sequence[Input]) -> Order:
+    return Order(
+        run_id="trial",
+        task_key=asset.spec.key,
+        attempt=1,
+        asset=asset,
+        asset_id="trial",
+        keys=tuple(map(str, keys)),
+        inputs=tuple(inputs),
+    )
 
 
 def trial_work(folder: str, spark: SparkSession, order: Order, inputs: Inputs) -> Work:
@@ -168,3 +191,76 @@ def session_for(given: Mapping[str, Any], spark: SparkSession | None = None) -> 
         active = _kept.enter_context(session())
         atexit.register(_kept.close)
     return active
+
+
+def compare_with_alone(
+    asset: Asset,
+    given: Mapping[str, Any],
+    keys: Sequence[PartitionKey],
+    upstreams: Mapping[str, Partitions],
+    spark: SparkSession | None,
+) -> tuple[tuple[Sample, ...], str | None]:
+    """How each partition compares, and what differs about the first that does. `upstreams`: what is read, by name."""
+    now = system_clock()
+    inputs: list[Input] = []
+    reads: dict[str, list[list[int]] | None] = {}
+    for dependency in asset.spec.dependencies:
+        upstream = _upstream(asset, dependency.parameter, dependency.upstream, upstreams, keys)
+        mapping = dependency.mapping or default_mapping(upstream, asset.spec.partitions)
+        asked = asset.spec.partitions.set_of(keys)
+        read = list(mapping.upstream(asked, upstream, now))
+        inputs.append(_input(dependency, upstream, read))
+        reads[dependency.upstream] = edges(mapping, list(keys), read, asset.spec.partitions, upstream, now)
+    require_given(asset, inputs, given)
+    sampled = asset.bound(msgspec.structs.replace(asset.spec, checks=(), sample=True))
+    order = msgspec.structs.replace(_order(sampled, keys, inputs), edges=reads, samples=len(keys))
+    session = session_for(given, spark)
+    with TemporaryDirectory(prefix="servo-trial-") as folder:
+        work = trial_work(folder, session, order, _ChosenRows(given))
+        try:
+            results = compute_batch(work, list(range(len(keys))))
+        except BatchRefused as refused:
+            return refused.samples, refused.message
+    call = results[0].call
+    return (() if call is None else call.samples), None
+
+
+class _ChosenRows:
+    """Of the inputs that a test brings along, the rows of the partitions that a call is to be given."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self._given = GivenInputs(given)
+
+    def frame(self, spark: SparkSession, source: Input, chosen: Sequence[int] | None) -> DataFrame:
+        data = self._given.frame(spark, source, chosen)
+        types = {name: column_type(kind) for name, kind in source.partitions.columns().items()}
+        if not types:
+            return data
+        frame, missing = with_dimensions(data, types)
+        if missing:
+            raise InvalidInput(
+                f"input {source.parameter or source.asset_key!r} has no column {missing[0]!r}, by which its rows are"
+                " told apart",
+                hint="add the dimension columns of the upstream, or say with upstreams= how it is partitioned",
+            )
+        keys = source.keys if chosen is None else [source.keys[index] for index in chosen]
+        values = [PartitionKey.parse(key).values for key in keys]
+        wanted = spark.createDataFrame(
+            [tuple(one[name] for name in types) for one in values],
+            ", ".join(f"`{name}` {kind.simpleString()}" for name, kind in types.items()),
+        )
+        return frame.join(F.broadcast(wanted), on=list(types), how="left_semi")
+
+
+def _upstream(
+    asset: Asset, parameter: str | None, key: str, upstreams: Mapping[str, Partitions], keys: Sequence[PartitionKey]
+) -> Partitions:
+    """How an upstream is partitioned: as the test says, or like the asset itself."""
+    names = [name for name in (parameter, key, key.rpartition("/")[2]) if name is not None]
+    found = next((upstreams[name] for name in names if name in upstreams), asset.spec.partitions)
+    dynamic = {
+        one.name: sorted({str(key.values[one.name]) for key in keys if one.name in key.values})
+        for one in found.dimensions
+        if isinstance(one, Dynamic)
+    }
+    return found.resolved(dynamic) if dynamic else found

@@ -6,26 +6,35 @@ import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from servo.errors import ServoError, SessionLost, TaskError, WorkCancelled
+from servo.events.columns import Outcome
 from servo.execution import jvm
 from servo.execution.call_session import call_session, current_call
-from servo.execution.calling import Caller
-from servo.execution.checking import Results
-from servo.execution.explaining import environmental, explain, is_users, retryable, silence_query_context, told
-from servo.execution.failures import is_cancelled, is_out_of_memory, is_session_lost
+from servo.execution.checks import Audit, Results
+from servo.execution.failures import (
+    environmental,
+    explain,
+    is_cancelled,
+    is_out_of_memory,
+    is_session_lost,
+    is_users,
+    log_messages,
+    retryable,
+    silence_query_context,
+)
+from servo.execution.function_call import Caller
+from servo.execution.inputs import Inputs, previous_schema, stored
+from servo.execution.job_tags import tagged
 from servo.execution.output import dimension_types, require_schema
-from servo.execution.protocol import CheckResult, Log, Order, Outcome, PartitionResult, Staged, Staging, Storage
-from servo.execution.reading import Inputs, previous_schema, stored
+from servo.execution.protocol import CheckResult, Log, Order, PartitionResult, Staged, Staging, Storage
 from servo.execution.spark import drop_lost, identity, was_dropped
-from servo.execution.tagging import tagged
-
-__all__ = ["Work", "write_options"]
+from servo.execution.storage import unglobbed
 
 _OPTIONS = {
     # Markers of a finished job say nothing that the ledger does not say, and would be moved along with the data.
@@ -107,6 +116,11 @@ class Work:
     def previous(self) -> StructType | None:
         return None if self.order.accept_schema else previous_schema(self.storage, self.order.previous)
 
+    def audit(self, schema: StructType, indexes: Sequence[int]) -> Audit:
+        """The checks of the output of a call for these partitions."""
+        call = partial(self.call, indexes)
+        return Audit(self.order.asset, schema, guard=self.guard, call=call, most=self.order.check_rows)
+
     def stage(self) -> Staging:
         return self.storage.stage(self.order.asset_id, run_id=self.order.run_id, attempt=self.order.attempt)
 
@@ -123,7 +137,7 @@ class Work:
         writer.parquet(address)
 
     def read_staged(self, schema: StructType, address: str) -> DataFrame:
-        return stored(self.spark, schema).parquet(_literally(address))
+        return stored(self.spark, schema).parquet(unglobbed(address))
 
     def proceed(self) -> None:
         """Raise if it was cancelled."""
@@ -181,7 +195,7 @@ class Work:
         if is_cancelled(failure):
             failure = TaskError("its Spark job was cancelled, and not by Servo", hint="retry the run")
         line = explain(failure, self.order.asset)
-        for message in told(failure, self.order.asset, self.labels(indexes)):
+        for message in log_messages(failure, self.order.asset, self.labels(indexes)):
             self.log.error("%s", message)
         again = retryable(failure, self.order.asset)
         return [
@@ -220,10 +234,3 @@ def _in_one_line(metadata: Mapping[str, Any]) -> str:
 def _refusal(refused: Sequence[CheckResult]) -> str:
     said = "; ".join(f"{check.name}: {check.observed}" if check.observed else check.name for check in refused)
     return f"blocking check failed, nothing was published: {said}"
-
-
-def _literally(address: str) -> str:
-    """The address of staged data as a pattern that matches nothing else."""
-    for character in "\\[]{}*?":
-        address = address.replace(character, f"\\{character}")
-    return address

@@ -12,11 +12,7 @@ class ScheduleDefinitionRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "schedule_definitions"
     key: ClassVar[tuple[str, ...]] = ("schedule_id",)
     groups: ClassVar[tuple[Group, ...]] = (
-        newest(
-            "definition_version",
-            "name cron timezone asset_selection catchup_window_minutes max_catchup_ticks overlap "
-            "settings version updated_at clock_since",
-        ),
+        newest("definition_version"),
         newest("switch_version", "enabled deleted_at"),
         newest("resumed_version", "resumed_at"),
         first("created_version", "created_at created_by"),
@@ -67,13 +63,7 @@ class ScheduleStateRow(Row, frozen=True, kw_only=True):
 class ScheduleTickRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "schedule_ticks"
     key: ClassVar[tuple[str, ...]] = ("tick_id",)
-    groups: ClassVar[tuple[Group, ...]] = (
-        first(
-            "tick_version",
-            "schedule_id scheduled_for manual definition_version asset_selection partition_selection partitions "
-            "status reason run_key run_id request_fingerprint ticked_at",
-        ),
-    )
+    groups: ClassVar[tuple[Group, ...]] = (first("tick_version"),)
 
     tick_id: str
     schedule_id: str | None = None
@@ -97,7 +87,7 @@ class SensorDefinitionRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "sensor_definitions"
     key: ClassVar[tuple[str, ...]] = ("sensor_id",)
     groups: ClassVar[tuple[Group, ...]] = (
-        newest("definition_version", "name kind min_interval_seconds settings version updated_at"),
+        newest("definition_version"),
         newest("switch_version", "enabled deleted_at"),
         first("created_version", "created_at created_by"),
     )
@@ -148,13 +138,7 @@ class SensorStateRow(Row, frozen=True, kw_only=True):
 class SensorEvalRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "sensor_evals"
     key: ClassVar[tuple[str, ...]] = ("eval_id",)
-    groups: ClassVar[tuple[Group, ...]] = (
-        first(
-            "eval_version",
-            "sensor_id trigger status reason message_id poll_epoch request_id expected_state_version cursor_before "
-            "cursor_after run_keys definition_version message log evaluated_at quiet_polls quiet_since",
-        ),
-    )
+    groups: ClassVar[tuple[Group, ...]] = (first("eval_version"),)
 
     eval_id: str
     sensor_id: str | None = None
@@ -183,12 +167,7 @@ class BackfillRow(Row, frozen=True, kw_only=True):
     key: ClassVar[tuple[str, ...]] = ("backfill_id",)
     groups: ClassVar[tuple[Group, ...]] = (
         newest("state_order", "state state_version state_at state_reason"),
-        first(
-            "created_version",
-            "name asset_selection selector total_partitions chunk_size max_concurrent_runs priority "
-            "newest_first client_request_id retry_request_id parent_backfill_id root_backfill_id upstreams warnings "
-            "asset_id definition deployment_id role level distance request_fingerprint created_at created_by",
-        ),
+        first("created_version"),
     )
 
     backfill_id: str
@@ -229,10 +208,7 @@ class BackfillChunkRow(Row, frozen=True, kw_only=True):
     key: ClassVar[tuple[str, ...]] = ("backfill_id", "chunk_index")
     groups: ClassVar[tuple[Group, ...]] = (
         newest("state_order", "state state_at"),
-        first(
-            "planned_version",
-            "partitions partition_count run_key run_id request_fingerprint planned_at",
-        ),
+        first("planned_version"),
     )
 
     backfill_id: str

@@ -41,7 +41,7 @@ FAILED = (
 
 
 def marked_sql(table: str = "") -> str:
-    """Of a row of `partition_status`, in SQL: whether somebody marked it as materialized, so that it holds no data."""
+    """Of a row of `partition_status`, in SQL: whether it was marked as materialized, so that it holds no data."""
     at = f"{table}." if table else ""
     return (
         f"{at}materialization_id IS NOT NULL AND {at}last_materialization_run_id IS NULL"
@@ -52,7 +52,7 @@ def marked_sql(table: str = "") -> str:
 MARKED = marked_sql()
 
 MATERIALIZED = "materialization_version IS NOT NULL"
-"""Of a row of `partition_status`, in SQL: whether there is data, or somebody said that there is."""
+"""Of a row of `partition_status`, in SQL: whether there is data, or it was marked as materialized."""
 
 
 ADDED = {"status": Kind.TEXT, "overlays": Kind.TEXTS}
@@ -69,7 +69,7 @@ def status_sql(stale: str) -> str:
 
 
 def is_marked(row: Mapping[str, Any]) -> bool:
-    """Whether somebody marked a partition as materialized, of its row by column. The same as `MARKED`."""
+    """Whether a partition was marked as materialized, of its row by column. The same as `MARKED`."""
     made_by = (row.get(name) for name in ("last_materialization_run_id", "last_materialization_code_version"))
     return row.get("materialization_id") is not None and not any(made_by) and row.get("content_hash") is None
 

@@ -8,84 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Any, assert_never
 
-from servo.events import Event, RecordedEvent, UnknownEvent, decode
-from servo.events.access import TokenCreated, TokenRevoked
-from servo.events.automation import (
-    BackfillChunkPlanned,
-    BackfillCreated,
-    BackfillStateChanged,
-    ScheduleCreated,
-    ScheduleDeleted,
-    SchedulePaused,
-    ScheduleResumed,
-    ScheduleTicked,
-    ScheduleUpdated,
-    SensorCreated,
-    SensorCursorReset,
-    SensorDeleted,
-    SensorEvaluated,
-    SensorPaused,
-    SensorResumed,
-    SensorUpdated,
-)
-from servo.events.model import (
-    CheckpointDecided,
-    CheckpointExpired,
-    CheckpointRequested,
-    CodeDeclaredEqual,
-    DefinitionsDeployed,
-    DynamicPartitionsChanged,
-    MaterializationPublished,
-    PartitionsInvalidated,
-    PartitionsMarked,
-    RolledBack,
-    RunCancelRequested,
-    RunFinished,
-    RunPlanned,
-    RunRequested,
-    RunStarted,
-    TaskFinished,
-    TaskRetryScheduled,
-    TaskStarted,
-)
-from servo.events.requests import RequestAccepted
-from servo.fold.evolve_access import token_created, token_revoked
-from servo.fold.evolve_automation import (
-    backfill_changed,
-    backfill_created,
-    chunk_planned,
-    cursor,
-    declared_equal,
-    deployed,
-    dynamic_partitions,
-    evaluated,
-    schedule_defined,
-    schedule_switched,
-    sensor_defined,
-    sensor_switched,
-    ticked,
-)
-from servo.fold.evolve_partitions import invalidated, marked, partitions_finished, published, rolled_back
-from servo.fold.evolve_runs import (
-    checkpoint_decided,
-    checkpoint_expired,
-    checkpoint_requested,
-    run_cancelled,
-    run_finished,
-    run_planned,
-    run_requested,
-    run_started,
-    task_finished,
-    task_retry,
-    task_started,
-)
-from servo.fold.merge import merge
-from servo.fold.rows import Row
-from servo.fold.run_rows import (
-    RunKeyConflictRow,
-    RunKeyRow,
-)
-from servo.fold.said import scope
+from servo.events import Event, RecordedEvent, UnknownEvent, access, automation, decode, model
+from servo.fold import evolve_automation, evolve_partitions, evolve_runs
+from servo.fold.rows import Row, merge, scope
+from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
+from servo.fold.tables import TokenRow
 
 Key = tuple[Any, ...]
 State = dict[str, dict[Key, Row]]
@@ -100,7 +27,7 @@ def fold(events: Iterable[RecordedEvent], state: State | None = None) -> State:
             rows = after.setdefault(row.table, {})
             key = key_of(row)
             rows[key] = merge(rows[key], row) if key in rows else row
-        if isinstance(fact, RunRequested):
+        if isinstance(fact, model.RunRequested):
             index = after[RunKeyRow.table][(fact.run_key,)]
             assert isinstance(index, RunKeyRow)
             if conflict := run_key_conflict(event, fact, index):
@@ -114,7 +41,7 @@ def key_of(row: Row) -> Key:
     return tuple(getattr(row, name) for name in row.key)
 
 
-def run_key_conflict(event: RecordedEvent, fact: RunRequested, index: RunKeyRow) -> RunKeyConflictRow | None:
+def run_key_conflict(event: RecordedEvent, fact: model.RunRequested, index: RunKeyRow) -> RunKeyConflictRow | None:
     """The same run key for another request is recorded, and makes no run."""
     if index.request_fingerprint == fact.request_fingerprint:
         return None
@@ -136,68 +63,93 @@ def evolve(event: RecordedEvent, fact: Event | UnknownEvent) -> Iterator[Row]:
     match fact:
         case UnknownEvent():
             pass  # kept in the ledger for a Servo that knows it
-        case DefinitionsDeployed():
-            yield from deployed(event, fact)
-        case CodeDeclaredEqual():
-            yield from declared_equal(event, fact)
-        case DynamicPartitionsChanged():
-            yield from dynamic_partitions(event, fact)
-        case ScheduleCreated() | ScheduleUpdated():
-            yield from schedule_defined(event, fact.definition)
-        case SchedulePaused() | ScheduleResumed() | ScheduleDeleted():
-            yield from schedule_switched(event, fact)
-        case ScheduleTicked():
-            yield from ticked(event, fact)
-        case SensorCreated() | SensorUpdated():
-            yield from sensor_defined(event, fact.definition)
-        case SensorPaused() | SensorResumed() | SensorDeleted():
-            yield sensor_switched(event, fact)
-        case SensorCursorReset():
-            yield cursor(event, fact.sensor_id, fact.cursor, fact.state_version)
-        case SensorEvaluated():
-            yield from evaluated(event, fact)
-        case RunRequested():
-            yield from run_requested(event, fact)
-        case RunPlanned():
-            yield from run_planned(event, fact)
-        case RunStarted():
-            yield from run_started(event, fact)
-        case RunFinished():
-            yield from run_finished(event, fact)
-        case RunCancelRequested():
-            yield run_cancelled(event, fact)
-        case TaskStarted():
-            yield task_started(event, fact)
-        case TaskRetryScheduled():
-            yield task_retry(event, fact)
-        case TaskFinished():
-            yield task_finished(event, fact)
-            yield from partitions_finished(event, fact)
-        case BackfillCreated():
-            yield backfill_created(event, fact)
-        case BackfillChunkPlanned():
-            yield chunk_planned(event, fact)
-        case BackfillStateChanged():
-            yield backfill_changed(event, fact)
-        case CheckpointRequested():
-            yield checkpoint_requested(event, fact)
-        case CheckpointDecided():
-            yield checkpoint_decided(event, fact)
-        case CheckpointExpired():
-            yield checkpoint_expired(event, fact)
-        case MaterializationPublished():
-            yield from published(event, fact)
-        case PartitionsInvalidated():
-            yield from invalidated(event, fact)
-        case RolledBack():
-            yield from rolled_back(event, fact)
-        case PartitionsMarked():
-            yield from marked(event, fact)
-        case TokenCreated():
+        case model.DefinitionsDeployed():
+            yield from evolve_automation.deployed(event, fact)
+        case model.CodeDeclaredEqual():
+            yield from evolve_automation.declared_equal(event, fact)
+        case model.DynamicPartitionsChanged():
+            yield from evolve_automation.dynamic_partitions(event, fact)
+        case automation.ScheduleCreated() | automation.ScheduleUpdated():
+            yield from evolve_automation.schedule_defined(event, fact.definition)
+        case automation.SchedulePaused() | automation.ScheduleResumed() | automation.ScheduleDeleted():
+            yield from evolve_automation.schedule_switched(event, fact)
+        case automation.ScheduleTicked():
+            yield from evolve_automation.ticked(event, fact)
+        case automation.SensorCreated() | automation.SensorUpdated():
+            yield from evolve_automation.sensor_defined(event, fact.definition)
+        case automation.SensorPaused() | automation.SensorResumed() | automation.SensorDeleted():
+            yield evolve_automation.sensor_switched(event, fact)
+        case automation.SensorCursorReset():
+            yield evolve_automation.cursor(event, fact.sensor_id, fact.cursor, fact.state_version)
+        case automation.SensorEvaluated():
+            yield from evolve_automation.evaluated(event, fact)
+        case model.RunRequested():
+            yield from evolve_runs.run_requested(event, fact)
+        case model.RunPlanned():
+            yield from evolve_runs.run_planned(event, fact)
+        case model.RunStarted():
+            yield from evolve_runs.run_started(event, fact)
+        case model.RunFinished():
+            yield from evolve_runs.run_finished(event, fact)
+        case model.RunCancelRequested():
+            yield evolve_runs.run_cancelled(event, fact)
+        case model.TaskStarted():
+            yield evolve_runs.task_started(event, fact)
+        case model.TaskRetryScheduled():
+            yield evolve_runs.task_retry(event, fact)
+        case model.TaskFinished():
+            yield evolve_runs.task_finished(event, fact)
+            yield from evolve_partitions.partitions_finished(event, fact)
+        case automation.BackfillCreated():
+            yield evolve_automation.backfill_created(event, fact)
+        case automation.BackfillChunkPlanned():
+            yield evolve_automation.chunk_planned(event, fact)
+        case automation.BackfillStateChanged():
+            yield evolve_automation.backfill_changed(event, fact)
+        case model.CheckpointRequested():
+            yield evolve_runs.checkpoint_requested(event, fact)
+        case model.CheckpointDecided():
+            yield evolve_runs.checkpoint_decided(event, fact)
+        case model.CheckpointExpired():
+            yield evolve_runs.checkpoint_expired(event, fact)
+        case model.MaterializationPublished():
+            yield from evolve_partitions.published(event, fact)
+        case model.PartitionsInvalidated():
+            yield from evolve_partitions.invalidated(event, fact)
+        case model.RolledBack():
+            yield from evolve_partitions.rolled_back(event, fact)
+        case model.PartitionsMarked():
+            yield from evolve_partitions.marked(event, fact)
+        case access.TokenCreated():
             yield token_created(event, fact)
-        case TokenRevoked():
+        case access.TokenRevoked():
             yield token_revoked(event, fact)
-        case RequestAccepted():
+        case access.RequestAccepted():
             pass  # what it caused has events of its own, and who asks again is answered by the ledger
         case _:
             assert_never(fact)
+
+
+def token_created(event: RecordedEvent, fact: access.TokenCreated) -> TokenRow:
+    return TokenRow(
+        **scope(event),
+        token_id=fact.token_id,
+        name=fact.name,
+        role=fact.role,
+        secret_hash=fact.secret_hash,
+        expires_at=fact.expires_at,
+        created_at=event.occurred_at,
+        created_by=event.actor,
+        created_version=event.event_id,
+    )
+
+
+def token_revoked(event: RecordedEvent, fact: access.TokenRevoked) -> TokenRow:
+    return TokenRow(
+        **scope(event),
+        token_id=fact.token_id,
+        revoked_at=event.occurred_at,
+        revoked_by=event.actor,
+        revocation_reason=fact.reason,
+        revoked_version=event.event_id,
+    )

@@ -4,27 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servo.events import RecordedEvent
-from servo.events.automation import (
-    BackfillChunkPlanned,
-    BackfillCreated,
-    BackfillStateChanged,
-    ScheduleDeleted,
-    SchedulePaused,
-    ScheduleResumed,
-    ScheduleTicked,
-    SensorDeleted,
-    SensorEvaluated,
-    SensorPaused,
-    SensorResumed,
-)
-from servo.events.definitions import AssetDefinition, ScheduleDefinition, SensorDefinition, Source
+from servo.events import RecordedEvent, automation, definitions, model
 from servo.events.lifecycles import ChunkStatus, EvaluationStatus
-from servo.events.model import (
-    CodeDeclaredEqual,
-    DefinitionsDeployed,
-    DynamicPartitionsChanged,
-)
 from servo.fold.automation_rows import (
     BackfillChunkRow,
     BackfillRow,
@@ -41,14 +22,12 @@ from servo.fold.partition_rows import (
     DynamicPartitionRow,
     EqualCodeRow,
 )
-from servo.fold.rows import Row
-from servo.fold.said import as_json, scope
-from servo.fold.versions import by_moment, by_number, by_time
+from servo.fold.rows import Row, as_json, by_moment, by_number, by_time, scope
 
 _FORMULA = "the same function; versions cover more code than before"
 
 
-def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
+def deployed(event: RecordedEvent, fact: model.DefinitionsDeployed) -> Iterator[Row]:
     version = by_number(fact.number, event)
     for asset in fact.assets:
         yield _asset(event, fact, asset, version)
@@ -67,7 +46,9 @@ def deployed(event: RecordedEvent, fact: DefinitionsDeployed) -> Iterator[Row]:
         yield from sensor_defined(event, sensor)
 
 
-def _asset(event: RecordedEvent, fact: DefinitionsDeployed, asset: AssetDefinition, version: str) -> AssetDefinitionRow:
+def _asset(
+    event: RecordedEvent, fact: model.DefinitionsDeployed, asset: definitions.AssetDefinition, version: str
+) -> AssetDefinitionRow:
     return AssetDefinitionRow(
         **scope(event),
         asset_id=asset.asset_id,
@@ -89,13 +70,13 @@ def _asset(event: RecordedEvent, fact: DefinitionsDeployed, asset: AssetDefiniti
     )
 
 
-def declared_equal(event: RecordedEvent, fact: CodeDeclaredEqual) -> Iterator[Row]:
+def declared_equal(event: RecordedEvent, fact: model.CodeDeclaredEqual) -> Iterator[Row]:
     for version in fact.equal_to:
         yield _equal_code(event, fact, version, reason=fact.reason)
 
 
 def _equal_code(
-    event: RecordedEvent, asset: AssetDefinition | CodeDeclaredEqual, equal_to: str, *, reason: str
+    event: RecordedEvent, asset: definitions.AssetDefinition | model.CodeDeclaredEqual, equal_to: str, *, reason: str
 ) -> EqualCodeRow:
     return EqualCodeRow(
         **scope(event),
@@ -111,7 +92,7 @@ def _equal_code(
 
 
 def _asset_version(
-    event: RecordedEvent, fact: DefinitionsDeployed, asset_id: str, asset: AssetDefinition | None
+    event: RecordedEvent, fact: model.DefinitionsDeployed, asset_id: str, asset: definitions.AssetDefinition | None
 ) -> AssetVersionRow:
     return AssetVersionRow(
         **scope(event),
@@ -131,7 +112,7 @@ def _asset_version(
     )
 
 
-def dynamic_partitions(event: RecordedEvent, fact: DynamicPartitionsChanged) -> Iterator[Row]:
+def dynamic_partitions(event: RecordedEvent, fact: model.DynamicPartitionsChanged) -> Iterator[Row]:
     # Removed first: a value in both lists ends up present, as in a set that is updated in this order.
     for present, values in ((False, set(fact.removed) - set(fact.added)), (True, set(fact.added))):
         for value in sorted(values):
@@ -146,7 +127,7 @@ def dynamic_partitions(event: RecordedEvent, fact: DynamicPartitionsChanged) -> 
             )
 
 
-def schedule_defined(event: RecordedEvent, schedule: ScheduleDefinition) -> Iterator[Row]:
+def schedule_defined(event: RecordedEvent, schedule: definitions.ScheduleDefinition) -> Iterator[Row]:
     version = by_number(schedule.version, event)
     yield ScheduleDefinitionRow(
         **scope(event),
@@ -172,13 +153,13 @@ def schedule_defined(event: RecordedEvent, schedule: ScheduleDefinition) -> Iter
     yield _schedule_version(event, schedule.schedule_id, schedule.version)
 
 
-def schedule_switched(event: RecordedEvent, fact: SchedulePaused | ScheduleResumed | ScheduleDeleted) -> Iterator[Row]:
-    version, resumed = by_number(fact.version, event), isinstance(fact, ScheduleResumed)
+def schedule_switched(event: RecordedEvent, fact: automation.ScheduleSwitched) -> Iterator[Row]:
+    version, resumed = by_number(fact.version, event), isinstance(fact, automation.ScheduleResumed)
     yield ScheduleDefinitionRow(
         **scope(event),
         schedule_id=fact.schedule_id,
         enabled=resumed,
-        deleted_at=event.occurred_at if isinstance(fact, ScheduleDeleted) else None,
+        deleted_at=event.occurred_at if isinstance(fact, automation.ScheduleDeleted) else None,
         switch_version=version,
         resumed_at=event.occurred_at if resumed else None,
         resumed_version=version if resumed else None,
@@ -195,7 +176,7 @@ def _schedule_version(event: RecordedEvent, schedule_id: str, version: int) -> S
     )
 
 
-def ticked(event: RecordedEvent, fact: ScheduleTicked) -> Iterator[Row]:
+def ticked(event: RecordedEvent, fact: automation.ScheduleTicked) -> Iterator[Row]:
     yield ScheduleTickRow(
         **scope(event),
         tick_id=fact.tick_id,
@@ -225,7 +206,7 @@ def ticked(event: RecordedEvent, fact: ScheduleTicked) -> Iterator[Row]:
         )
 
 
-def sensor_defined(event: RecordedEvent, sensor: SensorDefinition) -> Iterator[Row]:
+def sensor_defined(event: RecordedEvent, sensor: definitions.SensorDefinition) -> Iterator[Row]:
     version = by_number(sensor.version, event)
     yield SensorDefinitionRow(
         **scope(event),
@@ -251,12 +232,12 @@ def _failed_in_a_row(event: RecordedEvent, sensor_id: str, failures: int) -> Sen
     return SensorStateRow(**scope(event), sensor_id=sensor_id, failures=failures, failures_version=by_moment(event))
 
 
-def sensor_switched(event: RecordedEvent, fact: SensorPaused | SensorResumed | SensorDeleted) -> SensorDefinitionRow:
+def sensor_switched(event: RecordedEvent, fact: automation.SensorSwitched) -> SensorDefinitionRow:
     return SensorDefinitionRow(
         **scope(event),
         sensor_id=fact.sensor_id,
-        enabled=isinstance(fact, SensorResumed),
-        deleted_at=event.occurred_at if isinstance(fact, SensorDeleted) else None,
+        enabled=isinstance(fact, automation.SensorResumed),
+        deleted_at=event.occurred_at if isinstance(fact, automation.SensorDeleted) else None,
         switch_version=by_number(fact.version, event),
     )
 
@@ -271,7 +252,7 @@ def cursor(event: RecordedEvent, sensor_id: str, cursor: str | None, state_versi
     )
 
 
-def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
+def evaluated(event: RecordedEvent, fact: automation.SensorEvaluated) -> Iterator[Row]:
     yield SensorEvalRow(
         **scope(event),
         eval_id=fact.eval_id,
@@ -316,7 +297,7 @@ def evaluated(event: RecordedEvent, fact: SensorEvaluated) -> Iterator[Row]:
         yield cursor(event, fact.sensor_id, fact.cursor_after, (fact.expected_state_version or 0) + 1)
 
 
-def backfill_created(event: RecordedEvent, fact: BackfillCreated) -> BackfillRow:
+def backfill_created(event: RecordedEvent, fact: automation.BackfillCreated) -> BackfillRow:
     return BackfillRow(
         **scope(event),
         backfill_id=fact.backfill_id,
@@ -351,7 +332,7 @@ def backfill_created(event: RecordedEvent, fact: BackfillCreated) -> BackfillRow
     )
 
 
-def chunk_planned(event: RecordedEvent, fact: BackfillChunkPlanned) -> BackfillChunkRow:
+def chunk_planned(event: RecordedEvent, fact: automation.BackfillChunkPlanned) -> BackfillChunkRow:
     return BackfillChunkRow(
         **scope(event),
         backfill_id=fact.backfill_id,
@@ -369,7 +350,7 @@ def chunk_planned(event: RecordedEvent, fact: BackfillChunkPlanned) -> BackfillC
     )
 
 
-def backfill_changed(event: RecordedEvent, fact: BackfillStateChanged) -> BackfillRow:
+def backfill_changed(event: RecordedEvent, fact: automation.BackfillStateChanged) -> BackfillRow:
     return BackfillRow(
         **scope(event),
         backfill_id=fact.backfill_id,
@@ -381,7 +362,7 @@ def backfill_changed(event: RecordedEvent, fact: BackfillStateChanged) -> Backfi
     )
 
 
-def chunk_state(event: RecordedEvent, source: Source, state: str, rank: int) -> Iterator[BackfillChunkRow]:
+def chunk_state(event: RecordedEvent, source: definitions.Source, state: str, rank: int) -> Iterator[BackfillChunkRow]:
     """A run that a backfill's chunk asked for tells how that chunk is doing."""
     if source.kind == "backfill" and source.detail is not None:
         yield BackfillChunkRow(

@@ -4,32 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from servo.events import RecordedEvent
+from servo.events import RecordedEvent, model
 from servo.events.columns import CallTotals, Outcome, spread
 from servo.events.lifecycles import CheckpointStatus, ChunkStatus, RunStatus, TaskStatus
-from servo.events.model import (
-    CheckpointDecided,
-    CheckpointExpired,
-    CheckpointRequested,
-    RunCancelRequested,
-    RunFinished,
-    RunPlanned,
-    RunRequested,
-    RunStarted,
-    TaskFinished,
-    TaskRetryScheduled,
-    TaskStarted,
-)
 from servo.fold.evolve_automation import chunk_state
-from servo.fold.rows import Row
+from servo.fold.rows import Row, as_json, by_attempt, by_number, scope
 from servo.fold.run_rows import (
     CheckpointRow,
     RunKeyRow,
     RunRow,
     TaskRow,
 )
-from servo.fold.said import as_json, scope
-from servo.fold.versions import by_attempt, by_number
 
 # A run's status never goes back, whatever order its events come in.
 RUN_STATUS_RANK = {RunStatus.REQUESTED: 1, RunStatus.PLANNED: 2, RunStatus.RUNNING: 3, RunStatus.CANCELLING: 4}
@@ -37,7 +22,7 @@ RUN_ENDED = 9
 TASK_RUNNING, TASK_WAITING, TASK_ENDED, TASK_RETRYING = 1, 2, 3, 4
 
 
-def run_requested(event: RecordedEvent, fact: RunRequested) -> Iterator[Row]:
+def run_requested(event: RecordedEvent, fact: model.RunRequested) -> Iterator[Row]:
     yield RunKeyRow(
         **scope(event),
         run_key=fact.run_key,
@@ -71,7 +56,7 @@ def run_requested(event: RecordedEvent, fact: RunRequested) -> Iterator[Row]:
     )
 
 
-def run_planned(event: RecordedEvent, fact: RunPlanned) -> Iterator[Row]:
+def run_planned(event: RecordedEvent, fact: model.RunPlanned) -> Iterator[Row]:
     yield RunRow(
         **scope(event),
         run_id=fact.run_id,
@@ -103,7 +88,7 @@ def run_planned(event: RecordedEvent, fact: RunPlanned) -> Iterator[Row]:
         )
 
 
-def run_started(event: RecordedEvent, fact: RunStarted) -> Iterator[Row]:
+def run_started(event: RecordedEvent, fact: model.RunStarted) -> Iterator[Row]:
     yield RunRow(
         **scope(event),
         run_id=fact.run_id,
@@ -115,7 +100,7 @@ def run_started(event: RecordedEvent, fact: RunStarted) -> Iterator[Row]:
     yield from chunk_state(event, fact.source, ChunkStatus.RUNNING.value, 2)
 
 
-def run_finished(event: RecordedEvent, fact: RunFinished) -> Iterator[Row]:
+def run_finished(event: RecordedEvent, fact: model.RunFinished) -> Iterator[Row]:
     yield RunRow(
         **scope(event),
         run_id=fact.run_id,
@@ -132,7 +117,7 @@ def run_finished(event: RecordedEvent, fact: RunFinished) -> Iterator[Row]:
     yield from chunk_state(event, fact.source, fact.outcome.value, 3)
 
 
-def run_cancelled(event: RecordedEvent, fact: RunCancelRequested) -> RunRow:
+def run_cancelled(event: RecordedEvent, fact: model.RunCancelRequested) -> RunRow:
     return RunRow(
         **scope(event),
         run_id=fact.run_id,
@@ -145,7 +130,7 @@ def run_cancelled(event: RecordedEvent, fact: RunCancelRequested) -> RunRow:
     )
 
 
-def task_started(event: RecordedEvent, fact: TaskStarted) -> TaskRow:
+def task_started(event: RecordedEvent, fact: model.TaskStarted) -> TaskRow:
     version = by_attempt(fact.attempt, TASK_RUNNING, event)
     return TaskRow(
         **scope(event),
@@ -165,7 +150,7 @@ def task_started(event: RecordedEvent, fact: TaskStarted) -> TaskRow:
     )
 
 
-def task_retry(event: RecordedEvent, fact: TaskRetryScheduled) -> TaskRow:
+def task_retry(event: RecordedEvent, fact: model.TaskRetryScheduled) -> TaskRow:
     return TaskRow(
         **scope(event),
         run_id=fact.run_id,
@@ -179,8 +164,8 @@ def task_retry(event: RecordedEvent, fact: TaskRetryScheduled) -> TaskRow:
     )
 
 
-def task_finished(event: RecordedEvent, fact: TaskFinished) -> TaskRow:
-    """The task's own row; its partitions are `_partitions_finished` here and columns in `batch.py`."""
+def task_finished(event: RecordedEvent, fact: model.TaskFinished) -> TaskRow:
+    """The task's own row; `evolve_partitions.py` has those of its partitions, and `batch.py` their columns."""
     if not fact.final:
         state, step = TaskStatus.RUNNING.value, TASK_RUNNING
     elif fact.outcome is Outcome.STAGED:
@@ -214,7 +199,7 @@ def task_finished(event: RecordedEvent, fact: TaskFinished) -> TaskRow:
     )
 
 
-def checkpoint_requested(event: RecordedEvent, fact: CheckpointRequested) -> CheckpointRow:
+def checkpoint_requested(event: RecordedEvent, fact: model.CheckpointRequested) -> CheckpointRow:
     hashes = spread(fact.partitions.content_hash, len(fact.partitions))
     return CheckpointRow(
         **scope(event),
@@ -237,33 +222,29 @@ def checkpoint_requested(event: RecordedEvent, fact: CheckpointRequested) -> Che
     )
 
 
-def checkpoint_decided(event: RecordedEvent, fact: CheckpointDecided) -> CheckpointRow:
+def checkpoint_decided(event: RecordedEvent, fact: model.CheckpointDecided) -> CheckpointRow:
+    return _checkpoint_ended(event, fact.checkpoint_id, fact.decision, fact.reason)
+
+
+def checkpoint_expired(event: RecordedEvent, fact: model.CheckpointExpired) -> CheckpointRow:
+    if fact.escalated_to is None:
+        return _checkpoint_ended(event, fact.checkpoint_id, fact.outcome or CheckpointStatus.EXPIRED.value, fact.reason)
     return CheckpointRow(
         **scope(event),
         checkpoint_id=fact.checkpoint_id,
-        decision=fact.decision,
-        decided_at=event.occurred_at,
-        decided_by=event.actor,
-        decision_reason=fact.reason,
-        decided_version=event.event_id,
+        escalated_at=event.occurred_at,
+        escalated_to=fact.escalated_to,
+        escalated_version=event.event_id,
     )
 
 
-def checkpoint_expired(event: RecordedEvent, fact: CheckpointExpired) -> CheckpointRow:
-    if fact.escalated_to is not None:
-        return CheckpointRow(
-            **scope(event),
-            checkpoint_id=fact.checkpoint_id,
-            escalated_at=event.occurred_at,
-            escalated_to=fact.escalated_to,
-            escalated_version=event.event_id,
-        )
+def _checkpoint_ended(event: RecordedEvent, checkpoint_id: str, decision: str, reason: str | None) -> CheckpointRow:
     return CheckpointRow(
         **scope(event),
-        checkpoint_id=fact.checkpoint_id,
-        decision=fact.outcome or CheckpointStatus.EXPIRED.value,
+        checkpoint_id=checkpoint_id,
+        decision=decision,
         decided_at=event.occurred_at,
         decided_by=event.actor,
-        decision_reason=fact.reason,
+        decision_reason=reason,
         decided_version=event.event_id,
     )

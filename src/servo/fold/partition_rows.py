@@ -1,22 +1,21 @@
-"""Assets, their partitions and what they were made from, as rows."""
+"""Assets, their partitions and what they were made from, as rows; and which versions of code are equal by them."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import ClassVar
 
 from servo.fold.rows import Group, Row, first, newest
+
+EQUAL_CODE = "SELECT asset_id, code_version, equal_code_version FROM equal_code"
 
 
 class AssetDefinitionRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "asset_definitions"
     key: ClassVar[tuple[str, ...]] = ("asset_id",)
     groups: ClassVar[tuple[Group, ...]] = (
-        newest(
-            "definition_version",
-            "asset_key code_version partitions dependencies asset_group owners tags description "
-            "freshness_seconds settings renamed_from deployment_id deployed_at",
-        ),
+        newest("definition_version"),
         newest("presence_version", "removed_at"),
     )
 
@@ -49,12 +48,7 @@ class AssetVersionRow(Row, frozen=True, kw_only=True):
 
     table: ClassVar[str] = "asset_versions"
     key: ClassVar[tuple[str, ...]] = ("asset_id", "deployment_id")
-    groups: ClassVar[tuple[Group, ...]] = (
-        newest(
-            "deployment_version",
-            "number asset_key code_version partitions deployed_at deployed_by reached git_commit git_clean",
-        ),
-    )
+    groups: ClassVar[tuple[Group, ...]] = (newest("deployment_version"),)
 
     asset_id: str
     deployment_id: str
@@ -73,11 +67,11 @@ class AssetVersionRow(Row, frozen=True, kw_only=True):
 
 
 class EqualCodeRow(Row, frozen=True, kw_only=True):
-    """Two versions of an asset's code that make the same: because somebody said so, or by a change of the formula."""
+    """Two versions of an asset's code that make the same: declared equal, or made so by a change of the formula."""
 
     table: ClassVar[str] = "equal_code"
     key: ClassVar[tuple[str, ...]] = ("asset_id", "code_version", "equal_code_version")
-    groups: ClassVar[tuple[Group, ...]] = (first("declared_version", "asset_key reason declared_at declared_by"),)
+    groups: ClassVar[tuple[Group, ...]] = (first("declared_version"),)
 
     asset_id: str
     asset_key: str | None = None
@@ -93,7 +87,7 @@ class EqualCodeRow(Row, frozen=True, kw_only=True):
 class DynamicPartitionRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "dynamic_partitions"
     key: ClassVar[tuple[str, ...]] = ("dimension", "value")
-    groups: ClassVar[tuple[Group, ...]] = (newest("change_version", "present changed_at changed_by"),)
+    groups: ClassVar[tuple[Group, ...]] = (newest("change_version"),)
 
     dimension: str
     value: str
@@ -151,10 +145,7 @@ class MaterializationRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "materializations"
     key: ClassVar[tuple[str, ...]] = ("materialization_id",)
     groups: ClassVar[tuple[Group, ...]] = (
-        first(
-            "made_version",
-            "run_id task_key attempt code_version rows bytes files content_hash call_partitions made_at made_by",
-        ),
+        first("made_version"),
         first("published_version", "published_at"),
         first("place_version", "asset_id asset_key partition_key"),
     )
@@ -184,13 +175,7 @@ class MaterializationRow(Row, frozen=True, kw_only=True):
 class LineageRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "lineage"
     key: ClassVar[tuple[str, ...]] = ("materialization_id", "upstream_materialization_id")
-    groups: ClassVar[tuple[Group, ...]] = (
-        first(
-            "read_version",
-            "asset_id asset_key partition_key upstream_asset_id upstream_asset_key "
-            "upstream_partition_key run_id consumed_at",
-        ),
-    )
+    groups: ClassVar[tuple[Group, ...]] = (first("read_version"),)
 
     asset_key: str | None = None
     partition_key: str | None = None
@@ -211,12 +196,7 @@ class RollbackRow(Row, frozen=True, kw_only=True):
 
     table: ClassVar[str] = "rollbacks"
     key: ClassVar[tuple[str, ...]] = ("rollback_id", "asset_id", "partition_key")
-    groups: ClassVar[tuple[Group, ...]] = (
-        first(
-            "rollback_version",
-            "asset_key materialization_id content_hash rolled_back_at rolled_back_by rollback_reason",
-        ),
-    )
+    groups: ClassVar[tuple[Group, ...]] = (first("rollback_version"),)
 
     rollback_id: str
     asset_id: str
@@ -229,3 +209,37 @@ class RollbackRow(Row, frozen=True, kw_only=True):
     rollback_reason: str | None = None
     row_version: str
     rollback_version: str | None = None
+
+
+class CodeClasses:
+    """Which versions are equal, by asset id. A version that nobody declared equal to another is a class of its own."""
+
+    def __init__(self, same_as: Mapping[tuple[str, str], str]) -> None:
+        self._same_as = dict(same_as)
+
+    def of(self, asset_id: str, version: str) -> str:
+        """The version that stands for all that are equal to this one."""
+        return self._same_as.get((asset_id, version), version)
+
+    def are_equal(self, asset_id: str, one: str, other: str) -> bool:
+        return self.of(asset_id, one) == self.of(asset_id, other)
+
+    def equal_to(self, asset_id: str, version: str) -> set[str]:
+        """All versions that are equal to this one, with itself."""
+        same = self.of(asset_id, version)
+        return {version} | {one for (asset, one), to in self._same_as.items() if asset == asset_id and to == same}
+
+    def rows(self, asset_ids: Iterable[str]) -> list[tuple[str, str, str]]:
+        """Asset id, version and what stands for it, of the versions of some assets that are equal to others."""
+        wanted = set(asset_ids)
+        return sorted((asset, version, same) for (asset, version), same in self._same_as.items() if asset in wanted)
+
+
+def code_classes(rows: Iterable[tuple[str, str, str]]) -> CodeClasses:
+    """The classes that pairs of equal versions make: rows of EQUAL_CODE."""
+    members: dict[tuple[str, str], set[str]] = {}
+    for asset_id, one, other in rows:
+        together = members.get((asset_id, one), {one}) | members.get((asset_id, other), {other})
+        for version in together:
+            members[asset_id, version] = together
+    return CodeClasses({place: min(together) for place, together in members.items() if len(together) > 1})

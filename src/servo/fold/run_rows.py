@@ -13,11 +13,7 @@ class RunRow(Row, frozen=True, kw_only=True):
     key: ClassVar[tuple[str, ...]] = ("run_id",)
     groups: ClassVar[tuple[Group, ...]] = (
         newest("status_version", "status"),
-        first(
-            "requested_version",
-            "run_key request_fingerprint asset_selection partitions source_kind source_id source_detail "
-            "priority tags requested_at requested_by queue retry_of accept_schema traceparent",
-        ),
+        first("requested_version"),
         first("planned_version", "planned_at task_count deployment_id held_back"),
         first("started_version", "started_at"),
         first("cancel_version", "cancel_requested_at cancel_requested_by cancel_reason"),
@@ -116,7 +112,7 @@ class TaskRow(Row, frozen=True, kw_only=True):
 class RunKeyRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "run_key_index"
     key: ClassVar[tuple[str, ...]] = ("run_key",)
-    groups: ClassVar[tuple[Group, ...]] = (first("first_version", "run_id request_fingerprint event_id created_at"),)
+    groups: ClassVar[tuple[Group, ...]] = (first("first_version"),)
 
     run_key: str
     run_id: str | None = None
@@ -132,12 +128,7 @@ class RunKeyConflictRow(Row, frozen=True, kw_only=True):
 
     table: ClassVar[str] = "run_key_conflicts"
     key: ClassVar[tuple[str, ...]] = ("run_key", "conflicting_fingerprint")
-    groups: ClassVar[tuple[Group, ...]] = (
-        first(
-            "conflict_version",
-            "existing_fingerprint run_id conflicting_event_id requested_by detected_at",
-        ),
-    )
+    groups: ClassVar[tuple[Group, ...]] = (first("conflict_version"),)
 
     run_key: str
     conflicting_fingerprint: str
@@ -156,12 +147,7 @@ class CheckpointRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "checkpoints"
     key: ClassVar[tuple[str, ...]] = ("checkpoint_id",)
     groups: ClassVar[tuple[Group, ...]] = (
-        first(
-            "requested_version",
-            "name run_id task_key asset_id asset_key partition_keys content_hashes "
-            "first_materialization_id approvers four_eyes deadline on_deadline requested_at "
-            "requested_by",
-        ),
+        first("requested_version"),
         first("decided_version", "decision decided_at decided_by decision_reason"),
         first("escalated_version", "escalated_at escalated_to"),
     )
@@ -196,9 +182,7 @@ class CheckpointRow(Row, frozen=True, kw_only=True):
 class CheckResultRow(Row, frozen=True, kw_only=True):
     table: ClassVar[str] = "check_results"
     key: ClassVar[tuple[str, ...]] = ("run_id", "task_key", "attempt", "check_name", "partition_key")
-    groups: ClassVar[tuple[Group, ...]] = (
-        first("check_version", "asset_id asset_key passed blocking observed checked_at"),
-    )
+    groups: ClassVar[tuple[Group, ...]] = (first("check_version"),)
 
     asset_key: str | None = None
     partition_key: str

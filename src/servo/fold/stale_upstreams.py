@@ -10,8 +10,6 @@ from __future__ import annotations
 from servo.fold.rows import Kind
 from servo.fold.staleness import COLUMNS, moment_sql, reason_sql
 
-__all__ = ["LEVELS", "STEP", "answer_sql", "made_from_sql", "roots_sql"]
-
 # The level of each asset, and the key by which roots are put in order.
 LEVELS = {"asset_id": Kind.TEXT, "asset_key": Kind.TEXT, "level": Kind.INTEGER}
 

@@ -23,26 +23,6 @@ import msgspec
 from servo.fold.display import marked_sql
 from servo.fold.rows import Kind
 
-__all__ = [
-    "COLUMNS",
-    "LAW",
-    "NEAR",
-    "ODD_INPUTS",
-    "REASONS",
-    "RELATIONS",
-    "Parts",
-    "changed_inputs_sql",
-    "changes_sql",
-    "deadlines_sql",
-    "edges_sql",
-    "input_state_sql",
-    "judged_sql",
-    "not_given_sql",
-    "odd_pairs_sql",
-    "reason_sql",
-    "stale_sql",
-]
-
 # Raised where the same rows come to be judged otherwise, so that no kept answer of before is taken for one of now.
 LAW = 2
 
@@ -144,7 +124,7 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def changes(self) -> bool:
-        """Whether any input may make somebody stale."""
+        """Whether any input may make a partition stale."""
         return (self.inputs and self.odd) or self.removed
 
 
@@ -375,7 +355,7 @@ _HISTORY_PLACES = """
 
 
 def moment_sql(version: str) -> str:
-    """The moment at the front of a version (see servo.fold.versions), by arithmetic that both engines have."""
+    """The moment at the front of a version (see servo.fold.rows), by arithmetic that both engines have."""
     micros = f"CAST(substr({version}, 1, 16) AS BIGINT)"
     return (
         f"(asked_at.epoch_at + INTERVAL '1' DAY * CAST(({micros} - {micros} % {_DAY}) / {_DAY} AS INT)"

@@ -28,7 +28,7 @@ import msgspec
 from servo import decoders
 from servo.errors import Conflict, InvalidInput, LedgerCorrupt, StorageFailed
 from servo.events import GENESIS, RecordedEvent, chain
-from servo.events.envelope import to_micros
+from servo.events.fact import to_micros
 from servo.faults import reach
 from servo.ids import ulid_offset
 from servo.ledger.protocol import Head, Ledger, Workspace
@@ -235,7 +235,7 @@ class Archive:
                 unfinished.replace(folder / segment.file)
             finally:
                 unfinished.unlink(missing_ok=True)
-            _sync(folder)
+            sync_file(folder)
             reach("archive.after_segment")
             self._swap_index((*self.segments, segment))
         reach("archive.after_index")
@@ -327,7 +327,7 @@ class Archive:
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(self._index_path)
-        _sync(self._folder)
+        sync_file(self._folder)
 
 
 def _holds(hashes: array[int], wanted: int) -> bool:
@@ -465,8 +465,9 @@ def _file_name(first: int, last: int) -> str:
     return f"{first:020d}-{last:020d}.parquet"
 
 
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync_file(path: Path) -> None:
+    """See to it that a file, or the names in a folder, survive a loss of power."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

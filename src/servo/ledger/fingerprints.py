@@ -13,9 +13,8 @@ from typing import Protocol
 from urllib.parse import quote
 
 from servo.errors import LedgerUnavailable
+from servo.ledger.address import backend_of, file_of
 from servo.ledger.sql import queries
-
-__all__ = ["Fingerprints", "MemoryFingerprints", "SqliteFingerprints", "open_fingerprints"]
 
 _BUSY_SECONDS = 30.0
 _SQL = queries("secrets/sqlite")
@@ -53,7 +52,7 @@ class SqliteFingerprints:
     def find(self, tenant: str) -> str | None:
         try:
             with closing(self._opened()) as connection:
-                return _found(connection, tenant)
+                return _fingerprint_of(connection, tenant)
         except sqlite3.Error as problem:
             raise self._unavailable(problem) from problem
 
@@ -64,7 +63,7 @@ class SqliteFingerprints:
                 connection.execute(_SQL["create_table"])
                 connection.execute(_SQL["record"], {"tenant": tenant, "fingerprint": fingerprint})
                 connection.execute("COMMIT")
-                return _found(connection, tenant) or fingerprint
+                return _fingerprint_of(connection, tenant) or fingerprint
         except sqlite3.Error as problem:
             raise self._unavailable(problem) from problem
 
@@ -76,7 +75,7 @@ class SqliteFingerprints:
         return LedgerUnavailable(f"{self._path}: {problem}", hint="make the file and its folder writable; try again")
 
 
-def _found(connection: sqlite3.Connection, tenant: str) -> str | None:
+def _fingerprint_of(connection: sqlite3.Connection, tenant: str) -> str | None:
     ((there,),) = connection.execute(_SQL["has_table"]).fetchall()
     row = connection.execute(_SQL["find"], {"tenant": tenant}).fetchone() if there else None
     return None if row is None else str(row[0])
@@ -84,12 +83,13 @@ def _found(connection: sqlite3.Connection, tenant: str) -> str | None:
 
 def open_fingerprints(address: str) -> Fingerprints:
     """Those in the database of a ledger's address."""
-    scheme, _, rest = address.partition(":")
-    if scheme == "sqlite":
-        return SqliteFingerprints(Path(rest.removeprefix("//")))
-    if scheme in ("postgresql", "postgres"):
-        # PostgreSQL's driver takes a while to load.
-        from servo.ledger.fingerprints_postgres import PostgresFingerprints  # noqa: PLC0415
+    match backend_of(address):
+        case "sqlite":
+            return SqliteFingerprints(file_of(address))
+        case "postgresql":
+            # PostgreSQL's driver takes a while to load.
+            from servo.ledger.side_tables_postgres import PostgresFingerprints  # noqa: PLC0415
 
-        return PostgresFingerprints(address)
-    return MemoryFingerprints()
+            return PostgresFingerprints(address)
+        case "memory":
+            return MemoryFingerprints()

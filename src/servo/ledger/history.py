@@ -1,14 +1,30 @@
-"""The whole sequence of events of a workspace: the archived part and the live part as one."""
+"""The whole sequence of events of a workspace: the archived part and the live part as one.
+
+`export` writes it as JSON lines, for whoever wants events without Servo. Each line is one event as canonical JSON:
+UTF-8, keys sorted, no whitespace, times in UTC with six digits of fraction, the payload as an object. Anybody can
+recompute the chain from the lines alone:
+
+1. `previous` is 32 zero bytes before the event at position 1, and for every other event the bytes of the line
+   before: `bytes.fromhex(line["chain_hash"])`.
+2. Take `chain_hash` out of the object and write what is left as canonical JSON again. In Python:
+   `json.dumps(event, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()`.
+3. `chain_hash` is the hex of `sha256(previous + those bytes)`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import datetime
+from io import TextIOBase
+from typing import BinaryIO, TextIO, cast
 
 from servo.errors import EventNotFound, LedgerCorrupt
 from servo.events import RecordedEvent
+from servo.events.fact import canonical_bytes
 from servo.ledger.archive import Archive, batches, last_id_at, missing_from_archive
 from servo.ledger.protocol import Head, Ledger
+
+_AFTER_CHAIN_HASH = b'"correlation_id":'  # the next field by name; a quote inside a text would be escaped
 
 
 class History:
@@ -21,6 +37,10 @@ class History:
     def __init__(self, ledger: Ledger, archive: Archive | None) -> None:
         self.ledger = ledger
         self.archive = archive
+
+    def until(self, position: int) -> History:
+        """The same up to a position: of what is recorded later it knows nothing."""
+        return _HistoryUntil(self.ledger, self.archive, position)
 
     def head(self, beyond: int | None = None, timeout: float = 0.0) -> Head:
         """The newest event; with `beyond`, wait up to `timeout` seconds until there is one after that position."""
@@ -96,3 +116,37 @@ class History:
 
     def _more(self, events: list[RecordedEvent], limit: int) -> list[RecordedEvent]:
         return self._unarchived(events[-1].position, limit - len(events)) if len(events) < limit else []
+
+
+class _HistoryUntil(History):
+    """The events up to a position."""
+
+    def __init__(self, ledger: Ledger, archive: Archive | None, until: int) -> None:
+        super().__init__(ledger, archive)
+        self._until = until
+
+    def read(self, after: int, limit: int = 1000) -> list[RecordedEvent]:
+        limit = min(limit, self._until - after)
+        return super().read(after, limit) if limit > 0 else []
+
+    def position_at(self, event_id: str) -> int:
+        return min(super().position_at(event_id), self._until)
+
+
+def export(history: History, out: TextIO | BinaryIO, after: int = 0, until: int | None = None) -> int:
+    """Write the events after a position, up to and including `until`, one line each; how many were written."""
+    count = 0
+    for events in history.batches(after, until):
+        lines = b"".join(map(_line, events))
+        if isinstance(out, TextIOBase):
+            out.write(lines.decode())
+        else:
+            cast(BinaryIO, out).write(lines)
+        count += len(events)
+    return count
+
+
+def _line(event: RecordedEvent) -> bytes:
+    """The bytes that the chain hash covers, with the hash among them."""
+    before, field, after = canonical_bytes(event).partition(_AFTER_CHAIN_HASH)
+    return b'%s"chain_hash":"%s",%s%s\n' % (before, event.chain_hash.encode(), field, after)

@@ -19,15 +19,16 @@ import socket
 import time
 from contextlib import suppress
 from datetime import datetime, timedelta
-from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Literal, Protocol, Self
 
 import msgspec
 
 from servo.clock import Clock, system_clock
-from servo.errors import FencedOut, InvalidInput, InvalidSettings, ServoError
+from servo.errors import FencedOut, InvalidInput, ServoError
+from servo.events.fact import to_micros
 from servo.ledger.protocol import Workspace
+from servo.ledger.side_tables import SideTable, open_table
 
 Kind = Literal["worker", "control", "driver"]
 # How long a lease that ran out is remembered, so that its holder can be told: longer than a laptop sleeps.
@@ -50,9 +51,9 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidInput(f"a lease cannot hold the text {text!r:.80}", hint="leave out what is no character")
 
     @classmethod
-    def here(cls, kind: Kind, id: str, detail: str = "") -> Self:  # noqa: A002 – it is what the field is called
+    def here(cls, kind: Kind, id: str) -> Self:  # noqa: A002 – it is what the field is called
         """This process, under an id that was just minted."""
-        return cls(id=id, kind=kind, host=socket.gethostname(), pid=os.getpid(), detail=detail)
+        return cls(id=id, kind=kind, host=socket.gethostname(), pid=os.getpid())
 
 
 class Leases(Protocol):
@@ -110,6 +111,44 @@ class MemoryLeases:
         self._lost.update(lost)
         for key in lost:
             del self._held[key]
+
+
+class SqlLeases:
+    """The leases in a table beside the ledger."""
+
+    def __init__(self, table: SideTable, clock: Clock = system_clock) -> None:
+        self._table = table
+        self._clock = clock
+        self._is_swept = False
+
+    def beat(self, holder: Holder, seconds: float) -> None:
+        with self._table.connection() as execute:
+            now = to_micros(self._clock())  # read once the file is ours; PostgreSQL goes by its own clock
+            life = {"seconds": float(seconds), "now": now, "until": now + round(seconds * 1_000_000)}
+            ((is_lost,),) = execute("beat", **msgspec.structs.asdict(holder), **life)
+            if not self._is_swept:
+                long_ago = now - REMEMBERED // timedelta(microseconds=1)
+                execute("forget", long_ago=long_ago, days=REMEMBERED.days)
+        self._is_swept = True
+        if is_lost:
+            raise given_up(holder)
+
+    def live(self) -> list[Holder]:
+        if not self._table.exists():
+            return []
+        with self._table.connection() as execute:
+            # In PostgreSQL not one transaction: who runs out between the two is still alive in this answer.
+            execute("give_up", now=to_micros(self._clock()))
+            rows = execute("live")
+        return [Holder(id=id_, kind=kind, host=host, pid=pid, detail=detail) for id_, kind, host, pid, detail in rows]
+
+    def release(self, id: str) -> None:  # noqa: A002 – as in the protocol
+        if self._table.exists():
+            with self._table.connection() as execute:
+                execute("release", id=id, now=to_micros(self._clock()))
+
+    def close(self) -> None:
+        self._table.close()
 
 
 def given_up(holder: Holder) -> FencedOut:
@@ -210,20 +249,5 @@ class Heartbeat:
 
 def open_leases(address: str, workspace: Workspace, clock: Clock = system_clock) -> Leases:
     """The leases that belong to the ledger of an address. Those of a SQLite ledger are in a file beside it."""
-    # The backends are imported here: they stand on this module, and PostgreSQL's driver takes a while to load.
-    scheme, _, rest = address.partition(":")
-    if scheme == "sqlite":
-        from servo.ledger.leases_sqlite import SqliteLeases, leases_path  # noqa: PLC0415
-
-        return SqliteLeases(leases_path(Path(rest.removeprefix("//"))), workspace, clock)
-    if scheme in ("postgresql", "postgres"):
-        from servo.ledger.leases_postgres import PostgresLeases  # noqa: PLC0415
-
-        return PostgresLeases(address, workspace)
-    if scheme == "memory":
-        return MemoryLeases(clock)
-    # Only how it starts: the rest may hold a password.
-    raise InvalidSettings(
-        f"the address of a ledger cannot start with {scheme + ':'!r:.40}",
-        hint="use sqlite:PATH or postgresql://user@host/database",
-    )
+    table = open_table(address, "leases", workspace)
+    return MemoryLeases(clock) if table is None else SqlLeases(table, clock)

@@ -10,8 +10,8 @@ import msgspec
 
 from servo.errors import InvalidInput
 from servo.events import Proposal, RecordedEvent
+from servo.ledger.append import Known, Mint, advanced, conflict, draft, record, require_live
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
-from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record, require_live
 
 
 class MemoryLedger:

@@ -7,20 +7,14 @@ were. Several drivers agree here on who asks: the next poll of a sensor is taken
 from __future__ import annotations
 
 from datetime import datetime
-from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
 import msgspec
 
-from servo.events.envelope import from_micros, to_micros
+from servo.events.fact import from_micros, to_micros
 from servo.ledger.protocol import Workspace
-from servo.ledger.side_files import SideFile, side_path
-from servo.ledger.sql import queries
-
-__all__ = ["MemoryPolls", "Poll", "Polls", "SqlitePolls", "open_polls"]
-
-_SQL = queries("polls/sqlite")
+from servo.ledger.side_tables import SideTable, open_table
 
 
 class Poll(msgspec.Struct, frozen=True, kw_only=True):
@@ -89,35 +83,32 @@ class MemoryPolls:
         pass
 
 
-class SqlitePolls:
-    """Those in a SQLite file, for processes of one machine."""
+class SqlPolls:
+    """Those in a table beside the ledger."""
 
-    def __init__(self, path: Path, workspace: Workspace) -> None:
-        self._file = SideFile(path, _SQL["create_table"])
-        self._scope = {"tenant": workspace.tenant, "workspace": workspace.name}
+    def __init__(self, table: SideTable) -> None:
+        self._table = table
 
     def all(self) -> dict[str, Poll]:
-        if not self._file.path.exists():
-            return {}  # to look makes nothing
-        with self._file.transaction() as connection:
-            rows = connection.execute(_SQL["all"], self._scope).fetchall()
-        return {row[0]: poll_of(*row[1:]) for row in rows}
+        if not self._table.exists():
+            return {}
+        with self._table.connection() as execute:
+            return {sensor_id: _poll(*row) for sensor_id, *row in execute("all")}
 
     def begin(self, sensor_id: str, at: datetime, seen: datetime | None) -> bool:
-        row = self._scope | {"sensor_id": sensor_id, "at": to_micros(at), "seen": seen and to_micros(seen)}
-        with self._file.transaction() as connection:
-            return bool(connection.execute(_SQL["begin"], row).fetchall())
+        with self._table.connection() as execute:
+            return bool(execute("begin", sensor_id=sensor_id, at=to_micros(at), seen=seen and to_micros(seen)))
 
     def count(self, sensor_id: str, at: datetime, *, recorded_at: datetime | None, reason: str | None) -> None:
-        row = self._scope | counted(sensor_id, at, recorded_at, reason)
-        with self._file.transaction() as connection:
-            connection.execute(_SQL["count"], row)
+        recorded = recorded_at and to_micros(recorded_at)
+        with self._table.connection() as execute:
+            execute("count", sensor_id=sensor_id, at=to_micros(at), recorded_at=recorded, reason=_storable(reason))
 
     def close(self) -> None:
-        pass
+        self._table.close()
 
 
-def poll_of(asked_at: int, recorded_at: int | None, quiet: int, quiet_since: int | None, reason: str | None) -> Poll:
+def _poll(asked_at: int, recorded_at: int | None, quiet: int, quiet_since: int | None, reason: str | None) -> Poll:
     """A row of the table."""
     return Poll(
         asked_at=from_micros(asked_at),
@@ -128,16 +119,6 @@ def poll_of(asked_at: int, recorded_at: int | None, quiet: int, quiet_since: int
     )
 
 
-def counted(sensor_id: str, at: datetime, recorded_at: datetime | None, reason: str | None) -> dict[str, object]:
-    """What the query `count` is given."""
-    return {
-        "sensor_id": sensor_id,
-        "at": to_micros(at),
-        "recorded_at": recorded_at and to_micros(recorded_at),
-        "reason": _storable(reason),
-    }
-
-
 def _storable(text: str | None) -> str | None:
     """A text as every backend can hold it: what comes after a NUL is left out, and no half a character is in it."""
     return None if text is None else text.partition("\0")[0].encode(errors="replace").decode()
@@ -145,12 +126,5 @@ def _storable(text: str | None) -> str | None:
 
 def open_polls(address: str, workspace: Workspace) -> Polls:
     """Those that belong to the ledger of an address."""
-    scheme, _, rest = address.partition(":")
-    if scheme == "sqlite":
-        return SqlitePolls(side_path(Path(rest.removeprefix("//")), "polls"), workspace)
-    if scheme in ("postgresql", "postgres"):
-        # PostgreSQL's driver takes a while to load.
-        from servo.ledger.polls_postgres import PostgresPolls  # noqa: PLC0415
-
-        return PostgresPolls(address, workspace)
-    return MemoryPolls()
+    table = open_table(address, "polls", workspace)
+    return MemoryPolls() if table is None else SqlPolls(table)

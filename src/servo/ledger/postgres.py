@@ -15,15 +15,25 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from servo.errors import AppendOutcomeUnknown, InvalidInput, LedgerCorrupt, LedgerNotFound, SchemaTooNew
+from servo.errors import AppendOutcomeUnknown, InvalidInput, LedgerCorrupt, LedgerNotFound
 from servo.events import GENESIS, Proposal, RecordedEvent
-from servo.events.envelope import to_micros
+from servo.events.fact import to_micros
 from servo.faults import reach
+from servo.ledger.append import Mint, advanced, conflict, draft, record, require_live
 from servo.ledger.postgres_server import SQL, Connection, Server
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
-from servo.ledger.recording import Mint, advanced, conflict, draft, record, require_live
-from servo.ledger.sql import migrations
-from servo.ledger.stored import event_from, head_from, key_row, known_from, row_from
+from servo.ledger.sql import (
+    Row,
+    event_from,
+    head_from,
+    key_row,
+    known_from,
+    migrations,
+    no_workspace,
+    position_between,
+    require_known_version,
+    row_from,
+)
 
 _KEYS_AT_ONCE = 500  # their payloads come with them, and may be large
 _LOOK_AGAIN_SECONDS = 1.0  # a notification can be lost, for instance by a proxy on the way
@@ -58,7 +68,7 @@ class PostgresLedger:
                 connection.execute(SQL["durable"])
                 locked = connection.execute(SQL["lock_head"], {"workspace_no": self._workspace_no})
                 held = connection.execute(SQL["known"], {"workspace_no": self._workspace_no, "keys": keys}, binary=True)
-            head = self._head(locked.fetchone())
+            head = head_from(self._row(locked.fetchone()))
             recording = record(drafts, head, dict(map(known_from, held)), self._workspace, self._mint)
             if not recording.events:
                 return recording.receipts
@@ -94,12 +104,7 @@ class PostgresLedger:
         with self._server.connection() as connection:
             wanted = {"workspace_no": self._workspace_no, "event_id": event_id}
             low, high = self._row(connection.execute(SQL["position_at"], wanted).fetchone())
-        if low < high:
-            raise LedgerCorrupt(
-                f"{self._server} has no event at position {(low + high + 1) // 2}",
-                hint="run `servo ledger verify`",
-            )
-        return int(low)
+        return position_between(self._server, low, high)
 
     def trim(self, position: int, forget_keys: str = "") -> None:
         with self._server.connection() as connection, self._transaction(connection):
@@ -109,7 +114,7 @@ class PostgresLedger:
                 "position": position,
                 "forget_keys": forget_keys,
             }
-            head = self._head(connection.execute(SQL["lock_head"], here).fetchone())
+            head = head_from(self._row(connection.execute(SQL["lock_head"], here).fetchone()))
             if position > head.position:
                 raise InvalidInput(f"cannot trim to {position}: the ledger ends at {head.position}")
             if position > head.trimmed_position:
@@ -152,26 +157,19 @@ class PostgresLedger:
             )
         if version == len(steps):
             return
-        self._require_known_version(version, len(steps))
+        require_known_version(self._server, version, len(steps))
         with self._transaction(connection):
             connection.execute(SQL["migration_lock"])
             version = self._version(connection)  # again: another process may have been first
-            self._require_known_version(version, len(steps))
+            require_known_version(self._server, version, len(steps))
             connection.execute(SQL["create_schema"])
             connection.execute(SQL["create_version_table"])
             for step in steps[version:]:
                 connection.execute(step.encode())
             connection.execute(SQL["set_version"], {"version": len(steps)})
 
-    def _require_known_version(self, version: int, newest: int) -> None:
-        if version > newest:
-            raise SchemaTooNew(
-                f"{self._server} has schema version {version}, this Servo knows {newest}",
-                hint="upgrade Servo; nothing was changed",
-            )
-
     def _version(self, connection: Connection) -> int:
-        (there,) = self._row(connection.execute(SQL["version_table"]).fetchone())
+        (there,) = self._row(connection.execute(SQL["has_table"], {"table": "schema_version"}).fetchone())
         if not there:
             return 0
         return int(self._row(connection.execute(SQL["version"]).fetchone())[0])
@@ -185,20 +183,13 @@ class PostgresLedger:
                 connection.execute(SQL["add_workspace"], scope)
             row = connection.execute(SQL["find_workspace"], scope).fetchone()
         if row is None:
-            raise LedgerNotFound(
-                f"{self._server} has no workspace {self._workspace.tenant}/{self._workspace.name}",
-                hint="check SERVO_TENANT and SERVO_WORKSPACE",
-            )
+            raise no_workspace(self._server, self._workspace)
         return int(row[0])
 
     def _look(self, connection: Connection) -> Head:
-        return self._head(connection.execute(SQL["head"], {"workspace_no": self._workspace_no}).fetchone())
+        return head_from(self._row(connection.execute(SQL["head"], {"workspace_no": self._workspace_no}).fetchone()))
 
-    def _head(self, row: tuple[Any, ...] | None) -> Head:
-        row = self._row(row)
-        return head_from(row)
-
-    def _row(self, row: tuple[Any, ...] | None) -> tuple[Any, ...]:
+    def _row(self, row: Row | None) -> Row:
         if row is None:
             raise LedgerCorrupt(
                 f"{self._server}: rows of {self._workspace.tenant}/{self._workspace.name} are gone",

@@ -30,8 +30,15 @@ Connection = psycopg.Connection[tuple[Any, ...]]
 _CONNECT_SECONDS = 10  # unless the address says otherwise
 _LOCK_SECONDS = 30
 _IDLE_SECONDS = 60  # a process that hangs in the middle of an append loses the lock
-# The driver wants literal text as a query, so that nobody builds one from input; ours come from files.
-SQL = {name: sql.SQL(cast(Any, text)) for name, text in queries("postgres").items()}
+
+
+def statements(dialect: str) -> dict[str, sql.SQL]:
+    """The named queries of a dialect. The driver wants literal text, so that nobody builds one from input; ours come
+    from files."""
+    return {name: sql.SQL(cast(Any, text)) for name, text in queries(dialect).items()}
+
+
+SQL = statements("postgres")
 
 
 class Server:

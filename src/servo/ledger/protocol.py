@@ -13,7 +13,7 @@ from typing import Protocol
 import msgspec
 
 from servo.errors import AppendConflict, IdempotencyMismatch
-from servo.events.envelope import GENESIS, Proposal, RecordedEvent
+from servo.events.fact import GENESIS, Proposal, RecordedEvent
 from servo.ids import check_name
 
 

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 
 from servo.errors import LedgerCorrupt
 from servo.events import RecordedEvent
-from servo.events.envelope import from_micros, to_micros
+from servo.events.fact import from_micros, to_micros
 
 _TEXT = pa.string()
 SCHEMA = pa.schema(

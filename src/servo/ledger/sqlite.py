@@ -19,18 +19,26 @@ from servo.errors import (
     LedgerCorrupt,
     LedgerNotFound,
     LedgerUnavailable,
-    SchemaTooNew,
     ServoError,
     StorageFailed,
 )
 from servo.events import GENESIS, Proposal, RecordedEvent
-from servo.events.envelope import to_micros
+from servo.events.fact import to_micros
 from servo.faults import reach
-from servo.ledger.grouping import Group, Turn
+from servo.ledger.append import GroupCommit, Known, Mint, PendingAppend, advanced, conflict, draft, record, require_live
 from servo.ledger.protocol import Condition, Head, Receipt, Workspace
-from servo.ledger.recording import Known, Mint, advanced, conflict, draft, record, require_live
-from servo.ledger.sql import migrations, queries
-from servo.ledger.stored import event_from, head_from, key_row, known_from, row_from
+from servo.ledger.sql import (
+    event_from,
+    head_from,
+    key_row,
+    known_from,
+    migrations,
+    no_workspace,
+    position_between,
+    queries,
+    require_known_version,
+    row_from,
+)
 from servo.ledger.wakeup import Wakeup
 
 _BUSY_SECONDS = 30.0
@@ -67,7 +75,7 @@ class SqliteLedger:
         self._local = threading.local()
         self._held: weakref.WeakSet[_Held] = weakref.WeakSet()
         self._appending = threading.Lock()
-        self._group = Group(self._append_together)
+        self._group = GroupCommit(self._append_together)
         self._wakeup = Wakeup.of(path)
         try:
             with _explained(path):
@@ -84,25 +92,25 @@ class SqliteLedger:
     # ── the protocol ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def append(self, proposals: Sequence[Proposal], condition: Condition | None = None) -> list[Receipt]:
-        return self._group.append(Turn(draft(proposals), condition))
+        return self._group.append(PendingAppend(draft(proposals), condition))
 
-    def _append_together(self, turns: Sequence[Turn]) -> None:
-        keys = json.dumps([item.idempotency_key for turn in turns for item in turn.drafts])
+    def _append_together(self, pending: Sequence[PendingAppend]) -> None:
+        keys = json.dumps([item.idempotency_key for entry in pending for item in entry.drafts])
         with self._appending, _explained(self._path), self._transaction() as connection:
             reach("append.begin")
             head = self._head(connection)
             wanted = {"workspace_no": self._workspace_no, "keys": keys}
             known = dict(map(known_from, connection.execute(_SQL["known"], wanted)))
             events: list[RecordedEvent] = []
-            for turn in turns:
+            for entry in pending:
                 try:
-                    recording = record(turn.drafts, head, known, self._workspace, self._mint)
-                    if recording.events and turn.condition is not None:
-                        self._require(connection, turn.condition, head, events)
+                    recording = record(entry.drafts, head, known, self._workspace, self._mint)
+                    if recording.events and entry.condition is not None:
+                        self._require(connection, entry.condition, head, events)
                 except ServoError as problem:
-                    turn.problem = problem
+                    entry.problem = problem
                     continue
-                turn.receipts = recording.receipts
+                entry.receipts = recording.receipts
                 if recording.events:
                     events += recording.events
                     head = advanced(head, recording.events)
@@ -135,12 +143,7 @@ class SqliteLedger:
         with _explained(self._path):
             wanted = {"workspace_no": self._workspace_no, "event_id": event_id}
             low, high = self._connection().execute(_SQL["position_at"], wanted).fetchone()
-        if low < high:
-            raise LedgerCorrupt(
-                f"{self._path} has no event at position {(low + high + 1) // 2}",
-                hint="run `servo ledger verify`",
-            )
-        return int(low)
+        return position_between(self._path, low, high)
 
     def trim(self, position: int, forget_keys: str = "") -> None:
         with self._appending, _explained(self._path), self._transaction() as connection:
@@ -209,10 +212,10 @@ class SqliteLedger:
             raise self._not_found()
         if version == len(steps):
             return
-        self._require_known_version(version, len(steps))
+        require_known_version(self._path, version, len(steps))
         with self._transaction():
             version = self._version(connection)  # again: another process may have been first
-            self._require_known_version(version, len(steps))
+            require_known_version(self._path, version, len(steps))
             for step in steps[version:]:
                 for statement in filter(str.strip, step.split(";")):
                     connection.execute(statement)
@@ -223,13 +226,6 @@ class SqliteLedger:
             f"there is no ledger at {self._path}",
             hint="run the command in the project's folder, set SERVO_LEDGER, or record something first",
         )
-
-    def _require_known_version(self, version: int, newest: int) -> None:
-        if version > newest:
-            raise SchemaTooNew(
-                f"{self._path} has schema version {version}, this Servo knows {newest}",
-                hint="upgrade Servo; nothing was changed",
-            )
 
     @staticmethod
     def _version(connection: sqlite3.Connection) -> int:
@@ -244,15 +240,11 @@ class SqliteLedger:
                 connection.execute(_SQL["add_workspace"], (*scope, GENESIS, GENESIS))
             row = connection.execute(_SQL["find_workspace"], scope).fetchone()
         if row is None:
-            raise LedgerNotFound(
-                f"{self._path} has no workspace {self._workspace.tenant}/{self._workspace.name}",
-                hint="check SERVO_TENANT and SERVO_WORKSPACE",
-            )
+            raise no_workspace(self._path, self._workspace)
         return int(row[0])
 
     def _head(self, connection: sqlite3.Connection) -> Head:
-        row = connection.execute(_SQL["head"], (self._workspace_no,)).fetchone()
-        return head_from(row)
+        return head_from(connection.execute(_SQL["head"], (self._workspace_no,)).fetchone())
 
     def _require(
         self, connection: sqlite3.Connection, condition: Condition, head: Head, before: Sequence[RecordedEvent]

@@ -1,6 +1,6 @@
 """Proof that nothing was changed, removed or inserted: the chain recomputed over the archive and the live part.
 
-Here everything there is is read, damaged parts included; `walk.py` goes along it and says what is wrong.
+Here everything there is is read, damaged parts included; `chain.py` goes along it and says what is wrong.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import msgspec
 
 from servo.errors import LedgerCorrupt, LedgerUnavailable
 from servo.ledger.archive import Archive, Progress, Segment
+from servo.ledger.chain import MOST_PROBLEMS, Item, Lost, Problem, Walk
 from servo.ledger.history import History
-from servo.ledger.protocol import Head
-from servo.ledger.walk import MOST_PROBLEMS, Item, Lost, Problem, Walk
+from servo.ledger.protocol import Head, Ledger
 
 _BATCH = 256  # events may be large, and one query for so many costs nothing
 _BEFORE_ALL = -(1 << 62)
@@ -93,15 +93,14 @@ def _overlap(history: History, archive: Archive, head: Head) -> list[Problem]:
     last = archive.segments[-1]
     end = Head(position=last.last, event_id=last.last_event_id, chain_hash=last.chain_hash)
     walk = Walk(end, position=head.trimmed_position, anchor=head.trimmed_chain_hash)
-    rows = _Rows(history)
-    position, items = head.trimmed_position, rows.after(head.trimmed_position)
+    position, items = head.trimmed_position, _rows_after(history.ledger, head.trimmed_position)
     while items and position < last.last and not walk.is_full:
         within = [item for item in items if _position(item) <= last.last]
         for item, following in pairwise([*within, None]):
             if item is not None:
                 walk.take(item, following)
         position = _position(items[-1])
-        items = rows.after(position)
+        items = _rows_after(history.ledger, position)
     walk.finish()
     return walk.problems
 
@@ -110,32 +109,28 @@ def _position(item: Item) -> int:
     return item.last if isinstance(item, Lost) else item.position
 
 
-class _Rows:
+def _rows_after(ledger: Ledger, position: int) -> list[Item]:
     """Live rows as they are, those that cannot be read included."""
+    try:
+        return [*ledger.read(position, _BATCH)]
+    except _UNREADABLE:
+        return _one_by_one(ledger, position)
 
-    def __init__(self, history: History) -> None:
-        self._ledger = history.ledger
 
-    def after(self, position: int) -> list[Item]:
+def _one_by_one(ledger: Ledger, after: int) -> list[Item]:
+    items: list[Item] = []
+    for position in range(after, after + _BATCH):
         try:
-            return [*self._ledger.read(position, _BATCH)]
-        except _UNREADABLE:
-            return self._one_by_one(position)
-
-    def _one_by_one(self, after: int) -> list[Item]:
-        items: list[Item] = []
-        for position in range(after, after + _BATCH):
-            try:
-                rows = self._ledger.read(position, 1)
-            except _UNREADABLE as problem:
-                self._ledger.head()  # raises if it is the ledger that cannot be read, not the row
-                detail = f"the event at position {position + 1} cannot be read: {problem}"
-                items.append(Lost(first=position + 1, last=position + 1, kind="changed", detail=detail))
-                continue
-            items += rows
-            if not rows or rows[0].position != position + 1:
-                break
-        return items
+            rows = ledger.read(position, 1)
+        except _UNREADABLE as problem:
+            ledger.head()  # raises if it is the ledger that cannot be read, not the row
+            detail = f"the event at position {position + 1} cannot be read: {problem}"
+            items.append(Lost(first=position + 1, last=position + 1, kind="changed", detail=detail))
+            continue
+        items += rows
+        if not rows or rows[0].position != position + 1:
+            break
+    return items
 
 
 class _Source:
@@ -143,7 +138,6 @@ class _Source:
 
     def __init__(self, history: History, walk: Walk, progress: Progress | None) -> None:
         self._ledger = history.ledger
-        self._rows = _Rows(history)
         self._archive = history.archive
         self._walk = walk
         self._progress = progress
@@ -191,7 +185,7 @@ class _Source:
         """Live rows until they end, or until the next ones have moved to the archive."""
         has_looked_twice = False
         while True:
-            items = self._rows.after(after)
+            items = _rows_after(self._ledger, after)
             if not items or _position(items[0]) > after + 1:
                 # The head first, then the index: what was trimmed by then is in the index by now.
                 head = self._ledger.head()

@@ -15,18 +15,24 @@ import msgspec
 from servo.errors import InvalidInput
 from servo.events import GENESIS, RecordedEvent
 from servo.events.columns import spread
-from servo.events.envelope import timestamp_text
+from servo.events.fact import timestamp_text
 from servo.events.model import MaterializationPublished, PartitionsMarked, TaskFinished
-from servo.lineage.approving import approvals_of, checks_of
-from servo.lineage.calls import CallRecord, call_of
-from servo.lineage.executing import execution_of
-from servo.lineage.key_text import values_of
-from servo.lineage.proof import Fault, broken_links, cite, recorded
-from servo.lineage.report import FORMAT, Head, Proof, Report, hash_of, plain
-from servo.lineage.statements import Call, Current, Execution, Input, Node, Output, Sample, Statements, WorkspaceName
+from servo.lineage.records import CallRecord, approvals_of, call_of, checks_of, execution_of
+from servo.lineage.report import (
+    FORMAT,
+    Fault,
+    Head,
+    Proof,
+    Report,
+    broken_links,
+    cite,
+    hash_of,
+    plain,
+    recorded,
+    values_of,
+)
+from servo.lineage.statements import Call, Current, Execution, Input, Node, Output, Statements, WorkspaceName
 from servo.lineage.story import Mention, Source, Story
-
-__all__ = ["assemble", "derive", "differences", "verify"]
 
 _UNSTATED = ("generated_at", "as_of", "proof.head", "report_hash")
 
@@ -150,7 +156,10 @@ def _code_version(made: Mention) -> str | None:
     return None if isinstance(made.fact, PartitionsMarked) else made.fact.code_version
 
 
-def _column(mention: Mention, name: str) -> Any:
+def _column(mention: Mention | None, name: str) -> Any:
+    """What an event says of a materialization; None where no event does."""
+    if mention is None:
+        return None
     partitions = mention.fact.partitions
     return spread(getattr(partitions, name), len(partitions))[mention.place]
 
@@ -167,15 +176,7 @@ def _call(made: Mention) -> Call | None:
         partitions=call.partitions,
         rows_left_out=call.rows_left_out,
         left_out_example=call.left_out_example,
-        samples=[
-            Sample(
-                partition=one.partition_key,
-                verdict=one.verdict.value,
-                content_hash=one.content_hash,
-                remark=one.remark,
-            )
-            for one in call.samples
-        ],
+        samples=call.samples,
         event=made.event.position,
     )
 
@@ -190,7 +191,7 @@ def _also_given(story: Story, made: Mention, mapped: set[str]) -> Iterator[Input
                 asset=source.asset_key,
                 partition=source.partition_key,
                 materialization=source.materialization_id,
-                content_hash=None if maker is None else _column(maker, "content_hash"),
+                content_hash=_column(maker, "content_hash"),
                 event=None if maker is None else maker.event.position,
                 mapped=False,
             )
@@ -249,31 +250,25 @@ def _lineage(story: Story, materialization_id: str) -> Iterator[Node]:
 
 def _node(story: Story, source: Source, depth: int, inputs: list[str]) -> Node:
     made, published = story.made(source.materialization_id), story.published(source.materialization_id)
-    common = {
-        "asset": source.asset_key,
-        "asset_id": source.asset_id,
-        "partition": source.partition_key,
-        "materialization": source.materialization_id,
-        "depth": depth,
-        "inputs": inputs,
-        "published_at": None if published is None else timestamp_text(published.event.occurred_at),
-    }
-    if made is None:
-        absent = ("content_hash", "rows", "bytes", "code_version", "run", "made_at", "made_by", "event")
-        return Node(**common, **dict.fromkeys(absent))  # type: ignore[arg-type]  # None fits each of these
-    call = _record(made)
+    call = None if made is None else _record(made)
     if call is not None and call.partitions == 1:
         call = None
     return Node(
-        **common,  # type: ignore[arg-type]  # a dict of several types
+        asset=source.asset_key,
+        asset_id=source.asset_id,
+        partition=source.partition_key,
+        materialization=source.materialization_id,
+        depth=depth,
+        inputs=inputs,
+        published_at=None if published is None else timestamp_text(published.event.occurred_at),
         content_hash=_column(made, "content_hash"),
         rows=_column(made, "rows"),
         bytes=_column(made, "bytes"),
-        code_version=_code_version(made),
-        run=None if isinstance(made.fact, PartitionsMarked) else made.fact.run_id,
-        made_at=timestamp_text(made.event.occurred_at),
-        made_by=made.event.actor,
-        event=made.event.position,
+        code_version=None if made is None else _code_version(made),
+        run=None if made is None or isinstance(made.fact, PartitionsMarked) else made.fact.run_id,
+        made_at=None if made is None else timestamp_text(made.event.occurred_at),
+        made_by=None if made is None else made.event.actor,
+        event=None if made is None else made.event.position,
         call_partitions=None if call is None else call.partitions,
         call_inputs=None if call is None else len(call.given),
     )

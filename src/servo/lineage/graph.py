@@ -1,19 +1,23 @@
-"""A lineage as a picture that people can take in: boxes and links, with what is many folded into one."""
+"""A lineage as a picture that people can take in: boxes and links, with what is many folded into one.
+
+Or as a tree of assets: what is one partition after another becomes one branch that names them all.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 
 import msgspec
 
-from servo.lineage.walking import Edge, Node
+from servo.lineage.walk import Direction, LineageEdge, LineageNode
 
 MOST_PARTITIONS = 12  # of one asset, each with a box of its own
 MOST_BOXES = 60  # in all; a picture of more is folded by asset
 
 Describe = Callable[[str, Sequence[str]], str]  # an asset key and partition keys, as people write them
+DEEPEST = 24  # levels; further in, nobody follows a tree
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,7 +46,7 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
         if self.count > 1:
             lines.append(f"{self.count:,} partitions")
         others = [
-            f"{number:,} {said(status)}" if self.count > 1 else said(status)
+            f"{number:,} {status_text(status)}" if self.count > 1 else status_text(status)
             for status, number in sorted(self.statuses.items())
             if status != "MATERIALIZED"
         ]
@@ -88,7 +92,7 @@ _SAID = {
 }
 
 
-def said(status: str) -> str:
+def status_text(status: str) -> str:
     """A status as people say it."""
     return _SAID.get(status, status.lower().replace("_", " "))
 
@@ -99,41 +103,40 @@ def short_time(moment: datetime) -> str:
 
 def picture(
     title: str,
-    nodes: Iterable[Node],
-    edges: Iterable[Edge],
+    nodes: Iterable[LineageNode],
+    edges: Iterable[LineageEdge],
     describe: Describe,
     *,
     exact: bool = False,
-    most: int = MOST_PARTITIONS,
 ) -> Picture:
     """Draw nodes one by one, or those of one asset together where they are many.
 
     `exact`: nodes are materializations, and a partition may have several.
     """
     every = list(nodes)
-    folded = _folded(every, most)
-    groups: dict[tuple[str, ...], list[Node]] = {}
+    folded = _folded(every)
+    groups: dict[tuple[str, ...], list[LineageNode]] = {}
     for node in every:
-        own = () if (node.asset_id, not node.depth) in folded else (node.partition_key, node.materialization_id or "")
-        groups.setdefault((node.asset_key, node.asset_id, "" if node.depth else "centre", *own), []).append(node)
+        own = () if (node.asset_key, not node.depth) in folded else (node.partition_key, node.materialization_id or "")
+        groups.setdefault((node.asset_key, "" if node.depth else "centre", *own), []).append(node)
     boxes: list[Box] = []
     where: dict[tuple[str, str, str], str] = {}
     for number, key in enumerate(sorted(groups)):
         members = groups[key]
         boxes.append(_box(f"n{number}", members, describe))
         for node in members:
-            where[_end(node.asset_id, node.partition_key, node.materialization_id if exact else None)] = f"n{number}"
+            where[_end(node.asset_key, node.partition_key, node.materialization_id if exact else None)] = f"n{number}"
     counts: Counter[tuple[str, str]] = Counter()
     outdated: Counter[tuple[str, str]] = Counter()
     for edge in edges:
         source = where.get(
             _end(
-                edge.upstream_asset_id,
+                edge.upstream_asset_key,
                 edge.upstream_partition_key,
                 edge.upstream_materialization_id if exact else None,
             )
         )
-        target = where.get(_end(edge.asset_id, edge.partition_key, edge.materialization_id if exact else None))
+        target = where.get(_end(edge.asset_key, edge.partition_key, edge.materialization_id if exact else None))
         if source is not None and target is not None and source != target:
             counts[source, target] += 1
             outdated[source, target] += edge.outdated
@@ -144,27 +147,27 @@ def picture(
     return Picture(title=title, boxes=tuple(boxes), links=tuple(links))
 
 
-def _end(asset_id: str, partition_key: str, materialization_id: str | None) -> tuple[str, str, str]:
-    return asset_id, partition_key, materialization_id or ""
+def _end(asset_key: str, partition_key: str, materialization_id: str | None) -> tuple[str, str, str]:
+    return asset_key, partition_key, materialization_id or ""
 
 
 def _number(name: str) -> int:
     return int(name[1:])
 
 
-def _folded(nodes: Sequence[Node], most: int) -> set[tuple[str, bool]]:
+def _folded(nodes: Sequence[LineageNode]) -> set[tuple[str, bool]]:
     """The assets of which there are too many partitions to draw each, or of which there are several in a large picture.
 
     Those that the question was about stay apart from others of the same asset.
     """
-    sizes = Counter((node.asset_id, not node.depth) for node in nodes)
-    folded = {place for place, size in sizes.items() if size > most}
+    sizes = Counter((node.asset_key, not node.depth) for node in nodes)
+    folded = {place for place, size in sizes.items() if size > MOST_PARTITIONS}
     if sum(1 if place in folded else size for place, size in sizes.items()) > MOST_BOXES:
         folded = {place for place, size in sizes.items() if size > 1}
     return folded
 
 
-def _box(name: str, members: Sequence[Node], describe: Describe) -> Box:
+def _box(name: str, members: Sequence[LineageNode], describe: Describe) -> Box:
     first = members[0]
     alone = len(members) == 1
     times = [node.made_at for node in members if node.made_at is not None]
@@ -180,3 +183,91 @@ def _box(name: str, members: Sequence[Node], describe: Describe) -> Box:
         content_hash=first.content_hash if alone else None,
         run_id=first.run_id if alone else None,
     )
+
+
+class Branch(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of one asset, and what lies beyond them.
+
+    `again`: they were opened further up. `outdated`: so many of the reads between them and the branch that they hang on
+    are not of what is current.
+    """
+
+    asset_key: str
+    nodes: tuple[LineageNode, ...]
+    outdated: int = 0
+    again: bool = False
+    cut: bool = False  # there is more, and it is too deep to be drawn
+    below: tuple[Branch, ...] = ()
+
+    @property
+    def keys(self) -> list[str]:
+        return [node.partition_key for node in self.nodes]
+
+
+def tree(
+    nodes: Iterable[LineageNode], edges: Iterable[LineageEdge], direction: Direction, *, exact: bool = False
+) -> list[Branch]:
+    """A branch for each asset that the question was about. An asset that reads itself is one branch, not a chain.
+
+    Of the edges, those among the nodes count.
+    """
+    return _TreeBuilder(nodes, edges, direction, exact=exact).grown()
+
+
+class _TreeBuilder:
+    def __init__(
+        self, nodes: Iterable[LineageNode], edges: Iterable[LineageEdge], direction: Direction, *, exact: bool
+    ) -> None:
+        self._nodes: dict[Hashable, LineageNode] = {
+            (node.materialization_id if exact else (node.asset_key, node.partition_key)): node for node in nodes
+        }
+        self._next: dict[Hashable, list[tuple[Hashable, bool]]] = {}
+        for edge in edges:
+            reader: Hashable = edge.materialization_id if exact else (edge.asset_key, edge.partition_key)
+            read: Hashable = (
+                edge.upstream_materialization_id if exact else (edge.upstream_asset_key, edge.upstream_partition_key)
+            )
+            near, far = (reader, read) if direction == "upstream" else (read, reader)
+            if near in self._nodes and far in self._nodes:
+                self._next.setdefault(near, []).append((far, edge.outdated))
+        self._opened: set[Hashable] = set()
+
+    def grown(self) -> list[Branch]:
+        start: dict[str, list[Hashable]] = {}
+        for key, node in self._nodes.items():
+            if node.depth == 0:
+                start.setdefault(node.asset_key, []).append(key)
+        return [self._branch(asset, keys, 0, 0) for asset, keys in sorted(start.items())]
+
+    def _branch(self, asset: str, keys: Sequence[Hashable], outdated: int, level: int) -> Branch:
+        own = self._together(asset, keys)
+        fresh = [key for key in own if key not in self._opened]
+        beyond: dict[str, dict[Hashable, int]] = {}
+        for key in fresh:
+            for far, old in self._next.get(key, ()):
+                other = self._nodes[far].asset_key
+                if other != asset:
+                    found = beyond.setdefault(other, {})
+                    found[far] = max(found.get(far, 0), int(old))  # partitions are counted, not reads
+        self._opened.update(own)
+        cut = level >= DEEPEST and bool(beyond)
+        below = [] if cut else sorted(beyond.items())
+        return Branch(
+            asset_key=asset,
+            nodes=tuple(sorted((self._nodes[key] for key in own), key=lambda node: node.partition_key)),
+            outdated=outdated,
+            again=not fresh and any(self._next.get(key) for key in own),
+            cut=cut,
+            below=tuple(self._branch(other, list(found), sum(found.values()), level + 1) for other, found in below),
+        )
+
+    def _together(self, asset: str, keys: Sequence[Hashable]) -> list[Hashable]:
+        """These, and all of the same asset that they lead to without leaving it."""
+        found = dict.fromkeys(keys)
+        queue = list(keys)
+        while queue:
+            for far, _ in self._next.get(queue.pop(), ()):
+                if far not in found and self._nodes[far].asset_key == asset:
+                    found[far] = None
+                    queue.append(far)
+        return list(found)

@@ -8,7 +8,6 @@ there yet: its attempt is complete, without an output, and the publication is a 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
@@ -16,8 +15,7 @@ import msgspec
 
 from servo.events import RecordedEvent, UnknownEvent
 from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes, spread
-from servo.events.envelope import timestamp_text
-from servo.events.fact import Fact
+from servo.events.fact import Fact, timestamp_text
 from servo.events.model import MaterializationPublished, TaskFinished, TaskRetryScheduled, TaskStarted
 from servo.partitions import PartitionKey
 
@@ -27,13 +25,13 @@ _SUBSET = f"{_FACETS}/1-0-0/BaseSubsetDatasetFacet.json#/$defs"
 _ENDS = {Outcome.SUCCEEDED: "COMPLETE", Outcome.STAGED: "COMPLETE", Outcome.FAILED: "FAIL", Outcome.CANCELLED: "ABORT"}
 
 
-class Teller(msgspec.Struct, frozen=True, kw_only=True):
-    """Who tells, and in which namespace."""
+class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
+    """OpenLineage's run events of one namespace, by one producer."""
 
     namespace: str
     producer: str
 
-    def told(self, event: RecordedEvent, fact: Fact | UnknownEvent) -> dict[str, Any] | None:
+    def run_event(self, event: RecordedEvent, fact: Fact | UnknownEvent) -> dict[str, Any] | None:
         """The run event that a fact gives; None for what OpenLineage has no word for."""
         match fact:
             case TaskStarted():
@@ -94,7 +92,7 @@ class Teller(msgspec.Struct, frozen=True, kw_only=True):
         facets["servo"] = self._facet(f"{_SPEC}#/$defs/RunFacet", run_id=run_id, event_id=event.event_id, **said)
         return {
             "eventType": kind,
-            "eventTime": _time(event.occurred_at),
+            "eventTime": timestamp_text(event.occurred_at),
             "run": {"runId": _uuid(*scope, run_id, *identity), "facets": facets},
             "job": {"namespace": self.namespace, "name": job},
             "inputs": list(inputs),
@@ -164,7 +162,3 @@ def _asset(task_key: str) -> str:
 def _uuid(*identity: object) -> str:
     """The same for the same, whoever tells it and however often."""
     return str(uuid5(NAMESPACE_OID, "\n".join(["servo", *map(str, identity)])))
-
-
-def _time(moment: datetime) -> str:
-    return timestamp_text(moment)

@@ -10,34 +10,6 @@ from typing import Annotated, Literal
 
 import msgspec
 
-__all__ = [
-    "Approval",
-    "Attempt",
-    "Call",
-    "Check",
-    "Count",
-    "Current",
-    "Decision",
-    "End",
-    "Escalation",
-    "Execution",
-    "Finish",
-    "Input",
-    "Moment",
-    "Node",
-    "Output",
-    "Part",
-    "Position",
-    "Request",
-    "Sample",
-    "Sha256",
-    "Statements",
-    "Step",
-    "Trigger",
-    "Ulid",
-    "WorkspaceName",
-]
-
 Moment = Annotated[
     str,
     msgspec.Meta(

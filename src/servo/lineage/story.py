@@ -22,8 +22,6 @@ from servo.events.model import (
     TaskStarted,
 )
 
-__all__ = ["Making", "Source", "Story", "tells_of_task"]
-
 Making: TypeAlias = TaskFinished | MaterializationPublished | PartitionsMarked
 
 
@@ -52,13 +50,13 @@ class Story:
     """Events in the order of the ledger, and what they say of each materialization."""
 
     def __init__(self, events: Iterable[RecordedEvent]) -> None:
-        self.told: list[tuple[RecordedEvent, Event | UnknownEvent]] = [
+        self.facts: list[tuple[RecordedEvent, Event | UnknownEvent]] = [
             (event, decode(event)) for event in sorted(events, key=lambda event: event.position)
         ]
         self._mentions: dict[str, list[Mention]] = {}
-        for event, fact in self.told:
+        for event, fact in self.facts:
             if isinstance(fact, TaskFinished | MaterializationPublished | PartitionsMarked):
-                for index, name in enumerate(_named(fact)):
+                for index, name in enumerate(_materialization_ids(fact)):
                     if name is not None:
                         self._mentions.setdefault(name, []).append(Mention(event, fact, index))
 
@@ -74,7 +72,7 @@ class Story:
     def rolled_back_to(self, materialization_id: str) -> tuple[RecordedEvent, RolledBack] | None:
         """The last rollback that made it current again."""
         found = None
-        for event, fact in self.told:
+        for event, fact in self.facts:
             if isinstance(fact, RolledBack) and materialization_id in fact.partitions.materialization_ids:
                 found = event, fact
         return found
@@ -92,7 +90,7 @@ class Story:
         return sorted(found.values(), key=lambda source: source[1:])
 
 
-def _named(fact: Making) -> Sequence[str | None]:
+def _materialization_ids(fact: Making) -> Sequence[str | None]:
     """The materialization of each partition that has one; an outcome such as FAILED has none, whatever its place."""
     if isinstance(fact, PartitionsMarked) and fact.mark != "MATERIALIZED":
         return ()

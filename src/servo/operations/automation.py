@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from servo.answers.automation import Changed
+from servo.answers.automations import Changed
 from servo.errors import IdempotencyMismatch, InvalidInput
 from servo.events.fact import Fact
 from servo.events.model import DEFINITIONS
 from servo.operations.decision import Decision, Seen, require_version
-from servo.operations.state import State
-from servo.planning.deployed_state import DeployedAutomation
+from servo.planning.catalog import DeployedAutomation
+from servo.status.state import State
 
 __all__ = ["created_before", "require_not_declared", "require_seen", "switched"]
 

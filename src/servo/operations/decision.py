@@ -10,8 +10,16 @@ import msgspec
 from servo.errors import AppendConflict, IdempotencyMismatch
 from servo.events import RecordedEvent
 from servo.events.fact import Fact
+from servo.events.model import (
+    DefinitionsDeployed,
+    DynamicPartitionsChanged,
+    MaterializationPublished,
+    PartitionsMarked,
+    RolledBack,
+    TaskFinished,
+)
 
-__all__ = ["Decision", "Seen", "other_request", "require_version"]
+__all__ = ["Decision", "Seen", "changes_partitions", "other_request", "require_version"]
 
 A = TypeVar("A")
 
@@ -29,19 +37,42 @@ class Decision(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
 
     The facts are recorded only if nothing that matters has happened since the state was taken; else the state is taken
     and the change decided again. What matters is any event about `subjects`, or any event for which `conflicts` holds.
-    With neither, the facts' own idempotency keys decide.
+    `begins`: the subject that the facts begin. If anything was ever recorded about it, that matters too, and the next
+    state says so (`State.begun`): a change that makes something new need not look whether it is there.
+    With none of these, the facts' own idempotency keys decide.
 
     `main`: which of the facts the answer is about. `seen`: if the thing has another version by the time that it is
-    decided again, somebody else changed it, and that is a conflict. `recorded`: the event that did the same before.
+    decided again, somebody else changed it, and that is a conflict. `recorded`: the event that did the same before;
+    `note`: an earlier version recorded it without the words of the request, which are remembered from here on.
     """
 
     answer: A
     facts: Sequence[Fact] = ()
     subjects: frozenset[str] | None = None
     conflicts: Callable[[RecordedEvent], bool] | None = None
+    begins: str | None = None
     main: int = 0
     seen: Seen | None = None
     recorded: str | None = None
+    note: bool = False
+
+
+_CHANGING_PARTITIONS = frozenset(
+    kind.event_type
+    for kind in (
+        DefinitionsDeployed,
+        DynamicPartitionsChanged,
+        MaterializationPublished,
+        PartitionsMarked,
+        RolledBack,
+        TaskFinished,
+    )
+)
+
+
+def changes_partitions(event: RecordedEvent) -> bool:
+    """Whether an event may change which partitions there are, or what is current of them."""
+    return event.event_type in _CHANGING_PARTITIONS
 
 
 def require_version(seen: Seen, expected: int | None) -> None:

@@ -21,21 +21,29 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform
 
 import msgspec
 
+from servo import canonical
+from servo.operations.fields import Limit, Reason, Version
+
 __all__ = [
     "CONFLICT",
     "FORBIDDEN",
     "NOT_FOUND",
+    "PREFIX",
     "UNFIT",
     "Change",
     "Contract",
+    "Fields",
     "ListQuestion",
     "Operation",
     "OperationType",
     "Question",
     "Route",
+    "VersionedFields",
+    "action_of",
     "answer_type",
     "default_of",
     "fields",
+    "fingerprint_of",
     "is_asset",
 ]
 
@@ -43,10 +51,15 @@ A_co = TypeVar("A_co", covariant=True)
 
 Role = Literal["viewer", "operator", "approver", "admin"]
 KeyRule = Literal["none", "optional", "required"]
-Deploys = Literal["never", "unknown", "always"]
+Deploys = Literal["never", "unknown", "always", "first", "regardless"]
 
 FORBIDDEN, NOT_FOUND, CONFLICT, UNFIT = 403, 404, 409, 422
 
+PREFIX = "/api/v1/orchestration"
+"""Of the path of every route."""
+
+# Optional fields that earlier versions did not have: left out, a request is the one that it was then.
+_ADDED_LATER = ("unfreeze",)
 _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
@@ -79,17 +92,24 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     """What the class of an operation declares beside its fields.
 
     `client`: the noun and method of the typed client; the noun alone, or nothing, where it is written by hand.
-    `positional`: the fields that this method takes by position, where these are not the required ones. `refusals`: HTTP
-    statuses of refusals beyond those that every operation may have. `cacheable`: the answer follows from the state
-    alone, whatever the time is. `slow`: it waits for user code or storage, and must not hold a place among quick reads.
+    `page`: of a list, the method that gives one page. `positional`: the fields that these methods take by position,
+    where these are not the required ones; `called`: other names that they have for fields; `part`: the part of the
+    answer that they give. `refusals`: HTTP statuses of refusals beyond those that every operation may have.
+    `cacheable`: the answer follows from the state alone, whatever the time is. `slow`: it waits for user code or
+    storage, and must not hold a place among quick reads.
     `shares`: requests of this kind, or about the same thing of this kind, share a bounded number of threads.
     `deploys`: in a project's folder, the definitions of the folder are deployed before it: always, or where the ledger
-    does not know what is named. `longest_body`: bytes.
+    does not know what is named; `first`: there and on a server, once it is known to be sound by them (`state.local`)
+    and changes something; `regardless`: also where it changes nothing.
+    `longest_body`: bytes.
     """
 
     route: Route
     client: str = ""
+    page: str = ""
     positional: tuple[str, ...] = ()
+    called: dict[str, str] = {}
+    part: str = ""
     role: Role = "viewer"
     key: KeyRule = "none"
     example: dict[str, Any] | None = None
@@ -103,9 +123,11 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     longest_body: int | None = None
 
 
-@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
 class OperationType(msgspec.StructMeta):
-    """The class of operation classes: takes the contract as keywords, and makes each of them a strict frozen struct."""
+    """The class of operation classes: takes the contract as keywords, and makes each of them a strict frozen struct.
+
+    A class without a route is no operation yet: its fields and keywords are those that several operations share.
+    """
 
     def __new__(
         mcls,
@@ -114,28 +136,42 @@ class OperationType(msgspec.StructMeta):
         namespace: dict[str, Any],
         *,
         route: str | None = None,
+        frozen: bool = True,
         **keywords: Any,
     ) -> OperationType:
-        kind: Any = super().__new__(mcls, name, bases, namespace, frozen=True, kw_only=True, forbid_unknown_fields=True)
-        if route is not None:
-            if issubclass(kind, Change):
-                keywords = {"role": "operator", **keywords}
+        kind: Any = super().__new__(
+            mcls, name, bases, namespace, frozen=frozen, kw_only=True, forbid_unknown_fields=True
+        )
+        for base in bases:
+            keywords = {**getattr(base, "shared_keywords", {}), **keywords}
+        if route is None:
+            kind.shared_keywords = keywords
+        else:
             kind.contract = Contract(route=Route.parse(route), **keywords)
         made: OperationType = kind
         return made
 
 
-class Operation(msgspec.Struct, Generic[A_co], metaclass=OperationType):
+@dataclass_transform(kw_only_default=True, frozen_default=True, field_specifiers=(msgspec.field,))
+class Fields(msgspec.Struct, metaclass=OperationType, frozen=True):
+    """Fields of an operation, or some that several operations have."""
+
+
+class Operation(Fields, Generic[A_co]):
     """Something that people can ask for, and be answered with an `A_co`."""
 
     contract: ClassVar[Contract]
+    shared_keywords: ClassVar[dict[str, Any]]
 
     def __init_subclass__(
         cls,
         *,
         route: str | None = None,
         client: str = "",
+        page: str = "",
         positional: tuple[str, ...] = (),
+        called: dict[str, str] | None = None,
+        part: str = "",
         role: Role = "viewer",
         key: KeyRule = "none",
         example: dict[str, Any] | None = None,
@@ -163,9 +199,18 @@ class Question(Operation[A_co]):
 class ListQuestion(Operation[A_co]):
     """Asks for a list of `A_co`, a page at a time, and changes nothing."""
 
+    limit: Limit = 50
 
-class Change(Operation[A_co]):
+
+class Change(Operation[A_co], role="operator"):
     """Asks for something to be recorded."""
+
+
+class VersionedFields(Fields):
+    """Why a thing is changed, and at which version of it alone."""
+
+    reason: Reason = None
+    expected_state_version: Version = None
 
 
 def answer_type(kind: type[Operation[Any]]) -> Any:
@@ -188,7 +233,8 @@ _DECLARED: dict[type[Any], tuple[Any, dict[str, Any]]] = {}
 
 def _declared(kind: type[Operation[Any]]) -> tuple[Any, dict[str, Any]]:
     if kind not in _DECLARED:
-        answers = [get_args(base)[0] for base in getattr(kind, "__orig_bases__", ()) if get_args(base)]
+        generic = [base for one in kind.__mro__ for base in vars(one).get("__orig_bases__", ())]
+        answers = [get_args(base)[0] for base in generic if get_args(base)]
         hints = get_type_hints(kind, include_extras=True)
         _DECLARED[kind] = answers[0], {name: hints[name] for name in kind.__struct_fields__}
     return _DECLARED[kind]
@@ -197,3 +243,36 @@ def _declared(kind: type[Operation[Any]]) -> tuple[Any, dict[str, Any]]:
 def default_of(kind: type[Operation[Any]], name: str) -> Any:
     """The default of a field, for who has to tell people of it."""
     return next(field.default for field in msgspec.structs.fields(kind) if field.name == name)
+
+
+# ── identity ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def action_of(request: Operation[Any]) -> str:
+    """The method and full path of a request."""
+    route = type(request).contract.route
+    return f"{route.method} {PREFIX}{route.filled(request)}"
+
+
+def fingerprint_of(what: str, request: Operation[Any]) -> str:
+    """The hash of what is asked for: the same fields with the same values, however they are written."""
+    parameters = type(request).contract.route.parameters
+    said = {name: value for name, value in msgspec.to_builtins(request).items() if name not in parameters}
+    for name in _ADDED_LATER:
+        if said.get(name) is None:
+            said.pop(name, None)
+    return canonical.sha256_hex({"what": what, "body": _canonical(said)})
+
+
+def _canonical(value: Any) -> Any:
+    """The value in canonical JSON, which has no floats and no texts that are not Unicode."""
+    match value:
+        case float():
+            return repr(value)
+        case str() if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
+            return {"bytes": value.encode(errors="surrogatepass").hex()}
+        case dict():
+            return {name: _canonical(one) for name, one in value.items()}
+        case list() | tuple():
+            return [_canonical(one) for one in value]
+    return value

@@ -37,5 +37,5 @@ OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(
     kind
     for noun in _NOUNS
     for kind in vars(noun).values()
-    if isinstance(kind, type) and issubclass(kind, Operation) and kind.__module__ == noun.__name__
+    if isinstance(kind, type) and kind.__module__ == noun.__name__ and hasattr(kind, "contract")
 )

@@ -40,11 +40,11 @@ class Misfit(NamedTuple):
 def validated(request: R) -> R:
     """The same request, if every field is within its bounds."""
     kind = type(request)
-    said = msgspec.to_builtins(request)
+    fields = msgspec.to_builtins(request)
     if isinstance(request, ListQuestion):
-        said["limit"] = min(said["limit"], _ANY_LIMIT)
+        fields["limit"] = min(fields["limit"], _ANY_LIMIT)
     try:
-        decoders.convert(said, kind)
+        decoders.convert(fields, kind)
     except msgspec.ValidationError as problem:
         wrong = misfit_of(problem, "the request", kind)
         raise InvalidInput(wrong.detail, hint=wrong.hint, field=wrong.field or None) from None
@@ -53,22 +53,22 @@ def validated(request: R) -> R:
 
 def misfit_of(problem: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> Misfit:
     """msgspec says `Expected `int`, got `str` - at `$.limit``: the field, what is wrong with it, and what is valid."""
-    said, _, place = str(problem).partition(" - at `$")
+    message, _, place = str(problem).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")
     hint = None
-    if (named := _NAMED_FIELD.search(said)) is not None:
-        if "unknown" in said and not field:
+    if (named := _NAMED_FIELD.search(message)) is not None:
+        if "unknown" in message and not field:
             hint = f"it is one of {', '.join(kind.__struct_encode_fields__)}"
         field = f"{field}.{named[1]}".lstrip(".")
-        said = "is no such field" if "unknown" in said else "is required"
+        message = "is no such field" if "unknown" in message else "is required"
     elif valid := _choices(kind, field):
         hint = f"it is one of {', '.join(valid)}"
     for pattern, words in _WORDS:
-        if (found := pattern.search(said)) is not None:
-            values = [_number(value) for value in found.groups()]
+        if (match := pattern.search(message)) is not None:
+            values = [_number(value) for value in match.groups()]
             hint = hint or _bounds(kind, field) or "leave it out, or give something"
             return Misfit(field, f"{field or what} {words.format(*values)}", hint)
-    return Misfit(field, f"{field or what}: {said}", hint)
+    return Misfit(field, f"{field or what}: {message}", hint)
 
 
 def _number(text: str) -> int | float | str:

@@ -3,8 +3,7 @@
 from servo.partitions.calendars import Daily, Monthly, Weekly
 from servo.partitions.clocks import Cron, Hourly
 from servo.partitions.definitions import UNPARTITIONED, Dimension, Partitions
-from servo.partitions.identity import partition_id
-from servo.partitions.keys import EMPTY, PartitionKey
+from servo.partitions.keys import EMPTY, PartitionKey, partition_id
 from servo.partitions.listed import Dynamic, Static
 from servo.partitions.sets import PartitionSet
 from servo.partitions.windows import Window

@@ -12,12 +12,11 @@ from servo.errors import InvalidPartition
 from servo.partitions.definitions import OPEN, Dimension, named
 from servo.partitions.windows import EPOCH_DAY, LocalTime, local_time, seconds_of
 
-__all__ = ["Calendar", "Daily", "Monthly", "TimeDimension", "Weekly"]
-
 DayLike: TypeAlias = date | str
 
 WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_DAY = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
+DATES = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
+_LAST_YEAR = 9989
 # Windows need a day after their last one, so the calendar's very end cannot be used.
 _LAST_DAY = date(9990, 1, 1).toordinal()
 
@@ -27,6 +26,8 @@ class TimeDimension(Dimension):
 
     __slots__ = ()
     timed: ClassVar[bool] = True
+    start: date
+    end: date | None
     timezone: str | None
 
     @abstractmethod
@@ -68,13 +69,26 @@ class TimeDimension(Dimension):
         hint = f"the last is {self.label(high - 1)}" if low < high else "the definition has no partition at all"
         return InvalidPartition(f"{self.name}={self.show(value)} is after the end", hint=hint)
 
+    def to_json(self) -> dict[str, Any]:
+        # As they stand in keys: a date, or a moment in UTC.
+        said = {"start": self._plain(self.start), "timezone": self.timezone}
+        said["end"] = None if self.end is None else self._plain(self.end)
+        return {"kind": self.kind, "name": self.name} | {name: one for name, one in said.items() if one is not None}
+
+    @abstractmethod
+    def _plain(self, moment: Any) -> str: ...
+
+    def _set(self, name: str, timezone: str | None, start: date, end: date | None) -> None:
+        for field, value in (("name", name), ("timezone", timezone), ("start", start), ("end", end)):
+            object.__setattr__(self, field, value)
+        if end is not None and end <= start:
+            raise InvalidPartition(f"{name}: it ends before it starts", hint="the end is the first partition not there")
+
 
 class Calendar(TimeDimension):
     """Windows of whole local days. Without a timezone it is a plain calendar, on any side's clock."""
 
     __slots__ = ()
-    start: date
-    end: date | None
 
     @abstractmethod
     def first_day(self, ordinal: int) -> int:
@@ -110,38 +124,18 @@ class Calendar(TimeDimension):
         return found if self.first_day(found) == day else None
 
     def written(self, text: Any) -> int:
-        found = self.locate(date.fromisoformat(text))
-        if found is None:
-            raise self.refusal(date.fromisoformat(text))
-        return found
+        return super().written(date.fromisoformat(text))
 
     def read(self, text: str) -> tuple[int, int]:
-        first, after = self._days(text)
-        if after - first == 1:
-            found = self.locate(date.fromordinal(first))
-            if found is None:
-                raise self.refusal(date.fromordinal(first))
-            return found, found + 1
-        return self.holding(first - 1) + 1, self.holding(after - 1) + 1
-
-    def _days(self, text: str) -> tuple[int, int]:
-        """The days that `2025`, `2025-01` or `2025-01-15` means."""
-        match = _DAY.fullmatch(text.strip())
         try:
-            if match is None:
-                raise ValueError(text)
-            year, month, day = int(match[1]), match[2], match[3]
-            if not 1970 <= year < 9990:
-                raise ValueError(text)
-            if month is None:
-                return date(year, 1, 1).toordinal(), date(year + 1, 1, 1).toordinal()
-            if day is None:
-                return _month_start(year, int(month)).toordinal(), _month_start(year, int(month) + 1).toordinal()
-            first = date(year, int(month), int(day)).toordinal()
+            first, after = days_of(text)
         except ValueError:
             shown = self.label(self.bounds()[0])
             raise InvalidPartition(f"{self.name}={text[:60]} is not a date", hint=f"write it as {shown}") from None
-        return first, first + 1
+        if after - first == 1:
+            found = super().written(date.fromordinal(first))
+            return found, found + 1
+        return self.holding(first - 1) + 1, self.holding(after - 1) + 1
 
     def show(self, value: Any) -> str:
         return value.isoformat() if isinstance(value, date) else str(value)
@@ -167,24 +161,15 @@ class Calendar(TimeDimension):
     def clamped(self, ordinal: int) -> int:
         return min(max(ordinal, self.holding(EPOCH_DAY) - 1), self.holding(_LAST_DAY))
 
-    def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"kind": self.kind, "name": self.name, "start": self.start.isoformat()}
-        if self.end is not None:
-            data["end"] = self.end.isoformat()
-        if self.timezone is not None:
-            data["timezone"] = self.timezone
-        return data
+    def _plain(self, moment: date) -> str:
+        return moment.isoformat()
 
     def _prepare(self, name: str, start: DayLike, end: DayLike | None, timezone: str | None) -> None:
-        set_field = object.__setattr__
-        set_field(self, "name", named(name))
+        named(name)
         if timezone is not None:
             local_time(timezone)
-        set_field(self, "timezone", timezone)
-        set_field(self, "start", _day(name, "start", start))
-        set_field(self, "end", None if end is None else _day(name, "end", end))
-        if self.end is not None and self.end <= self.start:
-            raise InvalidPartition(f"{name}: it ends before it starts", hint="the end is the first partition not there")
+        first = _day(name, "start", start)
+        self._set(name, timezone, first, None if end is None else _day(name, "end", end))
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -241,7 +226,7 @@ class Weekly(Calendar):
         return (day - 1 - WEEKDAYS.index(self.week_start)) // 7
 
     def to_json(self) -> dict[str, Any]:
-        return {**Calendar.to_json(self), "week_start": self.week_start}
+        return {**TimeDimension.to_json(self), "week_start": self.week_start}
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -270,14 +255,23 @@ class Monthly(Calendar):
         return value.isoformat()[:7] if isinstance(value, date) and value.day == 1 else Calendar.show(self, value)
 
 
-def _month_start(year: int, month: int) -> date:
-    return date(year + 1, 1, 1) if month == 13 else date(year, month, 1)
+def days_of(text: str, last_year: int = _LAST_YEAR) -> tuple[int, int]:
+    """The days [first, after) that `2025`, `2025-01` or `2025-01-15` means; raises ValueError for anything else."""
+    match = DATES.fullmatch(text.strip())
+    if match is None or not 1970 <= int(match[1]) <= last_year:
+        raise ValueError(text)
+    year, month, day = int(match[1]), int(match[2] or 1), int(match[3] or 1)
+    first = date(year, month, day).toordinal()
+    if match[3] is not None:
+        return first, first + 1
+    after = date(year + month // 12, month % 12 + 1, 1) if match[2] is not None else date(year + 1, 1, 1)
+    return first, after.toordinal()
 
 
 def _day(name: str, what: str, given: DayLike) -> date:
     """A date that is given as one or as text, `2025-01` and `2025` meaning their first day."""
     if isinstance(given, str):
-        match = _DAY.fullmatch(given.strip())
+        match = DATES.fullmatch(given.strip())
         try:
             if match is None:
                 raise ValueError(given)
@@ -288,6 +282,6 @@ def _day(name: str, what: str, given: DayLike) -> date:
         found = given
     else:
         raise InvalidPartition(f"{name}: its {what} {given!r:.60} is not a date", hint="pass a date or a text")
-    if not 1970 <= found.year < 9990:
+    if not 1970 <= found.year <= _LAST_YEAR:
         raise InvalidPartition(f"{name}: its {what} {found.isoformat()} is out of range", hint="begin at 1970-01-01")
     return found

@@ -8,20 +8,18 @@ from datetime import UTC, date, datetime
 from typing import Any, ClassVar, TypeAlias
 
 from servo.errors import InvalidPartition
-from servo.partitions.calendars import TimeDimension
-from servo.partitions.cron import require_cron
+from servo.partitions.calendars import DATES, TimeDimension, days_of
+from servo.partitions.cron import TickGrid, require_cron, tick_grid
 from servo.partitions.definitions import OPEN, named
-from servo.partitions.ticks import TickGrid, tick_grid
+from servo.partitions.keys import timestamp_text
 from servo.partitions.windows import DAY, EPOCH_DAY, LocalTime, local_time, moment_of, seconds_of
-
-__all__ = ["Clock", "Cron", "Hourly"]
 
 MomentLike: TypeAlias = datetime | date | str
 
 _MOMENT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}(?::[0-9]{2}(?::[0-9]{2}(?:\.0{1,6})?)?)?)?(Z|[+-][0-9]{2}:?[0-9]{2})?"
 )
-_DATES = re.compile(r"([0-9]{4})(?:-([0-9]{2})(?:-([0-9]{2}))?)?")
+_LAST_YEAR = 2199  # grids end there
 
 
 class Clock(TimeDimension):
@@ -55,7 +53,7 @@ class Clock(TimeDimension):
         return moment_of(self.grid.tick(ordinal))
 
     def text(self, ordinal: int) -> str:
-        return f"{self.name}=t:{_canonical(self.value(ordinal))}"
+        return f"{self.name}=t:{timestamp_text(self.value(ordinal))}"
 
     def locate(self, value: Any) -> int | None:
         if not isinstance(value, datetime) or value.utcoffset() is None or value.microsecond:
@@ -68,53 +66,26 @@ class Clock(TimeDimension):
         return place if place >= 0 and grid.tick(place) == seconds else None
 
     def written(self, text: Any) -> int:
-        moment = datetime.fromisoformat(text)
-        found = self.locate(moment)
-        if found is None:
-            raise self.refusal(moment)
-        return found
+        return super().written(datetime.fromisoformat(text))
 
     def read(self, text: str) -> tuple[int, int]:
         text = text.strip()
-        dates = _DATES.fullmatch(text)
-        if dates is not None:
-            return self._days(text, dates)
-        match = _MOMENT.fullmatch(text)
         try:
-            if match is None:
-                raise ValueError(text)
+            if DATES.fullmatch(text):  # every tick of a local year, month or day
+                first, after = (self.local().midnight(day) for day in days_of(text, _LAST_YEAR))
+                return self.grid.before(first), self.grid.before(after)
             given = datetime.fromisoformat(text)
-            if given.year < 1970:
+            if not _MOMENT.fullmatch(text) or given.year < 1970:
                 raise ValueError(text)
         except ValueError:
-            raise self._unreadable(text) from None
+            shown = self.label(self.bounds()[0])
+            raise InvalidPartition(f"{self.name}={text[:60]} is not a time", hint=f"write it as {shown}") from None
         found = self._placed(text, given)
         return found, found + 1
 
-    def _days(self, text: str, match: re.Match[str]) -> tuple[int, int]:
-        """Every tick of a local year, month or day."""
-        year, month, day = int(match[1]), match[2], match[3]
-        try:
-            if not 1970 <= year <= 2199:
-                raise ValueError(text)
-            first = date(year, int(month or 1), int(day or 1)).toordinal()
-            if day is not None:
-                after = first + 1
-            elif month is not None:
-                after = date(year + int(month) // 12, int(month) % 12 + 1, 1).toordinal()
-            else:
-                after = date(year + 1, 1, 1).toordinal()
-        except ValueError:
-            raise self._unreadable(text) from None
-        local = self.local()
-        return self.grid.before(local.midnight(first)), self.grid.before(local.midnight(after))
-
     def _placed(self, text: str, given: datetime) -> int:
         if given.utcoffset() is not None:
-            found = self.locate(given)
-            if found is None:
-                raise self.refusal(given)
-            return found
+            return super().written(given)
         wall = seconds_of(given.replace(tzinfo=UTC))
         early, late = self.local().moments(wall)
         if early > late:
@@ -128,10 +99,6 @@ class Clock(TimeDimension):
         if not places:
             raise self.refusal(moment_of(early))
         return places[0]
-
-    def _unreadable(self, text: str) -> InvalidPartition:
-        shown = self.label(self.bounds()[0])
-        return InvalidPartition(f"{self.name}={text[:60]} is not a time", hint=f"write it as {shown}")
 
     def show(self, value: Any) -> str:
         if not isinstance(value, datetime):
@@ -166,21 +133,14 @@ class Clock(TimeDimension):
         return self.grid.nearest(ordinal)
 
     def _prepare(self, name: str, start: MomentLike, end: MomentLike | None, timezone: str) -> None:
-        set_field = object.__setattr__
-        set_field(self, "name", named(name))
+        named(name)
         local = local_time(timezone)
-        set_field(self, "timezone", timezone)
-        set_field(self, "start", _moment(name, "start", start, local))
-        set_field(self, "end", None if end is None else _moment(name, "end", end, local))
-        set_field(self, "_bounds", [])
-        if self.end is not None and self.end <= self.start:
-            raise InvalidPartition(f"{name}: it ends before it starts", hint="the end is the first partition not there")
+        first = _moment(name, "start", start, local)
+        self._set(name, timezone, first, None if end is None else _moment(name, "end", end, local))
+        object.__setattr__(self, "_bounds", [])
 
-    def to_json(self) -> dict[str, Any]:
-        data: dict[str, Any] = {"kind": self.kind, "name": self.name, "start": _canonical(self.start)}
-        if self.end is not None:
-            data["end"] = _canonical(self.end)
-        return {**data, "timezone": self.timezone}
+    def _plain(self, moment: datetime) -> str:
+        return timestamp_text(moment)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -235,11 +195,7 @@ class Cron(Clock):
         tick_grid(self.cron, self.timezone)
 
     def to_json(self) -> dict[str, Any]:
-        return {**Clock.to_json(self), "cron": self.cron}
-
-
-def _canonical(moment: datetime) -> str:
-    return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
+        return {**TimeDimension.to_json(self), "cron": self.cron}
 
 
 def _moment(name: str, what: str, given: MomentLike, local: LocalTime) -> datetime:

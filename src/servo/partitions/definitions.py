@@ -21,8 +21,6 @@ from servo.partitions.keys import PartitionKey, PartitionValue
 from servo.partitions.sets import PartitionSet
 from servo.partitions.windows import Window, moment_of
 
-__all__ = ["OPEN", "UNPARTITIONED", "Dimension", "Partitions", "named"]
-
 # The bound of a grid that never ends.
 OPEN = 2**62
 

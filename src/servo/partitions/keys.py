@@ -1,4 +1,4 @@
-"""Partition keys: typed values of named dimensions, with exactly one text each.
+"""Partition keys: typed values of named dimensions, with exactly one text each; and the ids of partitions.
 
     key       = "" | dimension ("," dimension)*       names unique and sorted
     dimension = name "=" tag ":" value                name: [a-z][a-z0-9_]*
@@ -21,12 +21,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from functools import lru_cache
+from hashlib import sha256
 from itertools import pairwise
 from typing import TypeAlias
 
-from servo.errors import InvalidPartitionKey
-
-__all__ = ["EMPTY", "MAX_KEY_LENGTH", "PartitionKey", "PartitionValue", "assembled"]
+from servo.errors import InvalidName, InvalidPartitionKey
 
 PartitionValue: TypeAlias = str | int | bool | date | datetime | None
 
@@ -187,7 +186,7 @@ def _encode(name: str, given: object) -> tuple[PartitionValue, str]:
     # Exactly these classes: a pandas Timestamp holds nanoseconds, which would be lost without a word.
     if type(given) is datetime:
         moment = _in_utc(name, given)
-        return moment, f"t:{_timestamp(moment)}"
+        return moment, f"t:{timestamp_text(moment)}"
     if type(given) is date:
         _check_year(name, given)
         return given, f"d:{given.isoformat()}"
@@ -214,7 +213,8 @@ def _check_year(name: str, day: date) -> None:
         raise _invalid(name, f"{day.isoformat()} is before {_FIRST_YEAR}", f"begin at {_FIRST_YEAR}-01-01")
 
 
-def _timestamp(moment: datetime) -> str:
+def timestamp_text(moment: datetime) -> str:
+    """A moment in UTC as it stands in a key."""
     return moment.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
@@ -225,7 +225,7 @@ def _plain(value: PartitionValue) -> str:
         case bool():
             return "true" if value else "false"
         case datetime():
-            return _timestamp(value)
+            return timestamp_text(value)
         case date():
             return value.isoformat()
         case _:
@@ -273,3 +273,13 @@ def _invalid(name: str, what: str, hint: str) -> InvalidPartitionKey:
 
 
 EMPTY = PartitionKey()
+
+
+def partition_id(asset_id: str, key: PartitionKey | str) -> str:
+    """`part_` and 32 hex digits: the same for the same asset and key, for ever. Text is read strictly."""
+    # With a colon in it, another asset and key could give the same text to hash.
+    if not asset_id or ":" in asset_id:
+        raise InvalidName(f"{asset_id!r:.200} is not an asset id", hint="pass the asset's UUID")
+    if not isinstance(key, PartitionKey):
+        key = PartitionKey.parse(key)
+    return "part_" + sha256(f"{asset_id}:{key}".encode()).hexdigest()[:32]

@@ -11,8 +11,6 @@ from servo.errors import InvalidPartition
 from servo.partitions.definitions import Dimension, named
 from servo.partitions.keys import PartitionKey, PartitionValue
 
-__all__ = ["Dynamic", "Listed", "Static"]
-
 _SQL_TYPES = {str: "string", int: "bigint", bool: "boolean"}
 
 

@@ -17,14 +17,11 @@ from typing import Any
 from servo.errors import InvalidPartition
 from servo.partitions import links
 from servo.partitions.calendars import TimeDimension
-from servo.partitions.custom import Custom
 from servo.partitions.definitions import Dimension, Partitions
-from servo.partitions.explicit import Explicit
 from servo.partitions.keys import PartitionKey
-from servo.partitions.links import Link, misfit
+from servo.partitions.links import Link, Product, misfit
 from servo.partitions.listed import Static
-from servo.partitions.mapping import Mapping, Resolve, described
-from servo.partitions.products import Product
+from servo.partitions.mapping import Custom, Explicit, Mapping, Resolve
 from servo.partitions.relations import Tabled
 from servo.partitions.sets import PartitionSet
 
@@ -51,7 +48,7 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 class _Linked(Mapping):
     """A mapping that is a product of relations."""
 
-    __slots__ = ()
+    __slots__: tuple[str, ...] = ()
 
     @abstractmethod
     def link(self, dimension: Dimension, downstream: Partitions, now: datetime) -> Link:
@@ -76,6 +73,29 @@ class _Linked(Mapping):
     def downstream(self, changed: PartitionSet, downstream: Partitions, now: datetime) -> PartitionSet:
         return self.product(changed.partitions, downstream, now).downstream_of(changed)
 
+    def to_json(self) -> dict[str, Any]:
+        given = {name: getattr(self, name) for name in self.__slots__}  # the fields of the mapping
+        return {"kind": self.kind, **{name: value for name, value in given.items() if value is not None}}
+
+
+class _Windowed(_Linked):
+    """A mapping between windows; other dimensions are mapped as by default."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def window_link(self, dimension: TimeDimension, downstream: Partitions, now: datetime) -> Link:
+        """How an upstream dimension of time hangs on the downstream definition."""
+
+    def link(self, dimension: Dimension, downstream: Partitions, now: datetime) -> Link:
+        if isinstance(dimension, TimeDimension):
+            return self.window_link(dimension, downstream, now)
+        return links.by_default(dimension, downstream, now)
+
+    def check(self, upstream: Partitions, downstream: Partitions) -> None:
+        links.require_time(self.kind, upstream)
+        _Linked.check(self, upstream, downstream)
+
 
 @dataclass(frozen=True, slots=True)
 class Identity(_Linked):
@@ -88,33 +108,21 @@ class Identity(_Linked):
         source = links.same_name(self.kind, dimension, downstream, self.dimension)
         return links.identical(self.kind, dimension, source, downstream)
 
-    def to_json(self) -> dict[str, Any]:
-        return described(self.kind, self.dimension)
-
 
 @dataclass(frozen=True, slots=True)
-class Overlap(_Linked):
+class Overlap(_Windowed):
     """The partitions whose windows share time; other dimensions as by default."""
 
     kind = "overlap"
     dimension: str | None = None
 
-    def link(self, dimension: Dimension, downstream: Partitions, now: datetime) -> Link:
-        if not isinstance(dimension, TimeDimension):
-            return links.by_default(dimension, downstream, now)
+    def window_link(self, dimension: TimeDimension, downstream: Partitions, now: datetime) -> Link:  # noqa: ARG002
         source = links.time_of(self.kind, dimension, downstream, self.dimension)
         return links.overlapping(dimension, source, downstream)
 
-    def check(self, upstream: Partitions, downstream: Partitions) -> None:
-        links.require_time(self.kind, upstream)
-        _Linked.check(self, upstream, downstream)
-
-    def to_json(self) -> dict[str, Any]:
-        return described(self.kind, self.dimension)
-
 
 @dataclass(frozen=True, slots=True)
-class Offset(_Linked):
+class Offset(_Windowed):
     """What the downstream window `n` steps away would read: -1 is the one before, 1 the one after."""
 
     kind = "offset"
@@ -124,21 +132,12 @@ class Offset(_Linked):
     def __post_init__(self) -> None:
         links.require_steps(self.kind, self.n, -1_000_000)
 
-    def link(self, dimension: Dimension, downstream: Partitions, now: datetime) -> Link:
-        if not dimension.timed:
-            return links.by_default(dimension, downstream, now)
+    def window_link(self, dimension: TimeDimension, downstream: Partitions, now: datetime) -> Link:  # noqa: ARG002
         return links.shifted(self.kind, dimension, downstream, self.dimension, steps=(self.n, self.n))
-
-    def check(self, upstream: Partitions, downstream: Partitions) -> None:
-        links.require_time(self.kind, upstream)
-        _Linked.check(self, upstream, downstream)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**described(self.kind, self.dimension), "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
-class Lookback(_Linked):
+class Lookback(_Windowed):
     """What the `n` downstream windows that end with the partition's own would read: 7 is a week of days."""
 
     kind = "lookback"
@@ -148,17 +147,8 @@ class Lookback(_Linked):
     def __post_init__(self) -> None:
         links.require_steps(self.kind, self.n, 1)
 
-    def link(self, dimension: Dimension, downstream: Partitions, now: datetime) -> Link:
-        if not dimension.timed:
-            return links.by_default(dimension, downstream, now)
+    def window_link(self, dimension: TimeDimension, downstream: Partitions, now: datetime) -> Link:  # noqa: ARG002
         return links.shifted(self.kind, dimension, downstream, self.dimension, steps=(1 - self.n, 0))
-
-    def check(self, upstream: Partitions, downstream: Partitions) -> None:
-        links.require_time(self.kind, upstream)
-        _Linked.check(self, upstream, downstream)
-
-    def to_json(self) -> dict[str, Any]:
-        return {**described(self.kind, self.dimension), "n": self.n}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,27 +160,15 @@ class All(_Linked):
     def link(self, dimension: Dimension, downstream: Partitions, now: datetime) -> Link:  # noqa: ARG002
         return links.all_values(dimension, now)
 
-    def to_json(self) -> dict[str, Any]:
-        return described(self.kind, None)
-
 
 @dataclass(frozen=True, slots=True)
-class Last(_Linked):
+class Last(_Windowed):
     """The newest upstream window that has ended; other dimensions as by default."""
 
     kind = "last"
 
-    def link(self, dimension: Dimension, downstream: Partitions, now: datetime) -> Link:
-        if not dimension.timed:
-            return links.by_default(dimension, downstream, now)
+    def window_link(self, dimension: TimeDimension, downstream: Partitions, now: datetime) -> Link:  # noqa: ARG002
         return links.last_window(dimension, now)
-
-    def check(self, upstream: Partitions, downstream: Partitions) -> None:
-        links.require_time(self.kind, upstream)
-        _Linked.check(self, upstream, downstream)
-
-    def to_json(self) -> dict[str, Any]:
-        return described(self.kind, None)
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -226,7 +204,7 @@ class ByDimension(_Linked):
     def check(self, upstream: Partitions, downstream: Partitions) -> None:
         for name, mapping in self.items:
             dimension = upstream.dimension(name)
-            if not dimension.timed and isinstance(mapping, (Overlap, Offset, Lookback, Last)):
+            if not dimension.timed and isinstance(mapping, _Windowed):
                 raise misfit(
                     mapping.kind, f"the upstream dimension {name} has no windows", "use Identity, All or Explicit"
                 )

@@ -22,8 +22,6 @@ from servo.partitions.regions import Axis, Region
 if TYPE_CHECKING:
     from servo.partitions.definitions import Dimension, Partitions
 
-__all__ = ["read_key", "read_set", "write_key"]
-
 _CANONICAL = re.compile(r"[a-z][a-z0-9_]*=[sibdtn]:[^,]*(?:,[a-z][a-z0-9_]*=[sibdtn]:[^,]*)*")
 _NAMED = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_]*)\s*=(.*)", re.DOTALL)
 

@@ -13,24 +13,6 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Any, TypeAlias
 
-__all__ = [
-    "Axis",
-    "Box",
-    "Region",
-    "boxes",
-    "count",
-    "cut",
-    "difference",
-    "empty",
-    "from_boxes",
-    "from_points",
-    "holds",
-    "intersection",
-    "last",
-    "normal",
-    "union",
-]
-
 # Recursive types are more than mypy can follow through the sweeps below; the shape is in the module's docstring.
 Region: TypeAlias = Any
 Axis: TypeAlias = tuple[tuple[int, int], ...]

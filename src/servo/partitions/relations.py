@@ -15,8 +15,6 @@ from servo.partitions.definitions import Dimension
 from servo.partitions.listed import Listed
 from servo.partitions.regions import Axis, normal
 
-__all__ = ["Constant", "Equal", "Overlapping", "Relation", "Shifted", "Tabled", "same_grid", "translation"]
-
 
 class Relation(ABC):
     """Pairs of a downstream and an upstream ordinal."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice
+from itertools import accumulate, islice
 from typing import TYPE_CHECKING, Any
 
 from servo.errors import InvalidPartition
@@ -14,8 +15,6 @@ from servo.partitions.regions import Axis, Region
 
 if TYPE_CHECKING:
     from servo.partitions.definitions import Dimension, Partitions
-
-__all__ = ["PartitionSet"]
 
 _Item = tuple[tuple[str, PartitionValue], str]
 _SHOWN = 4
@@ -240,6 +239,21 @@ def _spans(dimension: Dimension, values: list[Any], *, clip: bool) -> Iterator[t
             raise dimension.refusal(value)
 
 
+def values_of(data: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """The values that each dimension has in a set as data, once each; of a span of time its first and last."""
+    names = list(data["dimensions"])
+    found: dict[str, dict[Any, None]] = {name: {} for name in names}
+
+    def walk(parts: list[Any], depth: int) -> None:
+        for values, *inner in parts if depth < len(names) else []:
+            found[names[depth]].update(dict.fromkeys(values))
+            if inner:
+                walk(inner[0], depth + 1)
+
+    walk(data["parts"], 0)
+    return {name: list(values) for name, values in found.items()}
+
+
 def _is_short(axis: Axis, dimension: Dimension) -> bool:
     return len(axis) <= 3 if dimension.timed else sum(high - low for low, high in axis) <= 8
 
@@ -268,3 +282,23 @@ def _names(partitions: Partitions) -> str:
 def _renamed(names: list[str], partitions: Partitions) -> InvalidPartition:
     was, now = " × ".join(names) or "unpartitioned", _names(partitions)
     return InvalidPartition(f"a set over {was} does not fit {now}", hint="the definition's dimensions have changed")
+
+
+class Slices:
+    """Gives what `PartitionSet.slice` gives; each costs what is in it, and not all that comes before it."""
+
+    def __init__(self, whole: PartitionSet) -> None:
+        self._whole = whole
+        depth = whole.partitions.depth
+        stretches = whole.region if depth else ()
+        self._ends = list(accumulate(regions.count((stretch,), depth) for stretch in stretches))
+        self.count = whole.count
+
+    def slice(self, start: int, stop: int) -> PartitionSet:
+        if not self._ends:
+            return self._whole.slice(start, stop)
+        first, last = bisect_right(self._ends, start), bisect_left(self._ends, stop) + 1
+        before = self._ends[first - 1] if first else 0
+        depth = self._whole.partitions.depth
+        region = regions.cut(self._whole.region[first:last], depth, start - before, stop - before)
+        return PartitionSet(partitions=self._whole.partitions, region=region)

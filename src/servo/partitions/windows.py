@@ -16,8 +16,6 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError, available_timezones
 
 from servo.errors import InvalidPartition
 
-__all__ = ["DAY", "EPOCH_DAY", "Change", "LocalTime", "Window", "local_time", "moment_of", "seconds_of"]
-
 DAY = 86_400
 EPOCH_DAY = date(1970, 1, 1).toordinal()
 # What zones do after the rules of today end (2037) is daylight saving alone: no day is left out any more.
@@ -79,7 +77,7 @@ def local_time(name: str) -> LocalTime:
 
 
 class LocalTime:
-    """Local days of one zone. The changes of its clocks are found once, as far as anybody has asked."""
+    """Local days of one zone. The changes of its clocks are found once, as far as they were asked for."""
 
     __slots__ = ("_changes", "_lock", "_moments", "_scanned", "name", "zone")
 
@@ -109,12 +107,7 @@ class LocalTime:
         if early <= late:
             return early
         # In the gap: of the two offsets each names a moment on the other side of the jump, `late` before it.
-        low, high = late, early
-        before = self.offset(low)
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (middle, high) if self.offset(middle) == before else (low, middle)
-        return high
+        return self._change_between(late, early, self.offset(late))
 
     def moments(self, wall: int) -> tuple[int, int]:
         """The moments of a wall time: equal as a rule, ascending if it comes twice, descending if it is skipped."""
@@ -157,6 +150,13 @@ class LocalTime:
                 ]
         return found
 
+    def _change_between(self, low: int, high: int, before: int) -> int:
+        """The first moment after `low` and up to `high` at which the offset is no longer `before`."""
+        while high - low > 1:
+            middle = (low + high) // 2
+            low, high = (middle, high) if self.offset(middle) == before else (low, middle)
+        return high
+
     def _scan(self, until: int) -> None:
         position, zone = self._scanned, self.zone
         before = self.offset(position)
@@ -166,11 +166,8 @@ class LocalTime:
             position += DAY
             after = _in_seconds(datetime.fromtimestamp(position, zone).utcoffset())
             if after != before:
-                low, high = position - DAY, position
-                while high - low > 1:
-                    middle = (low + high) // 2
-                    low, high = (middle, high) if self.offset(middle) == before else (low, middle)
-                found.append(Change(at=high, before=before, after=after))
+                changed = self._change_between(position - DAY, position, before)
+                found.append(Change(at=changed, before=before, after=after))
                 before = after
         # New lists, swapped in at the end: readers take no lock.
         self._changes = self._changes + found

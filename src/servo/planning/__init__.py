@@ -1,9 +1,17 @@
 """What would run, and why: plans as data."""
 
 from servo.planning.catalog import Catalog
-from servo.planning.explain import PlanRow, explain
 from servo.planning.planner import DEFAULT_LIMITS, PlanLimits, boundary, make_plan
-from servo.planning.stages import MissingInput, Plan, Stage, TaskPlan, plan_fact, plan_of, require_inputs
+from servo.planning.stages import (
+    MissingInput,
+    Plan,
+    PlanRow,
+    Stage,
+    TaskPlan,
+    explain,
+    plan_fact,
+    require_inputs,
+)
 
 __all__ = [
     "DEFAULT_LIMITS",
@@ -18,6 +26,5 @@ __all__ = [
     "explain",
     "make_plan",
     "plan_fact",
-    "plan_of",
     "require_inputs",
 ]

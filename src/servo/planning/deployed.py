@@ -20,8 +20,6 @@ from servo.partitions.mapping import Resolve
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.partitions.mappings import mapping_from_json
 
-__all__ = ["definition_of", "fingerprint", "same_code", "schedule_of", "sensor_of", "spec_of"]
-
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)
 
@@ -56,29 +54,18 @@ def definition_of(spec: AssetSpec, asset_ids: Mapping[str, str]) -> events.Asset
 
 
 def _settings(spec: AssetSpec) -> dict[str, Any]:
-    said: dict[str, Any] = {
-        "source": {"file": spec.source.file, "line": spec.source.line},
+    return {
+        "source": _place(spec.source),
         "retry": _retry_json(spec.retry),
         "parameters": {one.upstream: one.parameter for one in spec.dependencies if one.parameter is not None},
+        **_where_said(
+            batch=spec.batch or None,
+            sample=None if spec.sample else False,
+            strict=spec.strict or None,
+            checks=[check.to_json() for check in spec.checks] or None,
+            approval=None if spec.approval is None else _approval_json(spec.approval),
+        ),
     }
-    if spec.batch:
-        said["batch"] = True
-    if not spec.sample:
-        said["sample"] = False
-    if spec.strict:
-        said["strict"] = True
-    if spec.checks:
-        said["checks"] = [check.to_json() for check in spec.checks]
-    if spec.approval is not None:
-        said["approval"] = {
-            "approvers": spec.approval.approvers,
-            "four_eyes": spec.approval.four_eyes,
-            "deadline_seconds": None if spec.approval.deadline is None else max(1, spec.approval.deadline // _SECOND),
-            "on_deadline": spec.approval.on_deadline,
-        }
-        if spec.approval.escalate_to != ADMIN:
-            said["approval"]["escalate_to"] = spec.approval.escalate_to
-    return said
 
 
 def same_code(spec: AssetSpec, deployed: str | None) -> str | None:
@@ -162,6 +149,16 @@ def _retry(data: dict[str, Any] | None) -> Retry:
         jitter=data["jitter"],
         on=tuple(data["on"]),
     )
+
+
+def _approval_json(approval: Approval) -> dict[str, Any]:
+    return {
+        "approvers": approval.approvers,
+        "four_eyes": approval.four_eyes,
+        "deadline_seconds": None if approval.deadline is None else max(1, approval.deadline // _SECOND),
+        "on_deadline": approval.on_deadline,
+        **_where_said(escalate_to=None if approval.escalate_to == ADMIN else approval.escalate_to),
+    }
 
 
 def _approval(data: dict[str, Any] | None) -> Approval | None:

@@ -10,10 +10,8 @@ import msgspec
 from servo.partitions import PartitionSet
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
-from servo.planning.left_out import no_data
 from servo.planning.planner import without_input
-
-__all__ = ["CODE_CHANGED", "Due", "DueGroup", "Held", "Present", "due"]
+from servo.planning.stages import no_data
 
 CODE_CHANGED = "CODE_CHANGED"
 

@@ -1,4 +1,11 @@
-"""From partitions that are wanted to a plan. Pure: what is there already is handed in."""
+"""From partitions that are wanted to a plan. Pure: what is there already is handed in.
+
+Batches are cut into tasks between partitions that read nothing in common. A function that computes whole months for an
+asset of days is then asked for whole months. Where every partition shares inputs with the next one (a lookback), or all
+read the same, there is no better place than the size that is allowed.
+
+A run holds back partitions that a `+` added to what was named, and whose inputs are not complete.
+"""
 
 from __future__ import annotations
 
@@ -11,21 +18,21 @@ from servo.partitions import Partitions, PartitionSet
 from servo.partitions.mappings import ByDimension, Custom, Explicit, Last, Lookback, Offset
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
-from servo.planning.cutting import Read, cut_batch
-from servo.planning.left_out import LeftOut
-from servo.planning.stages import MissingInput, Plan, TaskPlan, staged
+from servo.planning.stages import HeldBack, LeftOut, MissingInput, Plan, TaskPlan, staged
 
 Wanted = Mapping[str, PartitionSet]
 
 # Mappings for which reading nothing is meant: there is no day before the first, and who writes a table or a function
 # knows best.
 _MAY_READ_NOTHING = (Offset, Lookback, Last, Explicit, Custom)
+# So many groups, each of which shares inputs with the one before it, are taken for a chain without an end.
+_LONGEST_CHAIN = 16
 
 
 class PlanLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How many partitions one task takes at most. More per task is fewer events, fewer is sooner shared out.
 
-    Batches are cut below that where it keeps partitions together that read the same (`cutting.py`).
+    Batches are cut below that where it keeps partitions together that read the same (`cut_batch`).
     """
 
     batch: int = 1_000
@@ -35,7 +42,7 @@ class PlanLimits(msgspec.Struct, frozen=True, kw_only=True):
 DEFAULT_LIMITS = PlanLimits()
 
 
-class _Read(msgspec.Struct, frozen=True, kw_only=True):
+class Read(msgspec.Struct, frozen=True, kw_only=True):
     """What the wanted partitions of one asset read of one upstream asset."""
 
     upstream: str
@@ -84,10 +91,10 @@ def make_plan(
     reads = list(_reads(catalog, wanted, now))
     by_asset: dict[str, list[TaskPlan]] = {}
     for asset_key in _in_order(catalog, wanted):
-        incoming = [read for read in reads if read.by == asset_key and read.upstream in by_asset]
+        mine = [read for read in reads if read.by == asset_key]
         by_asset[asset_key] = [
-            msgspec.structs.replace(task, upstream=tuple(_upstream_tasks(task, incoming, by_asset, now)))
-            for task in _cut(catalog, asset_key, wanted[asset_key], limits, now)
+            msgspec.structs.replace(task, upstream=tuple(_upstream_tasks(task, mine, by_asset, now)))
+            for task in _cut(catalog, asset_key, wanted[asset_key], mine, limits, now)
         ]
     return Plan(
         stages=staged(task for tasks in by_asset.values() for task in tasks),
@@ -102,20 +109,20 @@ def _in_order(catalog: Catalog, wanted: Wanted) -> list[str]:
     return [key for key in catalog.graph.specs if wanted.get(key)]
 
 
-def _reads(catalog: Catalog, wanted: Wanted, now: datetime) -> Iterator[_Read]:
+def _reads(catalog: Catalog, wanted: Wanted, now: datetime) -> Iterator[Read]:
     for asset_key in _in_order(catalog, wanted):
         for upstream in dict.fromkeys(dependency.upstream for dependency in catalog.spec(asset_key).dependencies):
             mapping = catalog.graph.mapping(upstream, asset_key)
             needed = mapping.upstream(wanted[asset_key], catalog.spec(upstream).partitions, now)
-            yield _Read(upstream=upstream, by=asset_key, mapping=mapping, needed=needed)
+            yield Read(upstream=upstream, by=asset_key, mapping=mapping, needed=needed)
 
 
-def _outside(read: _Read, wanted: Wanted) -> PartitionSet:
+def _outside(read: Read, wanted: Wanted) -> PartitionSet:
     computed = wanted.get(read.upstream)
     return read.needed - computed if computed else read.needed
 
 
-def _missing(read: _Read, wanted: Wanted, have: Wanted, now: datetime) -> Iterator[MissingInput]:
+def _missing(read: Read, wanted: Wanted, have: Wanted, now: datetime) -> Iterator[MissingInput]:
     asked = wanted[read.by]
     there = have.get(read.upstream)
     absent = _outside(read, wanted)
@@ -173,12 +180,17 @@ def without_input(mapping: PartitionMapping, asked: PartitionSet, needed: Partit
     return asked - mapping.downstream(needed, asked.partitions, now) if needed else asked
 
 
-def _cut(
-    catalog: Catalog, asset_key: str, partitions: PartitionSet, limits: PlanLimits, now: datetime
+def _cut(  # noqa: PLR0917 (what is cut, and by what)
+    catalog: Catalog,
+    asset_key: str,
+    partitions: PartitionSet,
+    reads: Sequence[Read],
+    limits: PlanLimits,
+    now: datetime,
 ) -> Iterator[TaskPlan]:
     spec = catalog.spec(asset_key)
     if spec.batch:
-        pieces = list(cut_batch(partitions, limits.batch, _mappings(catalog, asset_key), now))
+        pieces = list(cut_batch(partitions, limits.batch, reads, now))
     else:
         pieces = list(partitions.chunks(limits.single))
     whole = len(pieces) == 1
@@ -190,35 +202,24 @@ def _cut(
             partitions=chunk,
             code_version=spec.code_version,
             batch=spec.batch,
-            inputs=tuple(
-                upstream
-                for upstream in dict.fromkeys(dependency.upstream for dependency in spec.dependencies)
-                if _reads_some(catalog, asset_key, upstream, chunk, now)
-            ),
+            inputs=tuple(read.upstream for read in reads if _reads_some(read, chunk, now)),
         )
 
 
-def _reads_some(catalog: Catalog, asset_key: str, upstream: str, asked: PartitionSet, now: datetime) -> bool:
+def _reads_some(read: Read, asked: PartitionSet, now: datetime) -> bool:
     """Whether partitions read any of an upstream asset; a custom mapping is not asked once for every task."""
-    mapping = catalog.graph.mapping(upstream, asset_key)
-    if isinstance(mapping, Custom) or not isinstance(mapping, (ByDimension, *_MAY_READ_NOTHING)):
+    if isinstance(read.mapping, Custom) or not isinstance(read.mapping, (ByDimension, *_MAY_READ_NOTHING)):
         return True
-    return bool(mapping.upstream(asked, catalog.spec(upstream).partitions, now))
-
-
-def _mappings(catalog: Catalog, asset_key: str) -> list[Read]:
-    return [
-        Read(mapping=catalog.graph.mapping(upstream, asset_key), upstream=catalog.spec(upstream).partitions)
-        for upstream in dict.fromkeys(dependency.upstream for dependency in catalog.spec(asset_key).dependencies)
-    ]
+    return bool(read.mapping.upstream(asked, read.needed.partitions, now))
 
 
 def _upstream_tasks(
-    task: TaskPlan, incoming: Sequence[_Read], by_asset: Mapping[str, Sequence[TaskPlan]], now: datetime
+    task: TaskPlan, reads: Sequence[Read], by_asset: Mapping[str, Sequence[TaskPlan]], now: datetime
 ) -> Iterator[str]:
     """Keys of the tasks that compute something that this one reads."""
-    for read in incoming:
-        candidates = by_asset[read.upstream]
+    for read in reads:
+        if not (candidates := by_asset.get(read.upstream, ())):
+            continue
         remaining = read.mapping.upstream(task.partitions, candidates[0].partitions.partitions, now)
         if not remaining:
             # It reads no row of it, and still its columns: they are known once something of it is there.
@@ -237,3 +238,117 @@ def _warnings(catalog: Catalog, wanted: Wanted, now: datetime) -> Iterator[str]:
         early = asked - asked.partitions.everything(now)
         if early:
             yield f"{asset_key} {early.describe()} has not ended yet: what is computed now may be incomplete"
+
+
+# ── batches ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def cut_batch(partitions: PartitionSet, size: int, reads: Sequence[Read], now: datetime) -> Iterator[PartitionSet]:
+    """The partitions in pieces of at most `size`, in order."""
+    start, count = 0, partitions.count
+    while start < count:
+        end = min(start + size, count)
+        if end < count:
+            end = _boundary(partitions, start, end, reads, now)
+        yield partitions.slice(start, end)
+        start = end
+
+
+def _boundary(partitions: PartitionSet, start: int, end: int, reads: Sequence[Read], now: datetime) -> int:
+    """The last place up to `end` that is a boundary of everything that has boundaries here."""
+    bounded = list(reads)
+    moved = True
+    while moved:
+        moved = False
+        for read in list(bounded):
+            place = _boundary_of(partitions, start, end, read, now)
+            if place == start:
+                bounded.remove(read)
+            elif place < end:
+                end, moved = place, True
+    return end
+
+
+def _boundary_of(partitions: PartitionSet, start: int, end: int, read: Read, now: datetime) -> int:
+    """The last place up to `end` where both sides read nothing in common; `start` if there is none."""
+    place = end
+    for _ in range(_LONGEST_CHAIN):
+        inputs = read.mapping.upstream(partitions.slice(place, place + 1), read.needed.partitions, now)
+        if not inputs:
+            return place
+        readers = read.mapping.downstream(inputs, partitions.partitions, now)
+        first = _first_of_group(partitions, start, place, readers)
+        if first in (place, start):
+            return first
+        place = first
+    return start
+
+
+def _first_of_group(partitions: PartitionSet, start: int, place: int, group: PartitionSet) -> int:
+    """The first of the partitions just before `place` that are all of a group."""
+    low, high = start, place  # the answer is among these
+    while low < high:
+        middle = (low + high) // 2
+        if (partitions.slice(middle, place) & group).count == place - middle:
+            high = middle
+        else:
+            low = middle + 1
+    return high
+
+
+# ── what is held back ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def plan_holding_back(
+    catalog: Catalog,
+    wanted: Wanted,
+    added: Wanted,
+    have: Wanted,
+    now: datetime,
+    *,
+    limits: PlanLimits = DEFAULT_LIMITS,
+) -> Plan:
+    """The plan of what is wanted without what is held back. `have`: of the `boundary` of all of it, what is there."""
+    left, held = hold_back(catalog, wanted, added, have, now)
+    return msgspec.structs.replace(make_plan(catalog, left, have, now, limits), held_back=held)
+
+
+def hold_back(
+    catalog: Catalog, wanted: Wanted, added: Wanted, have: Wanted, now: datetime
+) -> tuple[dict[str, PartitionSet], tuple[HeldBack, ...]]:
+    """What is left of what is wanted, and what of the `added` partitions is held back.
+
+    An added partition is held back where it reads something that is neither there nor made by the same run, and so is
+    every added partition that reads one that is held back. What was named is never held back: what it lacks is found
+    again as missing in the plan of what is left.
+    """
+    left = {key: some for key, some in wanted.items() if some}
+    held: dict[str, PartitionSet] = {}
+    more = bool(added)
+    while more:
+        more = False
+        for missing in unmet(catalog, left, have, now):
+            key = missing.needed_by
+            may_wait = left[key] & added[key] if key in added else None
+            if not may_wait:
+                continue
+            # Where a custom mapping does not tell who reads what is missing, anybody may.
+            readers = may_wait & missing.needed_for if missing.needed_for else may_wait
+            if readers:
+                left[key] = left[key] - readers
+                held[key] = held[key] | readers if key in held else readers
+                more = True
+        left = {key: some for key, some in left.items() if some}
+    ordered = [key for key in catalog.graph.specs if key in held]
+    return left, tuple(
+        HeldBack(
+            asset_id=catalog.asset_id(key),
+            asset_key=key,
+            partitions=held[key],
+            missing=tuple(
+                missing for missing in unmet(catalog, {**left, key: held[key]}, have, now) if missing.needed_by == key
+            ),
+            held_upstream={other: held[other] for other in catalog.graph.upstream(key) if other in held},
+        )
+        for key in ordered
+    )

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 
@@ -22,9 +22,15 @@ from servo.partitions.mappings import ByDimension
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
 
-__all__ = ["Job", "Read", "propagate"]
-
 Role = Literal["target", "upstream", "downstream"]
+
+
+class UpstreamLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """How far backfills may reach upstream by themselves."""
+
+    upstream_propagation_enabled: bool = True
+    default_max_upstream_depth: Annotated[int, msgspec.Meta(ge=-1)] = 1
+    max_allowed_upstream_depth: Annotated[int, msgspec.Meta(ge=1)] = 20
 
 
 class Read(msgspec.Struct, frozen=True, kw_only=True):
@@ -199,7 +205,7 @@ class _Spread:
 
 
 def _called(mapping: PartitionMapping) -> str:
-    """What a mapping is called; the one that follows from the definitions alone was not written down by anybody."""
+    """The name of a mapping: `default` for the one that follows from the definitions alone."""
     return "default" if isinstance(mapping, ByDimension) and not mapping.mappings else mapping.kind
 
 

@@ -1,9 +1,11 @@
-"""A run's plan as data: what would run, in which order, over which partitions. The very stages that run."""
+"""A run's plan as data: what would run, in which order, over which partitions. The very stages that run, and the rows
+that `servo plan` shows of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import Any
 
 import msgspec
 
@@ -12,8 +14,8 @@ from servo.errors import InputsMissing
 from servo.events import definitions as events
 from servo.events.definitions import PlannedTask
 from servo.events.model import RunPlanned
-from servo.partitions import PartitionSet
-from servo.planning.catalog import Catalog
+from servo.partitions import Partitions, PartitionSet
+from servo.partitions.sets import values_of
 
 _EXAMPLES = 3  # missing partitions that an event names
 _LONGEST_SET = 4_096  # bytes of a set of missing partitions that an event carries; of a longer one it has examples
@@ -216,21 +218,108 @@ def _missing_fact(missing: MissingInput, *, held_back: bool) -> events.MissingPa
     )
 
 
-def plan_of(fact: RunPlanned, catalog: Catalog) -> Plan:
-    """The plan that the ledger keeps, given the definitions it was made with."""
-    return Plan(stages=staged(_tasks(fact, catalog)), deployment_id=fact.deployment_id)
+# ── what is left out ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _tasks(fact: RunPlanned, catalog: Catalog) -> Iterator[TaskPlan]:
-    for task in fact.tasks:
-        spec = catalog.spec(task.asset_key)
-        yield TaskPlan(
-            task_key=task.task_key,
-            asset_id=task.asset_id,
-            asset_key=task.asset_key,
-            partitions=PartitionSet.from_json(spec.partitions, task.partitions or {}),
-            upstream=tuple(task.upstream),
-            code_version=task.code_version or spec.code_version,
-            batch=spec.batch,
-            inputs=tuple(dict.fromkeys(dependency.upstream for dependency in spec.dependencies)),
-        )
+class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of one asset that were asked for and cannot be made."""
+
+    asset_key: str
+    partitions: PartitionSet
+    label: str  # what tells their tasks from those that run
+    summary: str
+    reasons: dict[str, str] = {}  # by partition key; where it has none, the summary is the reason
+
+    def reason(self, key: str) -> str:
+        return self.reasons.get(key, self.summary)
+
+
+def no_data(asset_key: str, some: PartitionSet) -> str:
+    """That partitions were marked and hold no data, in words."""
+    verb = "was" if some.count == 1 else "were"
+    holds = "holds" if some.count == 1 else "hold"
+    return f"{f'{asset_key} {some.describe()}'.rstrip()}, which {verb} marked as materialized and {holds} no data"
+
+
+def apart(definition: Partitions, data: Mapping[str, Any]) -> tuple[PartitionSet, PartitionSet]:
+    """Of a set as data, what a definition has, and what it no longer has; refused where it fits no dimension."""
+    kept = PartitionSet.from_json(definition, data, clip=True)
+    wide = _as_wide_as(definition, data)
+    return kept, PartitionSet.from_json(wide, data) - PartitionSet.from_json(wide, kept.to_json())
+
+
+def no_longer_there(asset_key: str, gone: PartitionSet) -> LeftOut:
+    """What the definition of an asset had when it was asked for, and has no longer."""
+    return LeftOut(
+        asset_key=asset_key,
+        partitions=gone,
+        label="gone",
+        summary=f"{asset_key} no longer has {gone.describe() or 'it'}",
+        reasons=dict.fromkeys(map(str, gone), f"{asset_key} no longer has it"),
+    )
+
+
+def _as_wide_as(definition: Partitions, data: Mapping[str, Any]) -> Partitions:
+    """The definition with what a set needs of it, and with no other bounds."""
+    if not data["parts"]:
+        return definition
+    found = values_of(data)
+    described = []
+    for dimension in definition.dimensions:
+        values = found[dimension.name]
+        arguments = dimension.to_json()
+        if dimension.timed:
+            arguments.pop("end", None)
+            arguments["start"] = min(values)
+        elif "values" in arguments:
+            arguments["values"] = values
+        described.append(arguments)
+    wide = Partitions.from_json({"dimensions": described})
+    return wide.resolved(found)
+
+
+# ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One task of a plan, in words."""
+
+    stage: int
+    task: str
+    asset: str
+    partitions: str
+    count: int
+    batch: bool
+    why: str
+    upstream: tuple[str, ...]
+
+
+def explain(plan: Plan) -> list[PlanRow]:
+    """One row for each task, in the order of the stages."""
+    assets = {task.task_key: task.asset_key for task in plan.tasks}
+    return [_row(stage.number, task, assets) for stage in plan.stages for task in stage.tasks]
+
+
+def _row(stage: int, task: TaskPlan, assets: dict[str, str]) -> PlanRow:
+    return PlanRow(
+        stage=stage,
+        task=task.task_key,
+        asset=task.asset_key,
+        partitions=task.partitions.describe(),
+        count=task.partitions.count,
+        batch=task.batch,
+        why=_why(task, assets),
+        upstream=task.upstream,
+    )
+
+
+def _why(task: TaskPlan, assets: dict[str, str]) -> str:
+    """What it waits for, and what it takes as it finds it."""
+    computed = list(dict.fromkeys(assets[key] for key in task.upstream))
+    found = [key for key in task.inputs if key not in computed]
+    parts = ["asked for"]
+    if computed:
+        parts.append(f"after {', '.join(computed)}")
+    if found:
+        parts.append(f"reads {', '.join(found)} as it is")
+    return "; ".join(parts)

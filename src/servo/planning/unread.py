@@ -14,27 +14,12 @@ from typing import Any
 import msgspec
 
 from servo.partitions import PartitionKey, Partitions, PartitionSet
+from servo.partitions.links import Product
 from servo.partitions.mapping import Mapping as PartitionMapping
 from servo.partitions.mappings import Explicit, edges
-from servo.partitions.products import Product
 from servo.partitions.relations import Equal, translation
 from servo.partitions.windows import moment_of
 from servo.planning.catalog import Catalog
-
-__all__ = [
-    "Given",
-    "Group",
-    "Input",
-    "Reads",
-    "follows_the_clock",
-    "given_from",
-    "given_to",
-    "looks_at_the_time",
-    "members",
-    "reads_of",
-    "touched_by",
-]
-
 
 # Where a window ends does not depend on when that is asked.
 _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)

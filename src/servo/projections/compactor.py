@@ -1,22 +1,31 @@
-"""The micro-compactor: folds what is new in the ledger into the next version of the projections."""
+"""The micro-compactor: folds what is new in the ledger into the next version of the projections.
+
+`rebuild` folds everything anew, and `compare` says how two versions differ, row for row.
+"""
 
 from __future__ import annotations
 
 import gc
+import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+
+import msgspec
 
 from servo.clock import Clock
 from servo.events import RecordedEvent
 from servo.faults import reach
 from servo.fold.batch import batch
+from servo.fold.rows import Row
+from servo.fold.tables import TABLES
 from servo.ledger.history import History
 from servo.projections import engine
-from servo.projections.belonging import require_same_ledger
-from servo.projections.drafting import Draft
+from servo.projections.draft import Draft
 from servo.projections.manifest import FOLD, Manifest, watermark_of
-from servo.projections.store import Store
-from servo.projections.unknown import warn_of_unknown
+from servo.projections.store import Store, require_same_ledger, warn_of_unknown
+from servo.projections.table_sql import merged
+
+log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]  # (position reached, position aimed at)
 
@@ -46,7 +55,7 @@ class Compactor:
         until = self._history.head().position
         for events in _batches(self._history, current.watermark.position, until):
             draft = Draft(self._store, self._connection, self._mint, current)
-            self._fold(draft, events)
+            _fold(draft, events)
             current = self._publish(draft, events[-1], current.version + 1, replayed=current.replayed)
             if progress:
                 progress(current.watermark.position, until)
@@ -56,12 +65,7 @@ class Compactor:
         """Rebuild every projection from the first event up to a position or the head, and publish it at once."""
         until = self._history.head().position if until is None else until
         draft = Draft(self._store, self._connection, self._mint, Manifest())
-        last: RecordedEvent | None = None
-        for events in _batches(self._history, 0, until):
-            self._fold(draft, events)
-            last = events[-1]
-            if progress:
-                progress(last.position, until)
+        last = _fold_all(draft, self._history, until, progress)
         draft.settle()
         version = self._store.next_version()
         return self._publish(draft, last, version, replayed=version)
@@ -72,11 +76,6 @@ class Compactor:
 
     def close(self) -> None:
         self._connection.close()
-
-    def _fold(self, draft: Draft, events: list[RecordedEvent]) -> None:
-        reach("compact.begin")
-        fold_into(draft, events)
-        reach("compact.after_files")
 
     def _publish(self, draft: Draft, last: RecordedEvent | None, version: int, *, replayed: int) -> Manifest:
         manifest = Manifest(
@@ -96,20 +95,30 @@ def rebuild(store: Store, history: History, until: int, mint: Callable[[], str])
     """The projections as of a position, built in a store of their own and published to nobody."""
     connection = engine.connect()
     draft = Draft(store, connection, mint, Manifest())
-    last: RecordedEvent | None = None
-    for events in _batches(history, 0, until):
-        fold_into(draft, events)
-        last = events[-1]
+    last = _fold_all(draft, history, until)
     connection.close()
     return Manifest(watermark=watermark_of(last), tables=draft.tables)
 
 
-def fold_into(draft: Draft, events: list[RecordedEvent]) -> None:
+def _fold_all(draft: Draft, history: History, until: int, progress: Progress | None = None) -> RecordedEvent | None:
+    """Fold all events up to a position into a draft; the last of them."""
+    last: RecordedEvent | None = None
+    for events in _batches(history, 0, until):
+        _fold(draft, events)
+        last = events[-1]
+        if progress:
+            progress(last.position, until)
+    return last
+
+
+def _fold(draft: Draft, events: list[RecordedEvent]) -> None:
     """Fold a batch of events, in the order of the ledger, into a draft."""
+    reach("compact.begin")
     with collector_paused():
         folded = batch(events)
         warn_of_unknown(folded)
         draft.add(folded)
+    reach("compact.after_files")
 
 
 @contextmanager
@@ -137,3 +146,43 @@ def _batches(history: History, after: int, until: int) -> Iterator[list[Recorded
             gathered, size = [], 0
     if gathered:
         yield gathered
+
+
+class TableComparison(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows of the newer version, and how many are in one of the two versions only."""
+
+    table: str
+    rows: int
+    only_before: int
+    only_after: int
+
+    @property
+    def is_equal(self) -> bool:
+        return self.only_before == self.only_after == 0
+
+
+def compare(store: Store, before: Manifest, after: Manifest) -> list[TableComparison]:
+    """Every table of two versions of one store, compared as multisets of rows."""
+    connection = engine.connect()
+    try:
+        return [_compared(connection, store, before, after, table) for table in TABLES]
+    finally:
+        connection.close()
+
+
+def _compared(
+    connection: engine.Connection, store: Store, before: Manifest, after: Manifest, table: type[Row]
+) -> TableComparison:
+    old, new = _relation(store, before, table), _relation(store, after, table)
+    _, [(rows, only_before, only_after)] = engine.fetch(
+        connection,
+        f"SELECT (SELECT count(*) FROM {new}),"
+        f" (SELECT count(*) FROM (SELECT * FROM {old} EXCEPT ALL SELECT * FROM {new})),"
+        f" (SELECT count(*) FROM (SELECT * FROM {new} EXCEPT ALL SELECT * FROM {old}))",
+    )
+    return TableComparison(table=table.table, rows=rows, only_before=only_before, only_after=only_after)
+
+
+def _relation(store: Store, manifest: Manifest, table: type[Row]) -> str:
+    paths = store.intact(table.table, manifest.tables.get(table.table, []))
+    return f"({merged(table, engine.parquet(paths))})" if paths else engine.empty(table)

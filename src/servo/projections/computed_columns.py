@@ -20,8 +20,6 @@ from servo.projections.snapshot import Answer, Snapshot, tables_in
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["OVERLAYS", "STALE", "Computed", "query_with", "view_sql"]
-
 TABLE = PartitionStatusRow.table
 _PLACE = {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT}
 # Names of columns that a plan shows if and only if the query reads them.

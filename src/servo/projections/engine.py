@@ -1,13 +1,20 @@
-"""DuckDB, as Servo uses it: in memory, in UTC, without reaching out for anything."""
+"""DuckDB, as Servo uses it: in memory, in UTC, without reaching out for anything.
+
+The states of a version share a database, which is costly to open, and the tables that nothing has happened to between
+them. Each state has a schema of its own.
+"""
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import tempfile
 import threading
-from collections.abc import Sequence
+import weakref
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +62,7 @@ def connect(spill: str | None = None) -> Connection:
     return connection
 
 
-class Spares:
+class SpareConnections:
     """Connections that are opened and given up while nobody waits for it: either takes longer than most queries."""
 
     def __init__(self) -> None:
@@ -221,3 +228,41 @@ _SIGNS_OF_DAMAGE = (
 def _first_line(problem: duckdb.Error) -> str:
     line = str(problem).partition("\n")[0]
     return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+class Schema:
+    """A schema, gone with the last who holds it."""
+
+    def __init__(self, database: Connection, number: int) -> None:
+        self._database = database
+        self.number, self.name = number, f"state_{number}"
+        self._numbers = itertools.count(number + 1)
+        run(database.cursor(), f"CREATE SCHEMA {self.name}")
+        weakref.finalize(self, _drop, database, self.name).atexit = False
+
+    def another(self) -> Schema:
+        """The next one, in the same database. Whoever asks for it takes the place of this one."""
+        schema = Schema(self._database, next(self._numbers))
+        schema._numbers = self._numbers
+        return schema
+
+    def connection(self, others: Iterable[Schema] = ()) -> Connection:
+        """A connection of its own, which finds a name here, or else in the newest of the others that has it."""
+        schemas = sorted({self, *others}, key=lambda schema: -schema.number)
+        own = self._database.cursor()
+        run(own, f"SET search_path = '{','.join(schema.name for schema in schemas)}'")
+        return own
+
+    def close(self) -> None:
+        """Close the database, for all of its schemas."""
+        self._database.close()
+
+
+def first_schema(database: Connection) -> Schema:
+    """The first of a database."""
+    return Schema(database, 0)
+
+
+def _drop(database: Connection, name: str) -> None:
+    with suppress(duckdb.Error):  # the database may be closed by now
+        database.cursor().execute(f"DROP SCHEMA {name} CASCADE")

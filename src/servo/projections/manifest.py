@@ -1,14 +1,19 @@
-"""What a version of the projections consists of. Written once, never changed."""
+"""What a version of the projections consists of. Written once, never changed.
+
+A file is held against what was written: Parquet has no checksum that its readers would look at.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime
+from hashlib import file_digest
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from servo import canonical, decoders
-from servo.errors import InvalidCanonicalValue, ProjectionDamaged, SchemaTooNew
+from servo.errors import InvalidCanonicalValue, ProjectionDamaged, SchemaTooNew, StorageFailed
 from servo.events import GENESIS, RecordedEvent
 
 FORMAT = 1
@@ -18,6 +23,9 @@ FOLD = 10
 # Rows in one group of a file. Small, so that one partition is found by reading a few of many.
 ROW_GROUP = 32_768
 REBUILD = "rebuild the projections with `servo ledger replay`; the ledger is not affected"
+# Files that this process has read from end to end, as they were then; one that was written since is read again.
+_Fingerprint = tuple[str, str | None, int, int, int]
+_intact: set[_Fingerprint] = set()
 
 
 class Watermark(msgspec.Struct, frozen=True, kw_only=True):
@@ -126,3 +134,42 @@ def decode(data: bytes, name: str, *, sealed: bool = False) -> Manifest:
         return decoders.decode(data, Manifest)
     except ValueError as problem:  # msgspec's errors are ValueErrors too
         raise ProjectionDamaged(f"projection manifest {name} is damaged: {problem}", hint=REBUILD) from problem
+
+
+class FileMissing(ProjectionDamaged):
+    """It is not there: gone from a version that needs it, or swept with one that is no longer kept."""
+
+
+def file_ref(path: Path, rows: int) -> FileRef:
+    """What a manifest says of a file that was just written."""
+    file = FileRef(name=path.name, rows=rows, bytes=path.stat().st_size, sha256=_digest(path))
+    _intact.add(_fingerprint(path, file))
+    return file
+
+
+def require_intact(path: Path, file: FileRef, *, again: bool = False) -> None:
+    """Refuse a file of which a bit has changed. Each is read once in a process, unless `again` is asked for."""
+    try:
+        fingerprint = _fingerprint(path, file)
+        if fingerprint in _intact and not again:
+            return
+        _intact.discard(fingerprint)
+        # A manifest of an older Servo knows only the size.
+        intact = path.stat().st_size == file.bytes and file.sha256 in (None, _digest(path))
+    except FileNotFoundError:
+        raise FileMissing(f"{path} is missing", hint=REBUILD) from None
+    except OSError as problem:
+        raise StorageFailed(f"{path}: {problem.strerror}", hint="check the disk") from problem
+    if not intact:
+        raise ProjectionDamaged(f"{path} is damaged: it is not what was written", hint=REBUILD)
+    _intact.add(fingerprint)
+
+
+def _fingerprint(path: Path, file: FileRef) -> _Fingerprint:
+    status = path.stat()
+    return str(path), file.sha256, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as stream:
+        return file_digest(stream, "sha256").hexdigest()

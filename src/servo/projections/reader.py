@@ -24,12 +24,10 @@ from servo.fold.run_rows import RunKeyConflictRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.ledger.history import History
 from servo.projections import engine
-from servo.projections.belonging import require_same_ledger
 from servo.projections.computed_columns import Computed, query_with
 from servo.projections.manifest import Manifest, Watermark, watermark_of
 from servo.projections.snapshot import Answer, Earlier, Snapshot, Tail, tables_in, touched
-from servo.projections.store import Store
-from servo.projections.unknown import warn_of_unknown
+from servo.projections.store import Store, require_same_ledger, warn_of_unknown
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -63,7 +61,7 @@ class Reader:
         # Of the newest version: what is new is added to it.
         self._folding: tuple[tuple[int, str | None], _Folding] | None = None
         self._folding_lock = threading.Lock()
-        self._spares = engine.Spares()
+        self._spares = engine.SpareConnections()
 
     def query(
         self,
@@ -117,7 +115,7 @@ class Reader:
         reaching = None if wait_for_event_id is None else self._await(wait_for_event_id, deadline)
         if asked is None:
             return self._newest(self._target(reaching, fresh=fresh), deadline, tables)
-        if (found := self._found(asked, reaching, whole=fresh)) is not None:
+        if (found := self._shared(asked, reaching, whole=fresh)) is not None:
             return found
         # An ordinary read does not wait long for somebody who folds a long tail.
         patience = deadline - time.monotonic() if fresh or reaching is not None else self._limits.fold_seconds
@@ -125,7 +123,7 @@ class Reader:
             return self._newest(self._target(reaching, fresh=fresh), deadline, tables)
         try:
             # Somebody may have found by now what will do.
-            found = self._found(asked, reaching, whole=fresh)
+            found = self._shared(asked, reaching, whole=fresh)
             return found or self._newest(self._target(reaching, fresh=fresh), deadline, tables)
         finally:
             self._looking.release()
@@ -133,7 +131,7 @@ class Reader:
     def _target(self, reaching: int | None, *, fresh: bool) -> int | None:
         return max(self._history.head().position, reaching or 0) if fresh else reaching
 
-    def _found(self, since: float, reaching: int | None, *, whole: bool) -> Snapshot | None:
+    def _shared(self, since: float, reaching: int | None, *, whole: bool) -> Snapshot | None:
         """The newest state, if it was looked for since then and goes as far as is wanted; `whole`: up to the head."""
         with self._lock:
             state = self._state

@@ -20,12 +20,17 @@ from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
 from servo.fold.tables import TABLES_BY_NAME
 from servo.ledger.history import History
 from servo.projections import engine
-from servo.projections.current_names import CURRENT_NAMES, NAMED_TABLES, NAMING_TABLES, with_current_names
-from servo.projections.files import FileMissing, require_intact
-from servo.projections.manifest import Manifest, Watermark
-from servo.projections.merging import conflicts, merged
-from servo.projections.rooms import Room, new_room
+from servo.projections.engine import Schema, first_schema
+from servo.projections.manifest import FileMissing, Manifest, Watermark, require_intact
 from servo.projections.store import Store
+from servo.projections.table_sql import (
+    CURRENT_NAMES,
+    NAMED_TABLES,
+    NAMING_TABLES,
+    conflicts,
+    merged,
+    with_current_names,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,10 +88,10 @@ class Earlier(NamedTuple):
     snapshot: Snapshot
     changed: Set[str]
 
-    def untouched(self) -> dict[str, Room]:
+    def untouched(self) -> dict[str, Schema]:
         """The tables that are ready there and as good here."""
         with self.snapshot._lock:
-            return {name: room for name, room in self.snapshot._ready.items() if name not in self.changed}
+            return {name: schema for name, schema in self.snapshot._ready.items() if name not in self.changed}
 
     def still_known(self) -> OrderedDict[Hashable, _Known]:
         """What was worked out there from nothing but such tables."""
@@ -105,13 +110,13 @@ class _Known(NamedTuple):
 class Annex(NamedTuple):
     """A schema of one query: its views hide the tables of the same name, which go by their full names there."""
 
-    room: Room
+    schema: Schema
     connection: engine.Connection
-    ready: dict[str, Room]
+    ready: dict[str, Schema]
 
     @property
     def name(self) -> str:
-        return self.room.name
+        return self.schema.name
 
     def hidden(self, table: str) -> str:
         """The full name of a table."""
@@ -127,7 +132,7 @@ class Snapshot:
         manifest: Manifest,
         tail: Tail | None,
         watermark: Watermark,
-        spares: engine.Spares | None = None,
+        spares: engine.SpareConnections | None = None,
         *,
         earlier: Earlier | None = None,
         history: History | None = None,
@@ -139,14 +144,14 @@ class Snapshot:
         self.tail = tail
         if earlier is None:
             files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
-            self._room = new_room(engine.restrict((spares or engine.Spares()).take(), files))
+            self._schema = first_schema(engine.restrict((spares or engine.SpareConnections()).take(), files))
         else:
-            self._room = earlier.snapshot._room.another()
+            self._schema = earlier.snapshot._schema.another()
         # Where each table that is ready was made: that stays as long as anybody reads it there.
-        self._ready: dict[str, Room] = {} if earlier is None else earlier.untouched()
+        self._ready: dict[str, Schema] = {} if earlier is None else earlier.untouched()
         self._others = set(self._ready.values())
         self._known: OrderedDict[Hashable, _Known] = OrderedDict() if earlier is None else earlier.still_known()
-        self._connection = self._room.connection(self._others)
+        self._connection = self._schema.connection(self._others)
         # The current names of assets that had others before, by id; None: not looked at yet.
         same_names = earlier is not None and earlier.changed.isdisjoint(NAMING_TABLES)
         self._renamed: dict[str, str] | None = earlier.snapshot._renamed if earlier and same_names else None
@@ -213,7 +218,7 @@ class Snapshot:
         return later
 
     def close(self) -> None:
-        self._room.close()
+        self._schema.close()
 
     def prepare(self, sql: str) -> None:
         """Put the tables in place that a query speaks of."""
@@ -224,16 +229,16 @@ class Snapshot:
     def prepared(self, sql: str) -> engine.Connection:
         """A connection of its own for this query, with the tables that it speaks of in place."""
         self.prepare(sql)
-        return self._room.connection(self._others)
+        return self._schema.connection(self._others)
 
     def annex(self, sql: str) -> Annex:
         """A schema for one query, with the tables that it speaks of in place behind it."""
         self.prepare(sql)
-        room = self._room.another()
+        schema = self._schema.another()
         with self._lock:
-            return Annex(room, room.connection({self._room, *self._others}), dict(self._ready))
+            return Annex(schema, schema.connection({self._schema, *self._others}), dict(self._ready))
 
-    def said(self, name: str, connection: engine.Connection) -> tuple[str, str | None]:
+    def relations(self, name: str, connection: engine.Connection) -> tuple[str, str | None]:
         """What a table is made of, as relations for this connection: the largest file, and all that is newer or None.
 
         Nothing is merged: who asks about few keys or few columns merges those alone.
@@ -248,7 +253,7 @@ class Snapshot:
         if table.table in self._ready:
             return
         shown = with_current_names(table, self._renames()) if table.table in NAMED_TABLES else "*"
-        base, newer = self.said(table.table, self._connection)
+        base, newer = self.relations(table.table, self._connection)
         if self._is_small(table.table):
             # To plan how to read files takes longer than to read them, where they are small: they are read once.
             rows = f"SELECT * FROM {base}"
@@ -271,10 +276,10 @@ class Snapshot:
             engine.run(
                 self._connection,
                 f"CREATE OR REPLACE VIEW {table.table} AS SELECT {shown} FROM ("
-                f"SELECT * FROM {base} ANTI JOIN {self._room.name}.merged_{table.table} USING ({keys})"
-                f" UNION ALL SELECT * FROM {self._room.name}.merged_{table.table})",
+                f"SELECT * FROM {base} ANTI JOIN {self._schema.name}.merged_{table.table} USING ({keys})"
+                f" UNION ALL SELECT * FROM {self._schema.name}.merged_{table.table})",
             )
-        self._ready[table.table] = self._room
+        self._ready[table.table] = self._schema
 
     def _renames(self) -> dict[str, str]:
         """The current names of assets that had others before, by id."""

@@ -1,12 +1,15 @@
 """Where versions of the projections lie on disk.
 
-files/<table>/<id>.parquet     immutable, written and synced before any manifest names them
-manifests/<version>-<epoch>    immutable, one per version
-CURRENT                        the pointer, swapped by a rename: a reader sees the old version or the new, whole
-EPOCH                          the fencing number: only its newest holder may swap the pointer
-LOCK                           held while the epoch is taken and the pointer swapped, never while folding
-WORK                           held while folding, so that compactors take turns; whoever does not ask is fenced
-staging/<id>/                  what a replay on Spark is making
+    files/<table>/<id>.parquet     immutable, written and synced before any manifest names them
+    manifests/<version>-<epoch>    immutable, one per version
+    CURRENT                        the pointer, swapped by a rename: a reader sees the old version or the new, whole
+    EPOCH                          the fencing number: only its newest holder may swap the pointer
+    LOCK                           held while the epoch is taken and the pointer swapped, never while folding
+    WORK                           held while folding, so that compactors take turns; whoever does not ask is fenced
+    staging/<id>/                  what a replay on Spark is making
+
+`require_same_ledger` says whether projections and a ledger belong together. Events that only a newer Servo understands
+are kept and skipped, never silently (`warn_of_unknown`).
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import os
 import re
 import shutil
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime, timedelta
@@ -37,16 +41,18 @@ from servo.errors import (
     StorageFailed,
 )
 from servo.faults import reach
-from servo.projections.files import require_intact
-from servo.projections.manifest import REBUILD, FileRef, Manifest, decode, encode
+from servo.fold.batch import Batch
+from servo.ledger.archive import sync_file
+from servo.ledger.history import History
+from servo.projections.manifest import REBUILD, FileRef, Manifest, decode, encode, require_intact
+
+log = logging.getLogger(__name__)
 
 # A reader that opened a version may go on with it for this long; as-of reads start from the versions kept.
 KEEP_FOR = timedelta(minutes=10)
 KEEP_VERSIONS = 16
 # Seconds between two attempts to become the one at work, and after which to say that somebody else is.
 _LOOK_AGAIN, _SAY_SO = 0.05, 1.0
-
-log = logging.getLogger(__name__)
 
 
 # Version and epoch.
@@ -311,14 +317,6 @@ def storage_explained(place: Path) -> Iterator[None]:
         ) from problem
 
 
-def sync_file(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file so that a crash leaves either its old content or its new one."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -326,3 +324,30 @@ def replace_file(path: Path, data: bytes) -> None:
     sync_file(temporary)
     temporary.replace(path)
     sync_file(path.parent)
+
+
+def require_same_ledger(store: Store, history: History, manifest: Manifest) -> None:
+    """A version continues only in the ledger that it was folded from: the chain hash at its watermark says which."""
+    watermark = manifest.watermark
+    if watermark.position == 0:
+        return
+    at = history.read(watermark.position - 1, 1)
+    if not at or at[0].chain_hash != watermark.chain_hash:
+        raise ProjectionDamaged(
+            f"the projections in {store.root} were folded from another ledger, or this one has lost events since"
+            f" (position {watermark.position})",
+            hint=REBUILD,
+        )
+
+
+def warn_of_unknown(folded: Batch) -> None:
+    """One line for each unknown type, however many events there are of it."""
+    kinds = Counter((unknown.event_type, unknown.event_version) for unknown in folded.unknown)
+    for (event_type, version), count in sorted(kinds.items()):
+        log.warning(
+            "skipped %s of unknown type %s version %s; a newer Servo will fold it on replay",
+            "an event" if count == 1 else f"{count} events",
+            event_type,
+            version,
+            extra={"action": "fold.unknown_event"},
+        )

@@ -1,4 +1,8 @@
-"""A place for work in several steps over one snapshot: relations laid beside its tables, and answers kept for later."""
+"""A place for work in several steps over one snapshot: relations laid beside its tables, and answers kept for later.
+
+Also for many small questions to one snapshot, by SQL of our own: they go over one connection, without the guards that
+queries of others need, which are most of what a small question costs.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +13,11 @@ from typing import TYPE_CHECKING, Any, Self
 from servo.fold.rows import Kind
 from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
-from servo.projections.merging import merged
 from servo.projections.snapshot import Answer, Snapshot
+from servo.projections.table_sql import merged
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-__all__ = ["Workbench"]
 
 _PLACES = {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT}
 _SAME_PLACE = "near.asset_id = one.asset_id AND near.partition_key = one.partition_key"
@@ -23,7 +25,10 @@ _FEW = 1_000  # values that are written into a query one by one
 
 
 class Workbench:
-    """A connection of its own with the tables of a snapshot. What is laid down is gone with it."""
+    """A connection of its own with the tables of a snapshot. What is laid down is gone with it.
+
+    It belongs to one thread, and is for SQL that nobody else wrote.
+    """
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -85,7 +90,7 @@ class Workbench:
 
     def _some(self, name: str, columns: Sequence[str], where: str) -> str:
         """A query for the rows of few partitions: whoever says anything says of which, so only that must be merged."""
-        base, newer = self._snapshot.said(name, self._connection)
+        base, newer = self._snapshot.relations(name, self._connection)
         if newer is None:
             return f"SELECT {', '.join(columns)} FROM {base} AS one WHERE {where}"
         said = " UNION ALL ".join(f"SELECT * FROM {part} AS one WHERE {where}" for part in (base, newer))
@@ -94,7 +99,7 @@ class Workbench:
     def spoken_of(self, name: str, after: str) -> list[tuple[Any, ...]]:
         """The keys of a table about which anything was said after an event."""
         keys = ", ".join(TABLES_BY_NAME[name].key)
-        parts = [part for part in self._snapshot.said(name, self._connection) if part is not None]
+        parts = [part for part in self._snapshot.relations(name, self._connection) if part is not None]
         said = " UNION ".join(f"SELECT {keys} FROM {part} WHERE row_version > $1" for part in parts)
         return engine.fetch(self._connection, said, [after])[1]
 
@@ -106,8 +111,7 @@ class Workbench:
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
         """The answer to a query."""
-        self._snapshot.prepare(sql)
-        return engine.fetch(self._connection, sql, parameters)[1]
+        return self.query(sql, parameters).rows
 
     def table(self, sql: str) -> pa.Table:
         """The answer to a query, in columns."""

@@ -1,7 +1,4 @@
-"""Settings, the composition root, and the service that CLI and API both call.
-
-`servo.runtime.service` is imported by whoever calls it: a look at the settings alone needs none of what it brings.
-"""
+"""Settings and the composition root. The rest is imported by its callers: a look at the settings needs none of it."""
 
 from servo.runtime.settings import Settings, load_settings
 from servo.runtime.wiring import Project, open_workspace

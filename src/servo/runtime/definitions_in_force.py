@@ -13,7 +13,7 @@ from servo.errors import InvalidDefinition
 from servo.events.automation import ScheduleDeleted, SensorDeleted
 from servo.events.definitions import ScheduleDefinition, SensorDefinition
 from servo.events.model import DefinitionsDeployed
-from servo.planning.deployed_state import Definitions, DeployedAutomation, DeployedState, present
+from servo.planning.catalog import Definitions, DeployedAutomation, DeployedState, present
 from servo.runtime.deploying import deployment_facts, in_force, preview, quick_catalog
 from servo.runtime.wiring import Project
 

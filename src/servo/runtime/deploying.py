@@ -19,15 +19,12 @@ from servo.events.fact import Fact
 from servo.events.model import DEFINITIONS, DefinitionsDeployed, DynamicPartitionsChanged
 from servo.ledger.protocol import Condition, Receipt
 from servo.partitions import UNPARTITIONED
-from servo.planning.catalog import Catalog
+from servo.planning.catalog import Catalog, DeployedAutomation, DeployedState
 from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, same_code, schedule_of, sensor_of
-from servo.planning.deployed_state import DeployedAutomation, DeployedState
-from servo.planning.history_changes import HistoryChange, HistoryChangeKind, history_changes
-from servo.planning.identity import identify
-from servo.runtime.asset_names import with_other_names
+from servo.planning.history import HistoryChange, HistoryChangeKind, history_changes, identify
 from servo.runtime.commits import Commit, commit_of
 from servo.runtime.definitions_cache import quick_catalog, remember
-from servo.runtime.deployed_state import look
+from servo.runtime.deployed import look, with_other_names
 from servo.runtime.wiring import Project
 
 __all__ = [

@@ -9,44 +9,50 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from servo import canonical, decoders
-from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, LedgerNotFound, NotFound
+from servo import decoders
+from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, NotFound
 from servo.events import Proposal, RecordedEvent
-from servo.events.requests import RequestAccepted
 from servo.ledger.protocol import Condition, Receipt
 from servo.operations.decision import Decision, Seen, other_request, require_version
-from servo.operations.handling import Found, Handler, Lister, handler_of
-from servo.operations.operation import Change, ListQuestion, Operation, Question, answer_type
-from servo.operations.state import Sources, State
+from servo.operations.handling import Found, Handler, handler_of, lister_of
+from servo.operations.moments import parse_moment
+from servo.operations.operation import (
+    Change,
+    ListQuestion,
+    Operation,
+    Question,
+    action_of,
+    answer_type,
+    fingerprint_of,
+)
 from servo.operations.validation import validated
-from servo.planning.deployed_state import Definitions, DeployedState
-from servo.runtime.appending import Patience
 from servo.runtime.cataloguing import deployed_catalog
-from servo.runtime.definitions_in_force import as_deployed, as_in_folder, for_reading
-from servo.runtime.deployed_state import state_of
-from servo.runtime.requesting import AskedBefore, Asking, Request, event_of, event_under, plain, said_in
-from servo.runtime.serving import Call, Service, service_of
-from servo.runtime.states import statuses_in
+from servo.runtime.deploying import deploy
+from servo.runtime.keyed_requests import (
+    AskedBefore,
+    KeyedRequest,
+    Patience,
+    Request,
+    event_of,
+    event_under,
+    plain,
+    said_in,
+)
+from servo.runtime.outside import ProjectOutside
+from servo.runtime.states import ProjectSources, state_of
 from servo.runtime.user_code import UserCode
 from servo.runtime.wiring import Project
+from servo.status.state import State
 
-if TYPE_CHECKING:
-    from servo.projections.snapshot import Answers
-
-__all__ = ["PREFIX", "Performed", "Performer", "Recorded", "action_of", "fingerprint_of"]
+__all__ = ["Performed", "Performer", "Recorded"]
 
 A = TypeVar("A")
-T = TypeVar("T")
 
-PREFIX = "/api/v1/orchestration"
-_PATIENCE = 60.0  # seconds for the tail to be folded
-_STEP = 1_000
-# Optional fields that earlier versions did not have: left out, a request is the one that it was then.
-_ADDED_LATER = ("unfreeze",)
+_MOST_PASSED_OVER = 1_000  # looks at what others record and does not matter, before it is decided again
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,35 +105,30 @@ class Performer:
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def ask(self, request: Question[A], *, as_of: datetime | str | None = None) -> A:
-        """Answer a question, from the newest state or as of then."""
+    def ask(self, request: Question[A], *, as_of: datetime | str | None = None, state: State | None = None) -> A:
+        """Answer a question, from a state, or from the newest or as of then."""
         validated(request)
-        handler = handler_of(type(request))
-        if isinstance(handler, Handler):
-            answer: A = handler(self._user_code, self._state(as_of=as_of), request)
-            return answer
-        serve = service_of(type(request)).reading(in_folder=self._in_folder)
-        served: A = serve(self._project, request, as_of)
-        return served
+        answer: A = handler_of(type(request))(self._outside(), state or self._state(as_of=as_of), request)
+        return answer
 
-    def find(self, request: ListQuestion[A], after: Any = None, *, as_of: datetime | str | None = None) -> Found[A]:
+    def find(
+        self,
+        request: ListQuestion[A],
+        after: Any = None,
+        *,
+        as_of: datetime | str | None = None,
+        state: State | None = None,
+    ) -> Found[A]:
         """Find the items of a list after a place, one more than its limit where there are more."""
         validated(request)
-        lister = handler_of(type(request))
-        if isinstance(lister, Lister):
-            return lister.function(self._state(as_of=as_of), request, after)
-        serve = service_of(type(request)).reading(in_folder=self._in_folder)
-        found: Found[A] = serve(self._project, request, after, as_of)
-        return found
+        return lister_of(type(request))(self._outside(), state or self._state(as_of=as_of), request, after)
 
     def listed(
         self, request: ListQuestion[A], *, limit: int, after: Any = None, as_of: datetime | str | None = None
     ) -> Found[A]:
         """The first items of a list, or the first after a place, as they are shown."""
-        whole = msgspec.structs.replace(request, limit=limit)
-        found, kind = self.find(whole, after, as_of=as_of), type(request)
-        lister = handler_of(kind)
-        show = lister.show if isinstance(lister, Lister) else service_of(kind).show
+        found = self.find(msgspec.structs.replace(request, limit=limit), after, as_of=as_of)
+        show = lister_of(type(request)).show
         return msgspec.structs.replace(found, items=[show(item) for item in found.items[:limit]])
 
     # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -140,95 +141,81 @@ class Performer:
         key: str | None = None,
         before: Callable[[], None] = lambda: None,
     ) -> Performed[A]:
-        """Do what is asked for, once for each key. `before`: see `servo.runtime.serving.Call`."""
+        """Do what is asked for, once for each key.
+
+        `before` is called once the request is known to be sound and nothing is written yet; it may refuse.
+        """
         validated(request)
+        if not self._project.unbegun:
+            self._project.require_own_secret()  # also for who asks again: with another secret it would be another run
         kind = type(request)
         if self._in_folder and kind.contract.deploys == "always":
             self._deploy_for(request, actor)
         handler = handler_of(kind)
-        if isinstance(handler, Handler):
-            try:
-                return _Attempt(self, request, handler, key=key, actor=actor).performed()
-            except NotFound:
-                if not self._in_folder or kind.contract.deploys != "unknown":
-                    raise
-            self._deploy_for(request, actor)
-            return _Attempt(self, request, handler, key=key, actor=actor).performed()
-        call = Call(project=self._project, user_code=self._user_code, actor=actor, key=key, before=before)
-        return _serve(call, request, service_of(kind))
+        try:
+            return _Attempt(self, request, handler, key=key, actor=actor, before=before).performed()
+        except NotFound:
+            if not self._in_folder or kind.contract.deploys != "unknown":
+                raise
+        self._deploy_for(request, actor)
+        return _Attempt(self, request, handler, key=key, actor=actor, before=before).performed()
 
     def _deploy_for(self, request: Change[Any], actor: str) -> None:
         """Deploy the folder's definitions; what they do not have either is refused first, and nothing is written."""
         contract = type(request).contract
         if "schedule" in contract.route.parameters:
             with self._project.looking() as looking:
-                before = _deployed_of(_snapshot_of(looking))
-                as_in_folder(looking, before).state.schedule(request.schedule)  # type: ignore[attr-defined]  # as the route says
+                state_of(looking).folder.state.schedule(request.schedule)  # type: ignore[attr-defined]  # as the route says
         if "sensor" in contract.route.parameters:
             with self._project.looking() as looking:
-                before = _deployed_of(_snapshot_of(looking))
-                as_in_folder(looking, before).state.sensor(request.sensor)  # type: ignore[attr-defined]  # as the route says
+                state_of(looking).folder.state.sensor(request.sensor)  # type: ignore[attr-defined]  # as the route says
         deployed_catalog(self._project, actor=actor)
+
+    def _outside(self) -> ProjectOutside:
+        """What one request asks of the world; what it has found there is not good for the next."""
+        return ProjectOutside(self._project, self._user_code)
 
     # ── the state ────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _state(self, *, key: str | None = None, as_of: datetime | str | None = None) -> State:
-        project = self._project
-        definitions: Callable[[DeployedState], Definitions]
-        if self._in_folder and as_of is None:
-            definitions = lambda state: for_reading(project, state)  # noqa: E731 (it is one of two)
-        else:
-            definitions = lambda state: as_deployed(project, state)  # noqa: E731
-        sources = Sources(
-            snapshot=lambda: _snapshot_of(project, as_of),
-            deployed=_deployed_of,
-            definitions=definitions,
-            folder=lambda state: as_in_folder(project, state),
-            statuses=lambda catalog: statuses_in(project, catalog),
-            polls=lambda: project.polls.all(),  # noqa: PLW0108 (which opens it when it is asked)
-            event=lambda event_id: event_of(project, event_id),
-            new_id=project.mint,
-        )
-        return State(sources, now=project.clock(), as_of=as_of, key=key)
-
-
-def _snapshot_of(project: Project, as_of: datetime | str | None = None) -> Answers | None:
-    """The projections up to the ledger's head; None where nothing was ever recorded."""
-    try:
-        if as_of is None and (project.unbegun or project.ledger.head().position == 0):
-            return None
-    except LedgerNotFound:
-        return None
-    return project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
-
-
-def _deployed_of(snapshot: Answers | None) -> DeployedState:
-    return DeployedState(position=0) if snapshot is None else state_of(snapshot)
+    def _state(self, *, as_of: datetime | str | None = None) -> State:
+        when = parse_moment(as_of) if isinstance(as_of, str) else as_of
+        return state_of(self._project, when, in_folder=self._in_folder)
 
 
 class _Attempt(Generic[A]):
     """One change on its way into the ledger: decided, and decided again while others are first."""
 
     def __init__(
-        self, performer: Performer, request: Change[A], handler: Handler, *, key: str | None, actor: str
+        self,
+        performer: Performer,
+        request: Change[A],
+        handler: Handler,
+        *,
+        key: str | None,
+        actor: str,
+        before: Callable[[], None],
     ) -> None:
         self._performer = performer
         self._project = performer._project
         self._request = request
         self._handler = handler
-        self._key = key
+        self._key = None if request.needs_no_key else key
         self._actor = actor
-        self._accepting = None if key is None else Asking(self._project, _identity(request, key, actor))
+        self._before = before
+        self._outside = performer._outside()
+        self._patience: Patience | None = None
+        self._begun = frozenset[str]()
+        self._accepting = (
+            None if self._key is None else KeyedRequest(self._project, _identity(request, self._key, actor))
+        )
 
     def performed(self) -> Performed[A]:
-        patience: Patience | None = None
         first_seen: Seen | None = None
         if (known := self._known()) is not None:
             return known
         while True:
             try:
-                state = self._performer._state(key=self._key)
-                decision: Decision[A] = self._handler(self._performer._user_code, state, self._request)
+                state, decision = self._decide()
                 if decision.seen is not None:
                     if first_seen is not None:
                         require_version(decision.seen, first_seen.version)
@@ -245,51 +232,147 @@ class _Attempt(Generic[A]):
                 assert known is not None
                 return known
             if performed is not None:
-                return performed
-            patience = patience or Patience(_named(self._request))
-            patience.pause()
+                performed = self._followed_up(state, performed)
+                return performed if self._handler.afterwards is None else self._completed(performed)
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait a little before the next look at what others have changed; not for ever."""
+        self._patience = self._patience or Patience(_named(self._request))
+        try:
+            self._patience.pause()
+        except Conflict:
+            if self._handler.given_up is None:
+                raise
+            raise self._handler.given_up(self._request) from None
+
+    def _followed_up(self, before: State, performed: Performed[A]) -> Performed[A]:
+        """Record what follows for things that others added while the change was decided, until there is no more."""
+        if self._handler.follow_up is None or performed.event is None:
+            return performed
+        first = performed
+        while True:
+            state = self._performer._state()
+            decision = self._handler.follow_up(before, state, self._request, performed.answer)
+            if decision is None:
+                # Under a key what was recorded with it is the answer, the first time too.
+                return performed if self._accepting is None else first
+            try:
+                self._project.ledger.append(self._proposals(state, decision))
+            except IdempotencyMismatch:
+                self._pause()
+                continue
+            before, performed = state, msgspec.structs.replace(performed, answer=decision.answer)
+
+    def _decide(self) -> tuple[State, Decision[A]]:
+        """Decide on the newest state; definitions that must take effect first do so once it is known to be sound."""
+        deploys = type(self._request).contract.deploys
+        if deploys not in ("first", "regardless"):
+            state = self._state(ProjectSources(self._project, in_folder=self._performer._in_folder))
+            return state, self._decided(state)
+        if self._project.unbegun:  # to look with more than eyes would begin it
+            with self._project.looking() as looking:
+                sources = ProjectSources(looking)
+                state = self._state(sources)
+                decision = self._decided(state)
+            if not decision.facts:
+                return state, decision
+        else:
+            sources = ProjectSources(self._project)
+            state = self._state(sources)
+            decision = self._decided(state)
+            if state.local.in_force or decision.recorded is not None:
+                return state, decision
+            if not decision.facts and deploys == "first":
+                return state, decision
+        if decision.facts:
+            self._checked_before()
+        catalog = deploy(self._project, sources.loaded, actor=self._actor).catalog
+        state = self._state(ProjectSources(self._project, local=catalog))
+        return state, self._decided(state)
+
+    def _state(self, sources: ProjectSources) -> State:
+        now = self._project.clock()
+        return State(sources, now=now, actor=self._actor, key=self._key, begun=self._begun)
+
+    def _decided(self, state: State) -> Decision[A]:
+        decision: Decision[A] = self._handler(self._outside, state, self._request)
+        return decision
+
+    def _checked_before(self) -> None:
+        """Call `before` once: the change is known to be sound, and nothing is written yet."""
+        before, self._before = self._before, lambda: None
+        before()
 
     def _record(self, state: State, decision: Decision[A]) -> Performed[A] | None:
         """Record the facts; None where something that matters has happened, and it must be decided again."""
         if decision.recorded is not None:
             before = _recorded(event_of(self._project, decision.recorded))
+            if decision.note and self._accepting is not None:
+                self._accepting.note(plain(decision.answer), decision.recorded)
             return Performed(answer=decision.answer, event=before, done_before=True, asked_before=True)
         if not decision.facts:
             if self._accepting is not None:
-                self._accepting.note(_plain(decision.answer))
+                self._accepting.note(plain(decision.answer))
             return Performed(answer=decision.answer, event=None, done_before=True)
-        proposals = [Proposal(fact=fact, occurred_at=state.now, actor=self._actor) for fact in decision.facts]
+        self._checked_before()
+        proposals = self._proposals(state, decision)
         condition: Condition | None = None
-        if decision.conflicts is not None:
+        if decision.begins is not None:
+            if (condition := self._unbegun(decision, decision.begins)) is None:
+                return None
+        elif decision.conflicts is not None:
             condition = Condition(position=state.position)
         elif decision.subjects is not None:
             condition = Condition(position=state.position, subjects=decision.subjects)
-        while True:
+        for _ in range(_MOST_PASSED_OVER):
             try:
                 receipt = self._append(proposals, condition, decision)
-            except IdempotencyMismatch:
-                return None
-            except AppendConflict:
-                if decision.conflicts is None or condition is None:
+            except (AppendConflict, IdempotencyMismatch) as problem:
+                if decision.begins is not None:
+                    self._begun |= {decision.begins}
+                if isinstance(problem, IdempotencyMismatch) or decision.conflicts is None or condition is None:
                     return None
                 position = self._passed_over(condition.position, decision.conflicts)
                 if position is None or position == condition.position:
                     return None
                 condition = Condition(position=position)
                 continue
+            if receipt.duplicate and decision.conflicts is not None:
+                return None  # somebody else did the very same, and is to be named
             event = Recorded(
                 event_id=receipt.event_id,
                 accepted_at=state.now,
                 correlation_id=proposals[decision.main].correlation_id or decision.facts[decision.main].correlation,
             )
-            if receipt.duplicate:
-                event = _recorded(event_of(self._project, receipt.event_id))
-            return Performed(answer=decision.answer, event=event, done_before=receipt.duplicate)
+            answer = decision.answer
+            if receipt.duplicate or self._handler.recall is not None:
+                found = event_of(self._project, receipt.event_id)
+                event = _recorded(found)
+                answer = self._recalled(plain(answer), found)
+            return Performed(answer=answer, event=event, done_before=receipt.duplicate)
+        return None
+
+    def _proposals(self, state: State, decision: Decision[A]) -> list[Proposal]:
+        return [Proposal(fact=fact, occurred_at=state.now, actor=self._actor) for fact in decision.facts]
+
+    def _unbegun(self, decision: Decision[A], subject: str) -> Condition | None:
+        """The condition that nothing was ever recorded about a subject; None where something may have been.
+
+        The ledger tells it by one look at its index, so no state need be folded. Nobody can look into the archive while
+        appending, but what is there stays as it is.
+        """
+        trimmed, archive = self._project.ledger.head().trimmed_position, self._project.archive
+        kind = decision.facts[decision.main].event_type
+        if trimmed and (archive.last_position < trimmed or archive.may_speak_of(subject, kind)):
+            self._begun |= {subject}
+            return None
+        return Condition(position=trimmed, subjects=frozenset({subject}))
 
     def _append(self, proposals: list[Proposal], condition: Condition | None, decision: Decision[A]) -> Receipt:
         if self._accepting is None:
             return self._project.ledger.append(proposals, condition)[decision.main]
-        answer = _plain(decision.answer)
+        answer = plain(decision.answer)
         return self._accepting.append(proposals, condition, answer, decision.main)[decision.main]
 
     def _passed_over(self, position: int, conflicts: Callable[[RecordedEvent], bool]) -> int | None:
@@ -305,27 +388,39 @@ class _Attempt(Generic[A]):
         if self._accepting is None or (fact := self._accepting.first()) is None:
             return None
         if fact.fingerprint != self._accepting.request.fingerprint:
-            raise other_request(self._accepting.request.key, fact.action)
+            name = said_in(fact).get("name")
+            raise other_request(self._accepting.request.key, fact.action if name is None else f"{fact.action} ({name})")
         event = event_under(self._project, fact)
-        answer: A = _decoded(fact, answer_type(type(self._request)))
-        return Performed(
-            answer=answer,
+        performed = Performed(
+            answer=self._recalled(said_in(fact), event),
             event=None if event is None else _recorded(event),
             done_before=True,
             asked_before=True,
         )
+        return performed if self._handler.afterwards is None or event is None else self._completed(performed)
+
+    def _recalled(self, said: dict[str, Any], event: RecordedEvent | None) -> A:
+        """The answer, with what its event says better than a copy."""
+        if event is not None and self._handler.recall is not None:
+            said = self._handler.recall(self._performer._state(), said, event)
+        answer: A = decoders.convert(said, answer_type(type(self._request)))
+        return answer
+
+    def _completed(self, performed: Performed[A]) -> Performed[A]:
+        """The answer with what is known only once the change is recorded: under a key, as it was first said."""
+        assert self._handler.afterwards is not None
+        said = None if self._accepting is None else self._accepting.said_afterwards()
+        if said is None:
+            outside, state = self._outside, self._performer._state()
+            said = self._handler.afterwards(outside, state, plain(performed.answer))
+            if self._accepting is not None:
+                said = self._accepting.afterwards(said)
+        answer: A = decoders.convert(said, answer_type(type(self._request)))
+        return msgspec.structs.replace(performed, answer=answer)
 
 
 def _recorded(event: RecordedEvent) -> Recorded:
     return Recorded(event_id=event.event_id, accepted_at=event.occurred_at, correlation_id=event.correlation_id)
-
-
-def _plain(answer: Any) -> Any:
-    return plain(answer)
-
-
-def _decoded(fact: RequestAccepted, kind: Any) -> Any:
-    return decoders.decode(fact.answer.encode(), kind)
 
 
 def _named(request: Operation[Any]) -> str:
@@ -341,105 +436,3 @@ def _named(request: Operation[Any]) -> str:
 def _identity(request: Change[Any], key: str, actor: str) -> Request:
     action = action_of(request)
     return Request(key=key, action=action, fingerprint=fingerprint_of(action, request), actor=actor)
-
-
-def action_of(request: Operation[Any]) -> str:
-    """The method and full path of a request."""
-    route = type(request).contract.route
-    return f"{route.method} {PREFIX}{route.filled(request)}"
-
-
-def fingerprint_of(what: str, request: Operation[Any]) -> str:
-    """The hash of what is asked for: the same fields with the same values, however they are written."""
-    parameters = type(request).contract.route.parameters
-    said = {name: value for name, value in msgspec.to_builtins(request).items() if name not in parameters}
-    for name in _ADDED_LATER:
-        if said.get(name) is None:
-            said.pop(name, None)
-    return canonical.sha256_hex({"what": what, "body": _canonical(said)})
-
-
-def _canonical(value: Any) -> Any:
-    """The value in canonical JSON, which has no floats and no texts that are not Unicode."""
-    match value:
-        case float():
-            return repr(value)
-        case str() if not value.isascii() and any("\ud800" <= letter <= "\udfff" for letter in value):
-            return {"bytes": value.encode(errors="surrogatepass").hex()}
-        case dict():
-            return {name: _canonical(one) for name, one in value.items()}
-        case list() | tuple():
-            return [_canonical(one) for one in value]
-    return value
-
-
-# ── services ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _serve(call: Call, request: Change[A], service: Service) -> Performed[A]:
-    """Have a service do a change, and record the request with what it appends."""
-    project, key, kind = call.project, call.key, answer_type(type(request))
-
-    def work() -> dict[str, Any]:
-        return plain(service.function(call, request))
-
-    def made(done: dict[str, Any]) -> Performed[A]:
-        event_id, before = done.get("event_id"), bool(done.get("duplicate"))
-        event = None if event_id is None else _recorded(event_of(project, event_id))
-        answer: Any = decoders.convert(done, kind)
-        return Performed(
-            answer=answer, event=event, done_before=before or event is None, asked_before=before and key is not None
-        )
-
-    if key is None or service.keeps_key or request.needs_no_key:
-        done = work()
-        return made(done if service.afterwards is None else service.afterwards(project, done))
-    accepting = Asking(project, _identity(request, key, call.actor))
-
-    def again(fact: RequestAccepted) -> Performed[A]:
-        if fact.fingerprint != accepting.request.fingerprint:
-            raise other_request(key, fact.action)
-        event = event_under(project, fact)
-        if service.known and event is not None:
-            return made({**work(), "duplicate": True})
-        return told(fact, event, before=True, asked_before=True)
-
-    def told(
-        fact: RequestAccepted, event: RecordedEvent | None, *, before: bool, asked_before: bool = False
-    ) -> Performed[A]:
-        said = said_in(fact)
-        if event is not None and service.finish is not None:
-            said = service.finish(project, said, event)
-        if event is not None and service.afterwards is not None:
-            said = accepting.said_afterwards() or accepting.afterwards(service.afterwards(project, said))
-        answer: Any = decoders.convert(said, kind)
-        return Performed(
-            answer=answer,
-            event=None if event is None else _recorded(event),
-            done_before=before,
-            asked_before=asked_before,
-        )
-
-    if (first := accepting.first()) is not None:
-        return again(first)
-    try:
-        with accepting:
-            done = work()
-        if service.known and done.get("event_id") is not None:
-            return made(done)
-        if accepting.accepted is None:
-            if done.get("event_id") is not None:
-                # Done long ago, under a key that the ledger has forgotten or from before requests were kept.
-                return made({**done, "duplicate": True})
-            accepting.note(done)
-    except (AskedBefore, Conflict, InvalidInput, NotFound):
-        # Perhaps because this very request was being done at the same time.
-        if (first := accepting.first()) is None:
-            raise
-        return again(first)
-    fact = accepting.accepted
-    assert fact is not None
-    event_id = fact.event_id if accepting.receipt is None else accepting.receipt.event_id
-    event = None if event_id is None else event_of(project, event_id)
-    before = event is None or (accepting.receipt is not None and accepting.receipt.duplicate)
-    return told(fact, event, before=before)

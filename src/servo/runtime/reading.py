@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servo.errors import InvalidInput
+from servo.operations.data.rows import places
 from servo.operations.moments import parse_moment
-from servo.runtime.data import Data
 from servo.runtime.settings import load_settings
+from servo.runtime.states import state_of
 from servo.runtime.wiring import open_workspace
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def read(
     Inside the function of an asset it is refused: what that reads is declared as an input.
     """
     # Spark comes with this import.
-    from servo.execution.function_calls import require_outside_functions  # noqa: PLC0415
-    from servo.execution.keeping import frame_of  # noqa: PLC0415
+    from servo.execution.function_call import require_outside_functions  # noqa: PLC0415
+    from servo.execution.kept_session import frame_of  # noqa: PLC0415
     from servo.execution.spark import existing  # noqa: PLC0415
 
     require_outside_functions(asset, spark)
@@ -44,5 +45,5 @@ def read(
     moment = parse_moment(as_of) if isinstance(as_of, str) else as_of
     wanted = [partitions] if isinstance(partitions, str) else list(partitions)
     with open_workspace(load_settings(None if folder is None else Path(folder))) as project:
-        places, _ = Data(project).places(asset, wanted, as_of=moment)
-        return frame_of(session, project.storage, places)
+        found, _ = places(state_of(project, moment), asset, wanted)
+        return frame_of(session, project.storage, found)

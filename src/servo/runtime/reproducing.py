@@ -11,14 +11,13 @@ import msgspec
 from servo.assets import Asset
 from servo.assets.loading import load
 from servo.errors import AssetNotFound, DataNotFound, InvalidInput, InvalidPartition
-from servo.execution.again import Again, RowsApart
-from servo.execution.protocol import Input, Order, Place
+from servo.execution.protocol import Input, Order, Place, Recomputation, RowsApart
 from servo.partitions import Dynamic, PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.cataloguing import recorded_catalog
-from servo.runtime.code import settle
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.runtime.worker.code import settle
 from servo.status.code_changes import classes_in
 from servo.status.partitions import typed_key
 
@@ -228,10 +227,10 @@ def _require_files(project: Project, known: Catalog, inputs: Sequence[Input]) ->
         )
 
 
-def _compute(project: Project, order: Order, made: dict[str, Any]) -> Again:
+def _compute(project: Project, order: Order, made: dict[str, Any]) -> Recomputation:
     # Spark takes a second to import, and what is refused above needs none.
-    from servo.execution.comparing import ScratchStorage, compute_again  # noqa: PLC0415
-    from servo.execution.reaching import require_spark  # noqa: PLC0415
+    from servo.execution.reproduction import ScratchStorage, compute_again  # noqa: PLC0415
+    from servo.execution.spark_target import require_spark  # noqa: PLC0415
 
     require_spark(project.settings.spark)
     settle(project.settings)

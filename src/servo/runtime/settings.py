@@ -5,7 +5,7 @@ above it. Every setting can be overridden by an environment variable named after
 `SERVO_TAIL_EVENTS`; only tables of free names (`spark.conf`, `limits.pools`, `approvals`) have none. A relative path
 in the file starts at the file's folder, one in the environment at the current folder.
 
-A new setting is a field of one of the classes below, and a new table is a class and a line in `_TABLES`: names,
+A new setting is a field of one of the classes below, and a new table is a class and a field of `Settings`: names,
 variables, checks and what is shown follow from the fields.
 """
 
@@ -22,9 +22,9 @@ import msgspec
 
 from servo import decoders
 from servo.errors import InvalidAssetKey, InvalidName, InvalidSettings
-from servo.execution.secrecy import shown_address, shown_conf
-from servo.execution.settings import BatchSettings, SparkSettings
+from servo.execution.settings import BatchSettings, SparkSettings, shown_address, shown_conf
 from servo.ids import AssetKey, check_name
+from servo.planning.propagation import UpstreamLimits
 
 DEFAULT = "default"
 _HOME = ".servo"
@@ -59,14 +59,6 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     lease_seconds: _Pulse = 15.0
     heartbeat_seconds: _Pulse = 3.0
-
-
-class BackfillSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """How far backfills may reach upstream by themselves."""
-
-    upstream_propagation_enabled: bool = True
-    default_max_upstream_depth: Annotated[int, msgspec.Meta(ge=-1)] = 1
-    max_allowed_upstream_depth: _Count = 20
 
 
 class SensorSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,25 +105,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     root: Path
     home: Path
     ledger: str
-    storage: str
-    projections: Path
-    archive: Path
     tenant: str = "default"
     workspace: str = "default"
     namespace: str = "default"
     definitions: str | None = None
+    storage: str
     storage_timeout_seconds: _Pulse = 60.0  # that one call to a remote storage may take
+    projections: Path
+    archive: Path
     idempotency_days: _Count = 7
+    approvals: dict[str, list[_Name]] = {}  # who has which role, by the names that they are known by
     tail: TailSettings = TailSettings()
     spark: SparkSettings = SparkSettings()
     limits: LimitSettings = LimitSettings()
     batch: BatchSettings = BatchSettings()
     worker: WorkerSettings = WorkerSettings()
     retention: RetentionSettings = RetentionSettings()
-    backfill: BackfillSettings = BackfillSettings()
-    sensors: SensorSettings = SensorSettings()
+    backfill: UpstreamLimits = UpstreamLimits()
     server: ServerSettings = ServerSettings()
-    approvals: dict[str, list[str]] = {}  # who has which role, by the names that they are known by
+    sensors: SensorSettings = SensorSettings()
     source: Path | None = None
     origins: dict[str, str] = {}
 
@@ -148,46 +140,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         ]
 
 
-class _Raw(msgspec.Struct, kw_only=True):
-    """The settings as somebody writes them: every one may be left out."""
-
-    home: str | None = None
-    ledger: str | None = None
-    tenant: str | None = None
-    workspace: str | None = None
-    namespace: str | None = None
-    definitions: str | None = None
-    storage: str | None = None
-    storage_timeout_seconds: _Pulse | None = None
-    projections: str | None = None
-    archive: str | None = None
-    idempotency_days: _Count | None = None
-    approvals: dict[str, list[_Name]] | None = None
-    tail: TailSettings | None = None
-    spark: SparkSettings | None = None
-    limits: LimitSettings | None = None
-    batch: BatchSettings | None = None
-    worker: WorkerSettings | None = None
-    retention: RetentionSettings | None = None
-    backfill: BackfillSettings | None = None
-    server: ServerSettings | None = None
-    sensors: SensorSettings | None = None
-
-
-_TABLES: dict[str, type[msgspec.Struct]] = {
-    "tail": TailSettings,
-    "spark": SparkSettings,
-    "limits": LimitSettings,
-    "batch": BatchSettings,
-    "worker": WorkerSettings,
-    "retention": RetentionSettings,
-    "backfill": BackfillSettings,
-    "server": ServerSettings,
-    "sensors": SensorSettings,
+_FIELDS = {
+    name: str if kind is Path else kind
+    for name, kind in get_type_hints(Settings, include_extras=True).items()
+    if name not in ("root", "source", "origins")
 }
-_PLAIN = tuple(name for name in _Raw.__struct_fields__ if name not in _TABLES)
+_TABLES: dict[str, type[msgspec.Struct]] = {
+    name: kind for name, kind in _FIELDS.items() if isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+}
+_PLAIN = tuple(name for name in _FIELDS if name not in _TABLES)
+# The settings as somebody writes them: every one may be left out.
+_Raw = msgspec.defstruct("_Raw", [(name, kind | None, None) for name, kind in _FIELDS.items()], kw_only=True)
 _TYPES: dict[str, Any] = {
-    **{key: kind for key, kind in get_type_hints(_Raw, include_extras=True).items() if key in _PLAIN},
+    **{name: _FIELDS[name] for name in _PLAIN},
     **{
         f"{name}.{key}": kind
         for name, table in _TABLES.items()
@@ -370,16 +335,15 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         except InvalidName as problem:
             raise InvalidSettings(f"{one.origin}: {key}: {problem.message}", hint=problem.hint) from None
 
-    def table(name: str) -> Any:
-        values = {key.partition(".")[2]: one.value for key, one in said.items() if key.startswith(f"{name}.")}
-        return _TABLES[name](**values)
-
     home = path("home", root / _HOME)
     days, seconds = said.get("idempotency_days"), said.get("storage_timeout_seconds")
     _check_definitions(said.get("definitions"))
     _check_remote(said.get("spark.remote"))
-    worker: WorkerSettings = table("worker")
-    _check_pulse(worker, said)
+    tables: dict[str, Any] = {
+        name: kind(**{key.partition(".")[2]: one.value for key, one in said.items() if key.startswith(f"{name}.")})
+        for name, kind in _TABLES.items()
+    }
+    _check_pulse(tables["worker"], said)
     return Settings(
         root=root,
         home=home,
@@ -393,15 +357,7 @@ def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings
         definitions=said["definitions"].value if "definitions" in said else None,
         storage_timeout_seconds=60.0 if seconds is None else seconds.value,
         idempotency_days=7 if days is None else days.value,
-        tail=table("tail"),
-        spark=table("spark"),
-        limits=table("limits"),
-        batch=table("batch"),
-        worker=worker,
-        retention=table("retention"),
-        backfill=table("backfill"),
-        server=table("server"),
-        sensors=table("sensors"),
+        **tables,
         approvals=said["approvals"].value if "approvals" in said else {},
         source=file,
         origins={key: one.origin for key, one in said.items()},

@@ -6,60 +6,45 @@ from datetime import datetime
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from servo.answers.schedules import Ticked
-from servo.answers.sensors import Accepted
-from servo.assets.evaluation import Evaluation
-from servo.assets.messages import Message
-from servo.errors import TickingUnavailable
+from servo.answers.automations import Accepted
+from servo.assets.evaluation import Evaluation, Message
+from servo.controllers.sensor_board import SensorState
 from servo.events.definitions import ScheduleDefinition
+from servo.operations.outside import UserCode
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
-    from servo.runtime.evaluation.evaluating import Evaluators
+    from servo.runtime.evaluation.pool import EvaluatorPool
 
-__all__ = ["Accepting", "FolderUserCode", "ServerUserCode", "Triggering", "UserCode"]
+__all__ = ["Accepting", "FolderUserCode", "ScheduleFunctions", "ServerUserCode", "Triggering", "UserCode"]
 
 
 class Accepting(Protocol):
-    """Takes the messages of push sensors and asks sensors; what it returns is in the ledger.
+    """Takes the messages of push sensors; what `accept` returns is in the ledger.
 
-    `servo.runtime.automation.sensing.Sensing` does.
+    `servo.runtime.automation.sensors.Sensing` does.
     """
 
     def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted: ...
 
-    def evaluate(
-        self,
-        sensor: str,
-        *,
-        message: Message | None = None,
-        message_id: str | None = None,
-        request_id: str | None = None,
-        dry_run: bool = False,
-        actor: str,
-    ) -> Accepted: ...
+    def ask(self, sensor: SensorState, message: Message | None) -> Evaluation: ...
 
 
 class Triggering(Protocol):
-    """Ticks schedules on request. `servo.runtime.automation.ticking.Ticking` does."""
+    """Asks the functions of schedules. `ScheduleFunctions` does."""
 
-    def ask(self, one: ScheduleDefinition, at: datetime) -> Evaluation: ...
-
-    def trigger(
-        self, schedule: str, *, request_id: str | None = None, at: datetime | None = None, actor: str
-    ) -> Ticked: ...
+    def ask(self, definition: ScheduleDefinition, at: datetime) -> Evaluation: ...
 
 
-class UserCode(Protocol):
-    """What operations ask of the project's own functions: an `Outside` that also records ticks and evaluations."""
+class ScheduleFunctions:
+    """The functions of schedules, asked through evaluators."""
 
-    @property
-    def ticking(self) -> Triggering: ...
+    def __init__(self, project: Project, evaluators: EvaluatorPool) -> None:
+        self._project = project
+        self._evaluators = evaluators
 
-    @property
-    def sensing(self) -> Accepting: ...
-
-    def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None: ...
+    def ask(self, definition: ScheduleDefinition, at: datetime) -> Evaluation:
+        return self._evaluators.ask_schedule(definition, at, self._project.clock())
 
 
 class ServerUserCode:
@@ -67,45 +52,39 @@ class ServerUserCode:
 
     def __init__(self, ticking: Triggering | None, sensing: Accepting) -> None:
         self._ticking = ticking
-        self.sensing = sensing
+        self._sensing = sensing
 
     @property
-    def ticking(self) -> Triggering:
-        if self._ticking is None:
-            raise TickingUnavailable("this server does not tick schedules", hint="ask one that `servo up` started")
-        return self._ticking
+    def ticks(self) -> bool:
+        return self._ticking is not None
 
     def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None:
         return None if self._ticking is None else self._ticking.ask(definition, at)
+
+    def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
+        return self._sensing.ask(sensor, message)
 
 
 class FolderUserCode:
     """As a command in the project's folder asks them: the process is started with the first question."""
 
+    ticks = True
+
     def __init__(self, project: Project) -> None:
         self._project = project
 
     @cached_property
-    def _evaluators(self) -> Evaluators:
+    def _evaluators(self) -> EvaluatorPool:
         # The process that evaluates is started by this module's import of the whole project.
-        from servo.runtime.evaluation.evaluating import Evaluators  # noqa: PLC0415
+        from servo.runtime.evaluation.pool import EvaluatorPool  # noqa: PLC0415
 
-        return Evaluators(self._project.settings)
-
-    @cached_property
-    def ticking(self) -> Triggering:
-        from servo.runtime.automation.ticking import Ticking  # noqa: PLC0415 (it imports what evaluates)
-
-        return Ticking(self._project, self._evaluators)
-
-    @cached_property
-    def sensing(self) -> Accepting:
-        from servo.runtime.automation.sensing import Sensing  # noqa: PLC0415 (likewise)
-
-        return Sensing(self._project, self._evaluators)
+        return EvaluatorPool(self._project.settings)
 
     def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None:
-        return self.ticking.ask(definition, at)
+        return self._evaluators.ask_schedule(definition, at, self._project.clock())
+
+    def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
+        return self._evaluators.ask_sensor(sensor, self._project.clock(), message)
 
     def close(self) -> None:
         if "_evaluators" in self.__dict__:

@@ -23,7 +23,7 @@ def spark_views(
     `project` is the folder with the settings, the current one by default.
     """
     # Spark and Arrow are for those who come with a session.
-    from servo.execution.views import register_views  # noqa: PLC0415
+    from servo.execution.spark_projections import register_views  # noqa: PLC0415
 
     with open_workspace(load_settings(None if project is None else Path(project))) as opened:
         snapshot = opened.reader.snapshot(fresh=True, as_of=as_of)

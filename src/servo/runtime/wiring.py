@@ -7,36 +7,41 @@ Arrow with the first write, PostgreSQL's driver with a PostgreSQL ledger.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
-from typing import TYPE_CHECKING, Self
+from threading import Lock
+from typing import TYPE_CHECKING, Any, Self
 
 from servo.clock import Clock, system_clock
 from servo.errors import LedgerCorrupt
-from servo.ids import UlidFactory, uuid7
+from servo.ids import UlidFactory, run_id, uuid7
+from servo.ledger.address import is_unmade, open_ledger
+from servo.ledger.append_meter import AppendMeter, MeteredLedger
 from servo.ledger.archive import Archive
 from servo.ledger.fingerprints import Fingerprints, open_fingerprints
 from servo.ledger.history import History
 from servo.ledger.leases import Leases, open_leases
-from servo.ledger.metering import AppendMeter, MeteredLedger
-from servo.ledger.opening import is_unmade, open_ledger
 from servo.ledger.polls import Polls, open_polls
 from servo.ledger.protocol import Ledger, Workspace
-from servo.runtime.follower import LedgerFollower
-from servo.runtime.secret_check import require_own_secret, require_secret_may_be_minted
-from servo.runtime.secrets import Secret, tenant_secret
+from servo.runtime.access.secrets import Secret, require_own_secret, require_secret_may_be_minted, tenant_secret
+from servo.runtime.loop.follower import LedgerFollower
 from servo.runtime.settings import Settings
-from servo.runtime.unchanged import Unchanged
 
 if TYPE_CHECKING:
     from servo.execution.storage import ParquetStorage
-    from servo.projections import Reader, Store
+    from servo.projections import Answer, Reader, Store
     from servo.projections.compactor import Compactor
 
 
+_PATIENCE = 60.0  # seconds for the tail to be folded
+
+
 class Project:
-    """The parts of one workspace, made when they are first needed. Close it, or use it as a context."""
+    """The parts of one workspace, made when they are first needed. Close it, or use it as a context.
+
+    With `create`, its ledger is made where there is none yet.
+    """
 
     def __init__(
         self,
@@ -53,8 +58,12 @@ class Project:
         self._random_bytes = random_bytes
         self._mint = UlidFactory(clock, random_bytes)
         self.appends = AppendMeter()
-        self.unchanged = Unchanged()
+        self.unchanged = DeploymentCache()
         self._has_own_secret = False
+
+    def run_id(self, run_key: str) -> str:
+        """The id of the run with this key."""
+        return run_id(self.workspace.tenant, self.workspace.name, run_key, self.secret.value)
 
     @property
     def unbegun(self) -> bool:
@@ -121,6 +130,10 @@ class Project:
         limits = TailLimits(events=tail.events, fold_seconds=tail.fold_ms / 1000)
         return Reader(self.store, self.history, clock=self.clock, limits=limits)
 
+    def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
+        """Run one SELECT of our own over the projections, up to the ledger's head as of now."""
+        return self.reader.query(sql, parameters, fresh=True, timeout=_PATIENCE)
+
     @cached_property
     def leases(self) -> Leases:
         return open_leases(self.settings.ledger, self.workspace, self.clock)
@@ -185,12 +198,27 @@ class Project:
         self.close()
 
 
-def open_workspace(
-    settings: Settings,
-    *,
-    create: bool = False,
-    clock: Clock = system_clock,
-    random_bytes: Callable[[int], bytes] = os.urandom,
-) -> Project:
-    """The workspace that the settings name; with `create`, its ledger is made where there is none yet."""
-    return Project(settings, create=create, clock=clock, random_bytes=random_bytes)
+open_workspace = Project
+
+
+class DeploymentCache:
+    """Cache of how far the newest deployment is known to be in force, shared by threads.
+
+    Every request asks whether the definitions that it goes by are still in force. Only what was recorded since the last
+    one asked need be read for that.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._seen: tuple[str | None, int] = (None, 0)
+
+    def until(self, event_id: str) -> int | None:
+        """The position up to which the deployment of this event is known to be in force; None if nobody knows."""
+        with self._lock:
+            known, position = self._seen
+            return position if known == event_id else None
+
+    def saw(self, event_id: str | None, position: int) -> None:
+        with self._lock:
+            known, before = self._seen
+            self._seen = (event_id, max(position, before) if known == event_id else position)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from servo import canonical, decoders
-from servo.assets.reached import changed_code
-from servo.fold.equal_code import EQUAL_CODE, CodeClasses, code_classes
+from servo.assets.reach import changed_code
+from servo.fold.partition_rows import EQUAL_CODE, CodeClasses, code_classes
 from servo.planning.catalog import Catalog
 
 if TYPE_CHECKING:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
-
 from servo.fold.display import Overlay
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
@@ -55,7 +53,7 @@ def made_by_other_code(state: State, local: Catalog, asset_key: str) -> Partitio
     undeployed = Undeployed.between(local, state.catalog)
     if key is None or local.asset_id(key) not in undeployed.recoded:
         return None
-    later = msgspec.structs.replace(state, catalog=local)
+    later = state.judged_by(local)
     found = stale_sets(later, [key], reason=CODE_CHANGED, undeployed=undeployed)
     return found.get(key, local.spec(key).partitions.empty())
 

@@ -18,8 +18,7 @@ from servo.errors import Conflict, InputsMissing, ServoError
 from servo.fold.display import MARKED
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.planning.left_out import LeftOut, no_data
-from servo.planning.stages import HeldBack
+from servo.planning.stages import HeldBack, LeftOut, no_data
 from servo.status.keysets import partitions_where
 from servo.status.state import State
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from datetime import date
 
-from servo.answers.grids import KINDS, Cell, Grid, GridRow
+from servo.answers.partitions import KINDS, Cell, Grid, GridRow
 from servo.fold.display import Overlay, Status
 from servo.partitions import Dimension, PartitionSet, regions
 from servo.partitions.calendars import TimeDimension

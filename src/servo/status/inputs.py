@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from servo.answers.partitions import Reason
-from servo.answers.why import InputState
+from servo.answers.partitions import InputState, Reason
 from servo.fold.display import is_marked, marked_sql
 from servo.fold.rows import Kind
 from servo.fold.staleness import NEAR, input_state_sql

@@ -22,10 +22,16 @@ if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
     from servo.status.state import State
 
-__all__ = ["Stored", "partitions_where", "stored"]
+__all__ = ["Stored", "partitions_where", "present", "stored"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LINE = "\n"
+_FEW_KEYS = 10_000  # that are worth naming one by one
+_THERE = "materialization_id IS NOT NULL"
+_AMONG = f"""
+    SELECT partition_key FROM partition_status
+    WHERE asset_id = $asset_id AND {_THERE} AND partition_key IN (SELECT unnest($keys))
+"""
 _FEW = 50  # ticks of a clock that tell how far they are apart
 
 
@@ -78,6 +84,17 @@ def partitions_where(state: State, asset_keys: Iterable[str], condition: str) ->
     ids = {key: state.catalog.asset_id(key) for key in definitions}
     rows = stored(state.tables, {ids[key]: one for key, one in definitions.items()}, [], where=f"({condition})")
     return {key: rows[ids[key]].of(definition) for key, definition in definitions.items()}
+
+
+def present(state: State, needed: Mapping[str, PartitionSet]) -> dict[str, PartitionSet]:
+    """Of the partitions that a plan needs from outside, those that are there."""
+    many = partitions_where(state, [key for key, some in needed.items() if some.count > _FEW_KEYS], _THERE)
+    found = {key: some & needed[key] for key, some in many.items()}
+    for asset_key in needed.keys() - many.keys():
+        wanted = needed[asset_key]
+        few = {"asset_id": state.catalog.asset_id(asset_key), "keys": [str(key) for key in wanted]}
+        found[asset_key] = wanted.partitions.set_of([key for (key,) in state.tables.query(_AMONG, few).rows])
+    return found
 
 
 class _Shape(NamedTuple):

@@ -8,8 +8,7 @@ from typing import Any
 
 import msgspec
 
-from servo.answers.partitions import PartitionView, Reason
-from servo.answers.why import InputState
+from servo.answers.partitions import InputState, PartitionView, Reason
 from servo.errors import InvalidInput, InvalidPartition
 from servo.fold.display import FAILED, Overlay, Status, display_status
 from servo.partitions import PartitionKey, Partitions, PartitionSet, partition_id

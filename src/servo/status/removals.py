@@ -20,7 +20,7 @@ import msgspec
 
 from servo import canonical
 from servo.errors import InvalidInput, InvalidPartition
-from servo.fold.said import as_json
+from servo.fold.rows import as_json
 from servo.partitions import PartitionKey, Partitions, PartitionSet
 from servo.partitions.mapping import Mapping as PartitionMapping
 from servo.partitions.mappings import Custom, default_mapping, edges, mapping_from_json

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import cache
 
-import msgspec
-
 from servo.assets.selection import select
 from servo.errors import InvalidSelection
 from servo.fold.display import FAILED, MATERIALIZED
@@ -16,7 +14,7 @@ from servo.status.keysets import partitions_where
 from servo.status.staleness import stale_sets
 from servo.status.state import State
 
-__all__ = ["partitions_by_status", "selected_or_all"]
+__all__ = ["partitions_by_status", "selected_or_all", "statuses_of"]
 
 
 def partitions_by_status(catalog: Catalog, look: Callable[[], State]) -> Callable[[str, str], PartitionSet]:
@@ -29,7 +27,7 @@ def partitions_by_status(catalog: Catalog, look: Callable[[], State]) -> Callabl
     @cache
     def states() -> tuple[State, State]:
         state = look()
-        return state, msgspec.structs.replace(state, catalog=catalog)
+        return state, state.judged_by(catalog)
 
     @cache
     def stale() -> dict[str, PartitionSet]:
@@ -56,6 +54,12 @@ def partitions_by_status(catalog: Catalog, look: Callable[[], State]) -> Callabl
         )
 
     return find
+
+
+def statuses_of(state: State, catalog: Catalog) -> Callable[[str, str], PartitionSet]:
+    """What tells selections of this catalog which partitions have a status, by what is deployed; where nothing is, by
+    the catalog itself."""
+    return partitions_by_status(catalog, lambda: state if state.recorded is not None else state.judged_by(catalog))
 
 
 def selected_or_all(

@@ -7,8 +7,7 @@ from typing import Any
 
 import msgspec
 
-from servo.answers.partitions import AssetSummary, PartitionView
-from servo.answers.why import InputState, Obstacle
+from servo.answers.partitions import AssetSummary, InputState, Obstacle, PartitionView
 from servo.fold.display import Status, is_marked
 from servo.status.code_changes import asset_code, shortened
 from servo.status.state import State

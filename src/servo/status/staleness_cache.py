@@ -20,10 +20,11 @@ import msgspec
 
 from servo import canonical, decoders
 from servo.errors import ServoError
-from servo.fold.equal_code import EQUAL_CODE, code_classes
+from servo.fold.partition_rows import EQUAL_CODE, code_classes
 from servo.fold.rows import Kind
 from servo.fold.staleness import LAW, deadlines_sql, stale_sql
 from servo.ids import is_ulid, ulid_time
+from servo.ledger.archive import sync_file
 from servo.planning.catalog import Catalog
 from servo.planning.unread import looks_at_the_time, touched_by
 from servo.projections.manifest import FOLD, FileRef, Watermark, is_sealed, seal
@@ -88,9 +89,9 @@ class _Cached(msgspec.Struct, frozen=True, kw_only=True):
 def refresh_cache(state: State, mint: Callable[[], str]) -> Watermark:
     """Make the file anew, from the last one where that is quicker; up to where it knows the ledger. `mint`: new ids."""
     # Arrow and DuckDB come with these imports.
-    from servo.projections.files import file_ref  # noqa: PLC0415
-    from servo.projections.parquet import row_count, write  # noqa: PLC0415
-    from servo.projections.store import replace_file, storage_explained, sync_file  # noqa: PLC0415
+    from servo.projections.draft import row_count, write  # noqa: PLC0415
+    from servo.projections.manifest import file_ref  # noqa: PLC0415
+    from servo.projections.store import replace_file, storage_explained  # noqa: PLC0415
 
     watermark, folder, everything = state.snapshot.watermark, _folder(state), list(state.catalog.graph.specs)
     with state.workbench() as bench:
@@ -239,8 +240,8 @@ def _rows(state: State, cached: _Cached) -> pa.Table | None:
     if name == cached.file.name:
         return table
     # Arrow comes with these imports.
-    from servo.projections.files import require_intact  # noqa: PLC0415
-    from servo.projections.parquet import read  # noqa: PLC0415
+    from servo.projections.draft import read  # noqa: PLC0415
+    from servo.projections.manifest import require_intact  # noqa: PLC0415
 
     path = _folder(state) / cached.file.name
     with contextlib.suppress(OSError, ServoError):

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from servo.fold.equal_code import EQUAL_CODE, code_classes
+from servo.fold.partition_rows import EQUAL_CODE, code_classes
 from servo.fold.rows import Kind
 from servo.fold.stale_upstreams import LEVELS, STEP, answer_sql, made_from_sql, roots_sql
 from servo.fold.staleness import (

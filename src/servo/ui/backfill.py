@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView
 from servo.ui.failures import ranges
-from servo.ui.marks import DIM, Line, Span, cells, width
-from servo.ui.tree import Node, drawn
+from servo.ui.marks import DIM, Line, Node, Span, cells, counted, drawn, width
 
 __all__ = ["COLOURS", "bar", "lines", "ordered", "repaired", "rounded", "time_left", "to_retry", "waiting"]
 
@@ -105,7 +104,7 @@ def _lost(job: BackfillView, jobs: Sequence[BackfillView]) -> list[BackfillView]
 def waiting(tree: BackfillTree) -> str:
     """`2 runs wait for an approval`; nothing where none does."""
     runs = sum(job.waiting_approval for job in tree.jobs)
-    return f"{_counted(runs, 'run')} {'waits' if runs == 1 else 'wait'} for an approval" if runs else ""
+    return f"{counted(runs, 'run')} {'waits' if runs == 1 else 'wait'} for an approval" if runs else ""
 
 
 # ── the first lines ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,7 +112,7 @@ def waiting(tree: BackfillTree) -> str:
 
 def _head(tree: BackfillTree) -> Node:
     root = tree.root
-    said = [f"{tree.succeeded:,} of {_counted(tree.partitions, 'partition')}", f"{int(tree.percent)} %"]
+    said = [f"{tree.succeeded:,} of {counted(tree.partitions, 'partition')}", f"{int(tree.percent)} %"]
     if tree.failed:
         said.append(f"{tree.failed:,} failed")
     made_since = repaired(tree.jobs)
@@ -145,9 +144,9 @@ def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
             sum(more[job.backfill_id] for job in hidden),
             max(hidden, key=lambda job: more[job.backfill_id]),
         )
-        yield Node(line=[Span(f"  and {_counted(count, 'more chunk')}: servo backfill chunks {most_of.name}", DIM)])
+        yield Node(line=[Span(f"  and {counted(count, 'more chunk')}: servo backfill chunks {most_of.name}", DIM)])
     if gone := sum(lost[one] for one in made_since):
-        yield Node(line=[Span(f"{_counted(gone, 'chunk')} failed, and a retry has made the rest since", DIM)])
+        yield Node(line=[Span(f"{counted(gone, 'chunk')} failed, and a retry has made the rest since", DIM)])
 
 
 def _lost_chunks(job: BackfillView, tree: BackfillTree) -> int:
@@ -160,14 +159,14 @@ def _failure(same: Sequence[BackfillFailure]) -> Node:
     """Chunks of one job that failed of the same."""
     first = same[0]
     what = "failed" if first.state == "FAILED" else "not made"
-    partitions = f"{_counted(sum(one.failed for one in same), 'partition')} {what}"
+    partitions = f"{counted(sum(one.failed for one in same), 'partition')} {what}"
     colour = "red" if first.state == "FAILED" else "yellow"
     reason = (first.reason or "").partition("\n")[0]
     chunks = ranges([str(number) for number in sorted(one.chunk_index for one in same)])
     where, how = (
         (f"chunk {chunks}: {partitions}", " in ")
         if len(same) == 1
-        else (f"{_counted(len(same), 'chunk')} ({chunks}): {partitions}", ", first in ")
+        else (f"{counted(len(same), 'chunk')} ({chunks}): {partitions}", ", first in ")
     )
     return Node(
         line=[Span("✗ ", colour), Span(f"{first.asset_key} {where}{how}"), Span(first.run_id, DIM)],
@@ -238,7 +237,7 @@ def _details(job: BackfillView) -> str:
     if job.cancelled:
         said.append(f"{job.cancelled:,} cancelled")
     if job.waiting_approval:
-        said.append(f"{_counted(job.waiting_approval, 'run')} to approve")
+        said.append(f"{counted(job.waiting_approval, 'run')} to approve")
     if job.display_state in ("RUNNING", "RESUMING"):
         if job.rate_per_minute is not None:
             said.append(f"{_rate(job.rate_per_minute)}/min")
@@ -300,7 +299,3 @@ def _remarks(tree: BackfillTree) -> Iterator[Node]:
     warnings = dict.fromkeys(warning for job in tree.jobs for warning in job.warnings)
     for remark in [*edited, *warnings]:
         yield Node(line=[Span("! ", "yellow"), Span(remark)])
-
-
-def _counted(number: int, what: str) -> str:
-    return f"{number:,} {what}{'s'[: number != 1]}"

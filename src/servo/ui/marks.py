@@ -1,8 +1,12 @@
-"""What a partition looks like: a symbol that reads without colours, and a colour that reads at a glance."""
+"""What is drawn, as lines of pieces with colours; what a partition looks like; trees of lines.
+
+A mark is a symbol that reads without colours, in a colour that reads at a glance.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import NamedTuple
 from unicodedata import combining, east_asian_width
 
@@ -78,3 +82,61 @@ def cells(text: str) -> int:
     if text.isascii():
         return len(text)
     return sum(0 if combining(one) else 2 if east_asian_width(one) in "WF" else 1 for one in text)
+
+
+@dataclass(slots=True)
+class Node:
+    """A line, and those below it."""
+
+    line: Line
+    below: list[Node] = field(default_factory=list)
+
+
+def drawn(node: Node, columns: int) -> Iterator[Line]:
+    """The lines of a tree; what is too long for one goes on below, under its own beginning."""
+    yield from _folded(node.line, [], [], columns)
+    yield from _below(node, "", columns)
+
+
+def _below(node: Node, before: str, columns: int) -> Iterator[Line]:
+    for number, child in enumerate(node.below, start=1):
+        last = number == len(node.below)
+        own = Span(before + ("└─ " if last else "├─ "), DIM)
+        rest = before + ("   " if last else "│  ")
+        hanging = Span(rest + ("│ " if child.below else "  "), DIM)
+        yield from _folded(child.line, [own], [hanging], columns)
+        yield from _below(child, rest, columns)
+
+
+def _folded(line: Line, first: Line, rest: Line, columns: int) -> Iterator[Line]:
+    """A line in pieces that fit, broken between words; a word that is too long stays whole, to be copied."""
+    current, room = list(first), columns - width(first)
+    empty = True
+    for span in line:
+        for word in _words(span.text):
+            fits = empty or len(word.rstrip()) <= room
+            if not fits:
+                yield current
+                current, room = list(rest), columns - width(rest)
+            piece = word if fits else word.lstrip()
+            if piece:
+                current.append(Span(piece, span.colour, span.bold))
+                room -= len(piece)
+                empty = False
+    yield current
+
+
+def _words(text: str) -> Iterator[str]:
+    """The words of a text, each with the space behind it."""
+    begin = 0
+    for place in range(1, len(text)):
+        if text[place] != " " and text[place - 1] == " ":
+            yield text[begin:place]
+            begin = place
+    if text:
+        yield text[begin:]
+
+
+def counted(number: int, what: str) -> str:
+    """`1 partition`, `1,200 partitions`."""
+    return f"{number:,} {what}{'s'[: number != 1]}"

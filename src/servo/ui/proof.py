@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from servo.ui.marks import DIM, MARKS, STATUS_MARKS, Line, Mark, Span
-from servo.ui.tree import Node
+from servo.ui.marks import DIM, MARKS, STATUS_MARKS, Line, Mark, Node, Span, counted
 
 if TYPE_CHECKING:
     # Whoever draws the answers of a server has no need of what made them.
-    from servo.answers.why import AssetWhy, Grounds, InputState, Obstacle, PartitionWhy
+    from servo.answers.partitions import AssetWhy, Grounds, InputState, Obstacle, PartitionWhy
 
 __all__ = ["ago", "asset_proof", "minute_text", "moment_text", "partition_proof"]
 
@@ -129,8 +128,7 @@ def _input(one: InputState, now: datetime, label: Label) -> Node:
 def _inputs(why: PartitionWhy, label: Label) -> Node:
     counts = Counter(one.state for one in why.inputs)
     told = ", ".join(f"{counts[state]:,} {words}" for state, words in _STATES.items() if counts[state])
-    number = f"{len(why.inputs):,} input{'s'[: len(why.inputs) != 1]}: "
-    node = Node([Span(number), Span(told)])
+    node = Node([Span(f"{counted(len(why.inputs), 'input')}: "), Span(told)])
     # Those that are guilty of something are named above, with their proof.
     if not why.reasons and len(why.inputs) <= _SHOWN:
         node.below = [_input(one, why.now, label) for one in why.inputs]

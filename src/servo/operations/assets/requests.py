@@ -7,15 +7,13 @@ from typing import Annotated
 from msgspec import Meta
 
 from servo.answers.assets import AssetDetails, AssetView, CodeAccepted
-from servo.answers.why import AssetWhy, PartitionWhy
-from servo.operations.fields import LONGEST_TEXT, AssetName, Limit, Text
+from servo.answers.partitions import AssetWhy, PartitionWhy
+from servo.operations.fields import LONGEST_TEXT, AssetName, Text
 from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question
 
 
 class ListAssets(ListQuestion[AssetView], route="GET /assets", client="assets.list"):
     """List assets by their keys, as they are deployed."""
-
-    limit: Limit = 50
 
 
 class GetAsset(Question[AssetDetails], route="GET /assets/{asset}", client="assets.get", refusals=(NOT_FOUND, UNFIT)):

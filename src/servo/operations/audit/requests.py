@@ -1,4 +1,4 @@
-"""What can be asked of audit reports. To verify one, it is sent as it is (`servo.api.audit`)."""
+"""What can be asked of audit reports. To verify one, it is sent as it is (`servo.api.raw_routes`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from servo.lineage.report import Report
-from servo.operations.fields import Text
+from servo.operations.fields import AssetText, Text
 from servo.operations.operation import NOT_FOUND, UNFIT, Question
 
 _Partition = Annotated[str, Meta(description="Which; empty for an asset without.", max_length=4_000)]
@@ -20,7 +20,7 @@ class GetReport(Question[Report], route="GET /audit/report", client="audit", ref
     told to spare what it cites: `servo audit report` does that.
     """
 
-    asset: Annotated[str, Meta(description="`namespace/name` or `name`.", max_length=500)]
+    asset: AssetText
     partition: _Partition = ""
 
 

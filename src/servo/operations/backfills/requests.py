@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
 from msgspec import Meta
 
 from servo.answers.backfills import (
@@ -16,8 +15,17 @@ from servo.answers.backfills import (
     ChunkView,
     Steered,
 )
-from servo.operations.fields import Limit, Name, Partitions, Priority, Reason, Since, Text, Until, Version
-from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, OperationType, Question
+from servo.operations.fields import Name, Partitions, Priority, Since, Text, Until
+from servo.operations.operation import (
+    CONFLICT,
+    NOT_FOUND,
+    UNFIT,
+    Change,
+    Fields,
+    ListQuestion,
+    Question,
+    VersionedFields,
+)
 
 BackfillFilter = Literal["missing", "failed", "stale"]
 BackfillStatus = Literal["PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SUCCEEDED", "FAILED", "CANCELLED"]
@@ -25,7 +33,7 @@ BackfillStatus = Literal["PENDING", "WAITING_UPSTREAM", "RUNNING", "PAUSED", "SU
 _EXAMPLE = {"assets": ["revenue"], "start": "2025-01-01", "end": "2025-01-31", "chunk_size": 10}
 
 
-class BackfillFields(msgspec.Struct, metaclass=OperationType):
+class BackfillFields(Fields):
     """Which partitions of which assets, in which chunks. A range, a list and a filter may be combined."""
 
     assets: Annotated[tuple[Text, ...], Meta(min_length=1, max_length=1_000)]
@@ -56,6 +64,7 @@ class CreateBackfill(
     key="required",
     example=_EXAMPLE,
     refusals=(NOT_FOUND, CONFLICT, UNFIT),
+    deploys="first",
 ):
     """Ask for a backfill with all jobs of its tree, in one append. Whoever works here does it."""
 
@@ -85,7 +94,6 @@ class ListBackfills(
     asset: Annotated[str, Meta(description="Only with a job of this asset.", max_length=500)] | None = None
     since: Since = None
     until: Until = None
-    limit: Limit = 50
 
 
 class GetBackfill(
@@ -123,52 +131,26 @@ class ListChunks(
 
     backfill: Name
     after: Annotated[int, Meta(ge=-1, le=2**31, description="Only those with a higher number.")] = -1
-    limit: Limit = 50
 
 
-class PauseBackfill(
-    Change[Steered],
-    route="POST /backfills/{backfill}/pause",
-    client="backfills.pause",
-    key="optional",
-    body_required=False,
-    refusals=(NOT_FOUND, CONFLICT),
+class SteerBackfill(
+    Change[Steered], VersionedFields, key="optional", body_required=False, refusals=(NOT_FOUND, CONFLICT)
 ):
+    """Changes what is to become of a backfill."""
+
+    backfill: Name
+
+
+class PauseBackfill(SteerBackfill, route="POST /backfills/{backfill}/pause", client="backfills.pause"):
     """Start no more chunks; those at work finish. Of a root, in its whole tree."""
 
-    backfill: Name
-    reason: Reason = None
-    expected_state_version: Version = None
 
-
-class ResumeBackfill(
-    Change[Steered],
-    route="POST /backfills/{backfill}/resume",
-    client="backfills.resume",
-    key="optional",
-    body_required=False,
-    refusals=(NOT_FOUND, CONFLICT),
-):
+class ResumeBackfill(SteerBackfill, route="POST /backfills/{backfill}/resume", client="backfills.resume"):
     """Go on with the next chunk. Of a root, in its whole tree."""
 
-    backfill: Name
-    reason: Reason = None
-    expected_state_version: Version = None
 
-
-class CancelBackfill(
-    Change[Steered],
-    route="POST /backfills/{backfill}/cancel",
-    client="backfills.cancel",
-    key="optional",
-    body_required=False,
-    refusals=(NOT_FOUND, CONFLICT),
-):
+class CancelBackfill(SteerBackfill, route="POST /backfills/{backfill}/cancel", client="backfills.cancel"):
     """End it and its runs; what they have made stays. Of a root, its whole tree."""
-
-    backfill: Name
-    reason: Reason = None
-    expected_state_version: Version = None
 
 
 class RetryFailed(
@@ -178,6 +160,7 @@ class RetryFailed(
     key="required",
     body_required=False,
     refusals=(NOT_FOUND, CONFLICT),
+    deploys="first",
 ):
     """Compute again exactly the partitions that failed in one that has ended, as a new backfill."""
 

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
-from servo.operations.fields import Limit, Name, Reason, Since, Text, Until
+from servo.operations.fields import Name, Reason, Since, Text, Until
 from servo.operations.operation import CONFLICT, FORBIDDEN, NOT_FOUND, Change, ListQuestion, Question
 
 CheckpointStatus = Literal["REQUESTED", "APPROVED", "REJECTED", "EXPIRED", "SUPERSEDED", "CANCELLED"]
@@ -27,7 +27,6 @@ class ListCheckpoints(
     run_id: Annotated[str, Meta(max_length=200)] | None = None
     since: Since = None
     until: Until = None
-    limit: Limit = 50
 
 
 class GetCheckpoint(

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from servo.answers.data import Rows
-from servo.operations.fields import Text
+from servo.answers.assets import Rows
+from servo.operations.fields import AssetText, Text
 from servo.operations.operation import NOT_FOUND, UNFIT, Question
 
 MOST_ROWS = 10_000
@@ -16,7 +16,7 @@ MOST_ROWS = 10_000
 class ReadData(Question[Rows], route="GET /data", client="data", slow=True, refusals=(NOT_FOUND, UNFIT)):
     """Read the rows of an asset: exactly what is current, or was as of then; or what waits in a checkpoint."""
 
-    asset: Annotated[str, Meta(description="`namespace/name` or `name`.", max_length=500)] | None = None
+    asset: AssetText | None = None
     partition: Annotated[
         tuple[Text, ...],
         Meta(description="Of these partitions; of all that are there, if left out. May be repeated.", max_length=100),

@@ -6,8 +6,8 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from servo.answers.materializations import Materialization, Rollback
-from servo.operations.fields import Limit, Text
+from servo.answers.assets import Materialization, Rollback
+from servo.operations.fields import AssetText, PartitionList, Text
 from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion
 
 
@@ -20,17 +20,17 @@ class ListMaterializations(
 ):
     """List the materializations of a partition that were ever published, newest first."""
 
-    asset: Annotated[str, Meta(description="`namespace/name` or `name`.", max_length=500)]
+    asset: AssetText
     partition: Annotated[
         str, Meta(description="Which; an asset without partitions has one, which needs no name.", max_length=4_000)
     ] = ""
-    limit: Limit = 50
 
 
 class RollBack(
     Change[Rollback],
     route="POST /materializations/rollback",
-    client="materializations",
+    client="materializations.rollback",
+    positional=("asset", "partitions"),
     key="required",
     example={"asset": "orders", "partitions": ["2025-01-15"], "reason": "the source was wrong"},
     refusals=(NOT_FOUND, CONFLICT, UNFIT),
@@ -39,7 +39,7 @@ class RollBack(
 
     asset: Text
     reason: Text
-    partitions: Annotated[tuple[Text, ...], Meta(max_length=1_000)] = ()
+    partitions: PartitionList = ()
     to: (
         Annotated[
             str,

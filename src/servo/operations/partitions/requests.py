@@ -6,10 +6,17 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from servo.answers.grids import AssetGrid, Summaries
-from servo.answers.partitions import AssetSummary, DimensionChanged, Marked, OutdatedPartition, PartitionView
-from servo.answers.why import PartitionWhy
-from servo.operations.fields import LONGEST_TEXT, AssetName, Limit, Name, Since, Text, Until
+from servo.answers.partitions import (
+    AssetGrid,
+    AssetSummary,
+    DimensionChanged,
+    Marked,
+    OutdatedPartition,
+    PartitionView,
+    PartitionWhy,
+    Summaries,
+)
+from servo.operations.fields import LONGEST_TEXT, AssetName, Name, PartitionList, Since, Text, Until
 from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question
 
 Mark = Literal["materialized", "frozen", "thawed"]
@@ -41,7 +48,6 @@ class ListPartitions(ListQuestion[PartitionView], route="GET /partitions", clien
     partitions: Which = None
     since: Since = None
     until: Until = None
-    limit: Limit = 50
 
 
 class ListPartitionsOf(
@@ -57,13 +63,13 @@ class ListPartitionsOf(
     partitions: Which = None
     since: Since = None
     until: Until = None
-    limit: Limit = 50
 
 
 class ListStale(
     ListQuestion[OutdatedPartition],
     route="GET /partitions/stale",
     client="partitions.stale",
+    page="stale_page",
     positional=("select",),
     refusals=(NOT_FOUND, UNFIT),
 ):
@@ -73,10 +79,9 @@ class ListStale(
         tuple[Text, ...], Meta(description="Of this selection of assets. May be repeated.", max_length=100)
     ] = ()
     transitive: Annotated[bool, Meta(description="Also what is stale by nothing but an upstream.")] = False
-    limit: Limit = 50
 
 
-class Summarize(Question[Summaries], route="GET /partitions/summary"):
+class Summarize(Question[Summaries], route="GET /partitions/summary", client="partitions.summary", part="assets"):
     """Count the partitions of each asset by what they are."""
 
     cells: Annotated[
@@ -144,7 +149,7 @@ class MarkPartitions(
     asset: Text
     mark: Annotated[Mark, Meta(description="Made elsewhere, to be left alone, or that no more.")]
     reason: Text
-    partitions: Annotated[tuple[Text, ...], Meta(description="Each by itself or as a range.", max_length=1_000)] = ()
+    partitions: PartitionList = ()
 
 
 class ChangeValues(
@@ -152,6 +157,7 @@ class ChangeValues(
     route="POST /dimensions/{dimension}/values",
     client="partitions.change_values",
     key="required",
+    deploys="first",
     example={"added": ["acme"]},
     refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):

@@ -7,20 +7,41 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from servo.answers.plans import RunPlan
-from servo.answers.run_views import RunListed, RunView, TaskView
-from servo.answers.runs import CancelRequested, DueRequested, Record, Requested, RunConflict, RunProgress
-from servo.operations.fields import Limit, Name, Partitions, Priority, Reason, Since, Tags, Text, Until
-from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question
+from servo.answers.runs import (
+    CancelRequested,
+    DueRequested,
+    Record,
+    Requested,
+    RunConflict,
+    RunListed,
+    RunProgress,
+    RunView,
+    TaskView,
+)
+from servo.operations.fields import Name, Partitions, Priority, Reason, Since, Tags, Text, Until
+from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, Fields, ListQuestion, Question
 
 RunStatus = Literal["REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED"]
 Selections = Annotated[tuple[Text, ...], Meta(min_length=1, max_length=1_000)]
 
 
+class RunFields(Fields):
+    """What a run is of, and how it is run."""
+
+    select: Selections
+    partitions: Partitions = None
+    priority: Priority = 0
+    tags: Tags = {}
+    accept_schema: Annotated[bool, Meta(description="Take a changed schema as it is.")] = False
+
+
 class CreateRun(
     Change[Requested],
+    RunFields,
     route="POST /runs",
     client="runs.create",
     key="required",
+    deploys="first",
     positional=("select", "partitions"),
     example={"select": ["+revenue"], "partitions": "2025-01-15"},
     refusals=(NOT_FOUND, CONFLICT, UNFIT),
@@ -30,11 +51,6 @@ class CreateRun(
     Frozen partitions are left out of ranges, and refused by name; `unfreeze` is the reason to thaw them.
     """
 
-    select: Selections
-    partitions: Partitions = None
-    priority: Priority = 0
-    tags: Tags = {}
-    accept_schema: Annotated[bool, Meta(description="Take a changed schema as it is.")] = False
     unfreeze: (
         Annotated[str, Meta(description="Thaw what is frozen of it, for this reason.", max_length=4_000)] | None
     ) = None
@@ -42,20 +58,18 @@ class CreateRun(
 
 class CreateDueRun(
     Change[DueRequested],
+    RunFields,
     route="POST /runs/due",
-    client="runs",
+    client="runs.create_due",
+    positional=("select", "partitions"),
+    part="run",
     key="required",
+    deploys="regardless",
     example={"select": ["+revenue"]},
     may_do_nothing=True,
     refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """Ask for a run of what should run now; where that is nothing, nothing is recorded and `run_id` is null."""
-
-    select: Selections
-    partitions: Partitions = None
-    priority: Priority = 0
-    tags: Tags = {}
-    accept_schema: bool = False
 
 
 class RetryRun(
@@ -63,6 +77,7 @@ class RetryRun(
     route="POST /runs/{run_id}/retry",
     client="runs.retry",
     key="required",
+    deploys="first",
     example={"everything": False},
     body_required=False,
     refusals=(NOT_FOUND, CONFLICT, UNFIT),
@@ -104,14 +119,20 @@ class PlanRun(
     stale: Annotated[bool, Meta(description="Of these, what should run now: stale, missing, and what follows.")] = False
 
 
-class ListRuns(ListQuestion[RunListed], route="GET /runs", client="runs.list", cacheable=True, refusals=(NOT_FOUND,)):
+class ListRuns(
+    ListQuestion[RunListed],
+    route="GET /runs",
+    client="runs.list",
+    page="page",
+    cacheable=True,
+    refusals=(NOT_FOUND,),
+):
     """List runs, newest first."""
 
     status: RunStatus | None = None
     asset: Annotated[str, Meta(description="Only runs that compute this asset.", max_length=500)] | None = None
     since: Since = None
     until: Until = None
-    limit: Limit = 50
 
 
 class GetRun(Question[RunView], route="GET /runs/{run_id}", client="runs.get", cacheable=True, refusals=(NOT_FOUND,)):
@@ -142,7 +163,6 @@ class ListTasks(
     """List the tasks of a run by their keys."""
 
     run_id: Name
-    limit: Limit = 50
 
 
 class ListLogs(ListQuestion[Record], route="GET /runs/{run_id}/logs", client="runs", refusals=(NOT_FOUND,)):
@@ -153,11 +173,9 @@ class ListLogs(ListQuestion[Record], route="GET /runs/{run_id}/logs", client="ru
 
     run_id: Name
     task: Annotated[str, Meta(description="Only of this task: its key, or its asset's.", max_length=500)] | None = None
-    limit: Limit = 50
 
 
 class ListConflicts(ListQuestion[RunConflict], route="GET /conflicts", client="conflicts.list", cacheable=True):
     """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
 
     run_key: Annotated[str, Meta(description="Only those about this run key.", max_length=1_000)] | None = None
-    limit: Limit = 50

@@ -9,7 +9,7 @@ import msgspec
 
 from servo.assets.automation import LONGEST_CATCHUP, MOST_CATCHUP_TICKS, require_name
 from servo.assets.selection import Statuses, require_sound
-from servo.controllers.filling import LATEST, filled
+from servo.controllers.scheduling import LATEST, filled
 from servo.errors import InvalidInput, InvalidSelection
 from servo.events.definitions import ScheduleDefinition
 from servo.operations.schedules.requests import CreateSchedule, Overlap, UpdateSchedule

@@ -8,14 +8,13 @@ from heapq import merge
 from itertools import islice, pairwise
 from types import MappingProxyType
 
-from servo.answers.schedules import Fill, Forecast, ForecastSchedule, Upcoming
+from servo.answers.automations import Fill, Forecast, ForecastSchedule, Upcoming
 from servo.assets.evaluation import Evaluation
 from servo.assets.selection import Statuses
-from servo.controllers.filling import filled
+from servo.controllers.scheduling import filled
 from servo.errors import InvalidInput, NotFound
 from servo.events.definitions import ScheduleDefinition
-from servo.partitions.cron import day_rule
-from servo.partitions.ticks import TickGrid, tick_grid
+from servo.partitions.cron import TickGrid, day_rule, tick_grid
 from servo.partitions.windows import DAY, local_time, moment_of, seconds_of
 from servo.planning.catalog import Catalog
 

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from servo.answers.automation import Changed
-from servo.answers.schedules import Forecast, ScheduleView, TickView
+from servo.answers.automations import Changed, Forecast, ScheduleView, TickView
 from servo.assets.evaluation import Evaluation
 from servo.errors import Conflict, InvalidInput
 from servo.events import RecordedEvent, decode
@@ -39,11 +38,14 @@ from servo.operations.schedules.requests import (
     ListTicks,
     PauseSchedule,
     ResumeSchedule,
+    TriggerSchedule,
     UpdateSchedule,
 )
+from servo.operations.schedules.ticks import ask_function, trigger
 from servo.operations.schedules.views import facts_of, in_words, last_ticks, ticked_until, ticks_of, view_of
-from servo.operations.state import State
-from servo.planning.deployed_state import DeployedAutomation, find_automation, present
+from servo.planning.catalog import DeployedAutomation, find_automation, present
+from servo.status.selections import statuses_of
+from servo.status.state import State
 
 _DEFINING = frozenset({ScheduleCreated.event_type, ScheduleUpdated.event_type})
 _SWITCHING = frozenset({SchedulePaused.event_type, ScheduleResumed.event_type, ScheduleDeleted.event_type})
@@ -73,7 +75,7 @@ def get_schedule(state: State, request: GetSchedule) -> ScheduleView:
 def list_ticks(state: State, request: ListTicks, after: str | None) -> Found[TickView]:
     schedule = state.definitions.state.schedule(request.schedule)
     rows = ticks_of(
-        state.snapshot,
+        state.recorded,
         schedule.id,
         status=request.status,
         since=moment(request.since, "since"),
@@ -114,12 +116,12 @@ def forecast_schedules(state: State, request: ForecastSchedules, ask: Ask) -> Fo
         chosen = [find_automation(schedules, request.schedule, what="schedule")]
     else:
         chosen = [one for one in schedules if one.definition.enabled]
-    facts = facts_of(state.snapshot) if since is None else {}
+    facts = facts_of(state.recorded) if since is None else {}
     ticked = {one.id: ticked_until(one.schedule, facts.get(one.id, {})) for one in chosen} if since is None else {}
     return forecast(
         [one.schedule for one in chosen],
         state.definitions.catalog,
-        state.statuses(state.definitions.catalog),
+        statuses_of(state, state.definitions.catalog),
         begin,
         begin + timedelta(days=request.days),
         limit=request.limit,
@@ -129,8 +131,8 @@ def forecast_schedules(state: State, request: ForecastSchedules, ask: Ask) -> Fo
 
 
 def _views(state: State, schedules: list[DeployedAutomation]) -> list[ScheduleView]:
-    facts, definitions = facts_of(state.snapshot), state.definitions
-    ticks = {key: in_words(tick, definitions.catalog) for key, tick in last_ticks(state.snapshot).items()}
+    facts, definitions = facts_of(state.recorded), state.definitions
+    ticks = {key: in_words(tick, definitions.catalog) for key, tick in last_ticks(state.recorded).items()}
     return [
         view_of(one, facts.get(one.id, {}), ticks.get(one.id), state.now, deployed=one.id not in definitions.undeployed)
         for one in schedules
@@ -145,7 +147,7 @@ def create_schedule(state: State, request: CreateSchedule) -> Decision[Changed]:
     definition = created(request, state.id_for("schedule"))
     if any(one.id == definition.schedule_id for one in state.folder.state.schedules):
         return _created_before(state, definition)
-    require_valid(definition, state.folder.catalog, state.now, state.statuses(state.folder.catalog))
+    require_valid(definition, state.folder.catalog, state.now, statuses_of(state, state.folder.catalog))
     _require_name_free(state, definition)
     return Decision(
         facts=(ScheduleCreated(definition=definition),),
@@ -161,7 +163,7 @@ def update_schedule(state: State, request: UpdateSchedule) -> Decision[Changed]:
     require_seen(schedule, request.expected_state_version)
     before, version = schedule.schedule, schedule.version
     after, changed = edited(before, request, version=version + 1, now=state.now)
-    require_valid(after, state.folder.catalog, state.now, state.statuses(state.folder.catalog))
+    require_valid(after, state.folder.catalog, state.now, statuses_of(state, state.folder.catalog))
     seen = Seen(name=before.name, version=version)
     if not changed:
         return Decision(answer=_changed(before, state.now, version=version), seen=seen)
@@ -200,9 +202,12 @@ def resume_schedule(state: State, request: ResumeSchedule) -> Decision[Changed]:
     return switched(state, schedule, None if schedule.definition.enabled else fact, enabled=True)
 
 
+decides(TriggerSchedule, evidence=ask_function)(trigger)
+
+
 def _created_before(state: State, definition: ScheduleDefinition) -> Decision[Changed]:
-    assert state.snapshot is not None
-    ((event_id, at),) = state.snapshot.query(_CREATED, {"schedule_id": definition.schedule_id}).rows
+    assert state.recorded is not None
+    ((event_id, at),) = state.recorded.query(_CREATED, {"schedule_id": definition.schedule_id}).rows
     fact = decode(state.event(event_id))
     first = fact.definition if isinstance(fact, ScheduleCreated) else None
     return created_before(state, definition, first, _changed(definition, at), event_id, what="schedule")

@@ -6,10 +6,9 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from servo.answers.automation import Changed
-from servo.answers.schedules import Forecast, ScheduleView, Ticked, TickView
-from servo.operations.fields import BeforeEvent, Limit, Moment, Name, Reason, Since, Tags, Text, Texts, Until, Version
-from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question
+from servo.answers.automations import Changed, Forecast, ScheduleView, Ticked, TickView
+from servo.operations.fields import BeforeEvent, Moment, Name, OnOff, Since, Tags, Text, Texts, Until, Version
+from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question, VersionedFields
 
 Overlap = Literal["allow", "skip", "queue"]
 
@@ -62,50 +61,34 @@ class UpdateSchedule(
     tags: Tags | None = None
 
 
-class DeleteSchedule(
-    Change[Changed],
-    route="DELETE /schedules/{schedule}",
-    client="schedules.delete",
-    key="optional",
-    refusals=(NOT_FOUND, CONFLICT),
-):
-    """Delete a schedule that no code declares. Its ticks and runs stay what they are."""
+class SwitchSchedule(Change[Changed], VersionedFields, key="optional", refusals=(NOT_FOUND, CONFLICT)):
+    """Turns a schedule on or off, or deletes it."""
 
     schedule: Name
-    expected_state_version: Version = None
-    reason: Reason = None
+
+
+class DeleteSchedule(SwitchSchedule, route="DELETE /schedules/{schedule}", client="schedules.delete"):
+    """Delete a schedule that no code declares. Its ticks and runs stay what they are."""
 
 
 class PauseSchedule(
-    Change[Changed],
+    SwitchSchedule,
     route="POST /schedules/{schedule}/pause",
     client="schedules.pause",
-    key="optional",
     body_required=False,
     deploys="unknown",
-    refusals=(NOT_FOUND, CONFLICT),
 ):
     """Pause a schedule: its ticks are recorded as skipped from now on, and never made up."""
 
-    schedule: Name
-    expected_state_version: Version = None
-    reason: Reason = None
-
 
 class ResumeSchedule(
-    Change[Changed],
+    SwitchSchedule,
     route="POST /schedules/{schedule}/resume",
     client="schedules.resume",
-    key="optional",
     body_required=False,
     deploys="unknown",
-    refusals=(NOT_FOUND, CONFLICT),
 ):
     """Let a paused schedule fire again, from its next tick on."""
-
-    schedule: Name
-    expected_state_version: Version = None
-    reason: Reason = None
 
 
 class TriggerSchedule(
@@ -128,8 +111,7 @@ class TriggerSchedule(
 class ListSchedules(ListQuestion[ScheduleView], route="GET /schedules", client="schedules.list"):
     """List schedules by name."""
 
-    status: Annotated[Literal["enabled", "paused"] | None, Meta(description="Only those.")] = None
-    limit: Limit = 50
+    status: OnOff = None
 
 
 class GetSchedule(
@@ -154,7 +136,6 @@ class ListTicks(
     since: Since = None
     until: Until = None
     before: BeforeEvent = None
-    limit: Limit = 50
 
 
 class ForecastSchedules(

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from servo import canonical
-from servo.answers.schedules import Fill, ScheduleView, TickView
+from servo.answers.automations import Fill, ScheduleView, TickView
 from servo.errors import InvalidInput, ServoError
 from servo.events.definitions import ScheduleDefinition
 from servo.partitions import PartitionSet
-from servo.partitions.firing import firing
-from servo.planning.catalog import Catalog
-from servo.planning.deployed_state import DeployedAutomation
+from servo.partitions.cron import firing
+from servo.planning.catalog import Catalog, DeployedAutomation
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime
 
-from servo.answers.automation import Changed
-from servo.answers.sensors import CursorReset, EvalView, SensorView
+from servo.answers.automations import Changed, CursorReset, EvalView, SensorView
 from servo.errors import Conflict
 from servo.events import RecordedEvent, decode
 from servo.events.automation import (
@@ -27,9 +26,11 @@ from servo.operations.decision import Decision, Seen, require_version
 from servo.operations.handling import Found, answers, decides, lists
 from servo.operations.moments import before_event, moment
 from servo.operations.sensors.definition import created, require_cursor, require_valid
+from servo.operations.sensors.evaluation import ask_sensor, evaluate, recall
 from servo.operations.sensors.requests import (
     CreateSensor,
     DeleteSensor,
+    EvaluateSensor,
     GetSensor,
     ListEvaluations,
     ListSensors,
@@ -38,8 +39,8 @@ from servo.operations.sensors.requests import (
     ResumeSensor,
 )
 from servo.operations.sensors.views import evals_of, facts_of, view_of
-from servo.operations.state import State
-from servo.planning.deployed_state import DeployedAutomation, present
+from servo.planning.catalog import DeployedAutomation, present
+from servo.status.state import State
 
 _DEFINING = frozenset({SensorCreated.event_type, SensorUpdated.event_type})
 _CREATED = "SELECT created_version, created_at FROM sensor_definitions WHERE sensor_id = $sensor_id"
@@ -75,12 +76,12 @@ def list_evaluations(state: State, request: ListEvaluations, after: str | None) 
         "limit": request.limit + 1,
     }
     return Found(
-        items=evals_of(state.snapshot, state.event, parameters), more={"sensor_id": sensor.id, "name": sensor.name}
+        items=evals_of(state.recorded, state.event, parameters), more={"sensor_id": sensor.id, "name": sensor.name}
     )
 
 
 def _views(state: State, sensors: list[DeployedAutomation]) -> list[SensorView]:
-    facts, undeployed = facts_of(state.snapshot), state.definitions.undeployed
+    facts, undeployed = facts_of(state.recorded), state.definitions.undeployed
     return [
         view_of(one, facts.get(one.id, {}), state.polls.get(one.id), state.now, deployed=one.id not in undeployed)
         for one in sensors
@@ -134,7 +135,7 @@ def resume_sensor(state: State, request: ResumeSensor) -> Decision[Changed]:
 def reset_cursor(state: State, request: ResetCursor) -> Decision[CursorReset]:
     sensor = state.deployed.sensor(request.sensor)
     require_cursor(sensor.sensor, request.cursor)
-    facts = facts_of(state.snapshot).get(sensor.id, {})
+    facts = facts_of(state.recorded).get(sensor.id, {})
     version = facts.get("state_version") or 0
     require_version(Seen(name=sensor.name, version=version, what="state version"), request.expected_state_version)
     fact = SensorCursorReset(
@@ -155,9 +156,12 @@ def reset_cursor(state: State, request: ResetCursor) -> Decision[CursorReset]:
     )
 
 
+decides(EvaluateSensor, evidence=ask_sensor, recall=recall)(evaluate)
+
+
 def _created_before(state: State, definition: SensorDefinition) -> Decision[Changed]:
-    assert state.snapshot is not None
-    ((event_id, at),) = state.snapshot.query(_CREATED, {"sensor_id": definition.sensor_id}).rows
+    assert state.recorded is not None
+    ((event_id, at),) = state.recorded.query(_CREATED, {"sensor_id": definition.sensor_id}).rows
     fact = decode(state.event(event_id))
     first = fact.definition if isinstance(fact, SensorCreated) else None
     return created_before(state, definition, first, _changed(definition, at), event_id, what="sensor")

@@ -6,10 +6,9 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta
 
-from servo.answers.automation import Changed
-from servo.answers.sensors import Accepted, CursorReset, EvalView, SensorView
-from servo.operations.fields import BeforeEvent, Limit, Name, Reason, Since, Text, Until, Version
-from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question
+from servo.answers.automations import Accepted, Changed, CursorReset, EvalView, SensorView
+from servo.operations.fields import BeforeEvent, Name, OnOff, Since, Text, Until
+from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question, VersionedFields
 
 
 class CreateSensor(
@@ -41,54 +40,31 @@ class CreateSensor(
     enabled: bool = True
 
 
-class DeleteSensor(
-    Change[Changed],
-    route="DELETE /sensors/{sensor}",
-    client="sensors.delete",
-    key="optional",
-    refusals=(NOT_FOUND, CONFLICT),
-):
-    """Delete a sensor that no code declares. What it asked for stays."""
+class SwitchSensor(Change[Changed], VersionedFields, key="optional", refusals=(NOT_FOUND, CONFLICT)):
+    """Turns a sensor on or off, or deletes it."""
 
     sensor: Name
-    expected_state_version: Version = None
-    reason: Reason = None
+
+
+class DeleteSensor(SwitchSensor, route="DELETE /sensors/{sensor}", client="sensors.delete"):
+    """Delete a sensor that no code declares. What it asked for stays."""
 
 
 class PauseSensor(
-    Change[Changed],
-    route="POST /sensors/{sensor}/pause",
-    client="sensors.pause",
-    key="optional",
-    body_required=False,
-    deploys="unknown",
-    refusals=(NOT_FOUND, CONFLICT),
+    SwitchSensor, route="POST /sensors/{sensor}/pause", client="sensors.pause", body_required=False, deploys="unknown"
 ):
     """Pause a sensor: it is not polled, and its messages are recorded as skipped; those can be evaluated later."""
 
-    sensor: Name
-    expected_state_version: Version = None
-    reason: Reason = None
-
 
 class ResumeSensor(
-    Change[Changed],
-    route="POST /sensors/{sensor}/resume",
-    client="sensors.resume",
-    key="optional",
-    body_required=False,
-    deploys="unknown",
-    refusals=(NOT_FOUND, CONFLICT),
+    SwitchSensor, route="POST /sensors/{sensor}/resume", client="sensors.resume", body_required=False, deploys="unknown"
 ):
     """Let a paused sensor go on from its cursor."""
-
-    sensor: Name
-    expected_state_version: Version = None
-    reason: Reason = None
 
 
 class ResetCursor(
     Change[CursorReset],
+    VersionedFields,
     route="POST /sensors/{sensor}/reset-cursor",
     client="sensors.reset_cursor",
     key="optional",
@@ -100,8 +76,6 @@ class ResetCursor(
 
     sensor: Name
     cursor: Annotated[str, Meta(description="null: as if it had never been evaluated.")] | None
-    reason: Reason = None
-    expected_state_version: Version = None
 
 
 class EvaluateSensor(
@@ -134,8 +108,7 @@ class EvaluateSensor(
 class ListSensors(ListQuestion[SensorView], route="GET /sensors", client="sensors.list"):
     """List sensors by name."""
 
-    status: Annotated[Literal["enabled", "paused"] | None, Meta(description="Only those.")] = None
-    limit: Limit = 50
+    status: OnOff = None
 
 
 class GetSensor(Question[SensorView], route="GET /sensors/{sensor}", client="sensors.get", refusals=(NOT_FOUND,)):
@@ -159,4 +132,3 @@ class ListEvaluations(
     since: Since = None
     until: Until = None
     before: BeforeEvent = None
-    limit: Limit = 50

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from servo.answers.sensors import AskedRun, EvalView, SensorView
+from servo.answers.automations import AskedRun, EvalView, SensorView
 from servo.controllers.sensor_board import SensorState
 from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
 from servo.events.lifecycles import EvaluationStatus
 from servo.ledger.polls import Poll
-from servo.planning.deployed_state import DeployedAutomation
+from servo.planning.catalog import DeployedAutomation
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers

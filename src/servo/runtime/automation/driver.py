@@ -1,7 +1,7 @@
 """The driver: ticks schedules and polls sensors when they are due, in a loop or in one pass.
 
 Several drivers may be running at the same time. Ticks are recorded on condition, so that one driver is first and the
-others look again. A sensor is asked by the driver that its id falls to among those alive (`sharing`), and its cursor is
+others look again. A sensor is asked by the driver that its id falls to among those alive (`may_ask`), and its cursor is
 compared and swapped: should two ask it after all, one comes too late.
 """
 
@@ -9,38 +9,37 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from datetime import datetime
+from hashlib import sha256
 from threading import Event
 
 import msgspec
 
-from servo.answers.sensors import Accepted
+from servo.answers.automations import Accepted
 from servo.controllers.decisions import Decision
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Filling, NotYet, decide
 from servo.controllers.sensor_board import SensorState
-from servo.errors import Conflict
 from servo.events.automation import ScheduleTicked
 from servo.events.model import RunRequested
+from servo.ids import ulid_time
 from servo.ledger.leases import Heartbeat
-from servo.ledger.protocol import Condition
+from servo.operations.schedules.ticks import wanted_by
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.automation.loading import take_polls
-from servo.runtime.automation.sensing import FoundNothing, Sensing
-from servo.runtime.automation.sharing import may_ask
-from servo.runtime.automation.ticking import question_of, wanted_by
-from servo.runtime.automation.tracker import AutomationTracker, run_id_of
-from servo.runtime.evaluation.evaluating import Evaluation, Evaluators
-from servo.runtime.service_loop import ServiceLoop
+from servo.runtime.automation.sensors import FoundNothing, Sensing
+from servo.runtime.evaluation.pool import Evaluation, EvaluatorPool
+from servo.runtime.loop.service_loop import ServiceLoop
+from servo.runtime.loop.tracker import AutomationTracker, take_polls
+from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
 
-__all__ = ["Driver", "PassReport", "one_pass"]
+__all__ = ["Driver", "PassReport", "may_ask", "one_pass"]
 
 log = logging.getLogger(__name__)
+
 
 _LONGEST_PAUSE = 1.0  # seconds: clocks jump, and somebody may want it to stop
 _ANSWER_SECONDS = 0.02  # between two looks at whether the function of a schedule has answered
@@ -60,6 +59,17 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
     runs: int = 0
     next_due: datetime | None = None
 
+    def __add__(self, later: PassReport) -> PassReport:
+        """What both did, and when there is something to do after the later one."""
+        return PassReport(
+            ticks=self.ticks + later.ticks,
+            skipped=self.skipped + later.skipped,
+            failed=self.failed + later.failed,
+            evaluations=self.evaluations + later.evaluations,
+            runs=self.runs + later.runs,
+            next_due=later.next_due,
+        )
+
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
     """What came of asking a sensor. `by_other`: another driver was first, and it was not asked."""
@@ -78,7 +88,7 @@ class Driver(ServiceLoop):
     rest = 2.0
     _tracker: AutomationTracker
 
-    def __init__(self, project: Project, evaluators: Evaluators) -> None:
+    def __init__(self, project: Project, evaluators: EvaluatorPool) -> None:
         super().__init__(project, AutomationTracker(project))
         self._evaluators = evaluators
         self._sensing = Sensing(project, evaluators)
@@ -112,13 +122,7 @@ class Driver(ServiceLoop):
     def step(self) -> PassReport:
         """Everything that is due now: ticks are recorded when this returns, evaluations have begun."""
         tracker = self._tracker
-        # Before the look: what has been answered is in the ledger, and then on the board as well.
-        over = [name for name, asked in self._asked.items() if _over(asked)]
-        answered = {name: self._asked.pop(name) for name in over}
-        tracker.refresh()
-        for name, asked in answered.items():
-            if asked.exception() is None:
-                self._take(name, asked.result())
+        self._take_answered()
         if tracker.deployed_at != self._deployed_at:
             self._deployed_at = tracker.deployed_at
             self._evaluators.renew(tracker.deployed_at)
@@ -136,22 +140,22 @@ class Driver(ServiceLoop):
         due = tracker.schedules.next_due()
         if due is None or due > now:
             return PassReport()
-        known = tracker.catalog
+        state = state_of(project, catalog=tracker.catalog)
         known_fills: dict[tuple[tuple[str, ...], str | None, datetime], Filling] = {}
         coming: dict[str, PartitionSet] = {}  # what the ticks of this pass ask for
 
         def fill(schedule: ScheduleState, moment: datetime) -> Filling:
             answer = self._answer(schedule, moment)
             if answer is not None:
-                return wanted_by(project, known, schedule, moment, evaluation=answer, coming=coming)
+                return wanted_by(state, schedule, moment, evaluation=answer, coming=coming)
             # A thousand schedules at one moment are few different questions.
             definition = schedule.definition
             key = (tuple(definition.asset_selection), definition.settings.get("partitions"), moment)
             if key not in known_fills:
-                known_fills[key] = wanted_by(project, known, schedule, moment, coming=coming)
+                known_fills[key] = wanted_by(state, schedule, moment, coming=coming)
             return known_fills[key]
 
-        decisions = list(decide(tracker.schedules, known, now, fill, run_id_of(project)))
+        decisions = list(decide(tracker.schedules, tracker.catalog, now, fill, project.run_id))
         recorded = [decision for some in _in_turns(decisions) for decision in self._record(some)]
         tracker.refresh()
         facts = [fact for decision in recorded for fact in decision.facts]
@@ -165,14 +169,15 @@ class Driver(ServiceLoop):
 
     def _answer(self, schedule: ScheduleState, moment: datetime) -> Evaluation | None:
         """What the function of a schedule says; it is asked beside the loop, which goes on meanwhile."""
-        question = question_of(self._project, schedule, moment)
-        if question is None:
+        if not schedule.definition.settings.get("function"):
             return None
         place = (schedule.id, moment)
         if time.monotonic() < self._ask_again.get(place, 0.0):
             raise NotYet
         if place not in self._answers:
-            self._answers[place] = self._functions.submit(self._evaluators.evaluate, question)
+            self._answers[place] = self._functions.submit(
+                self._evaluators.ask_schedule, schedule.definition, moment, self._project.clock()
+            )
         if not self._answers[place].done():
             raise NotYet
         answer = self._answers.pop(place).result()
@@ -196,22 +201,9 @@ class Driver(ServiceLoop):
 
     def _record(self, decisions: Sequence[Decision]) -> list[Decision]:
         """Record decisions in one append; those that somebody else was first with are looked at again."""
-        try:
-            self._append(decisions)
+        if self._append(*decisions):
             return list(decisions)
-        except Conflict as first:
-            log.debug("%s", first, extra={"action": "driver.conflict"})
-        recorded = []
-        for decision in decisions if len(decisions) > 1 else ():
-            with suppress(Conflict):
-                self._append([decision])
-                recorded.append(decision)
-        return recorded
-
-    def _append(self, decisions: Sequence[Decision]) -> None:
-        subjects = frozenset().union(*(decision.subjects for decision in decisions))
-        condition = Condition(position=min(decision.position for decision in decisions), subjects=subjects)
-        self._project.ledger.append([one for decision in decisions for one in decision.proposals], condition)
+        return [decision for decision in decisions if self._append(decision)] if len(decisions) > 1 else []
 
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -252,21 +244,27 @@ class Driver(ServiceLoop):
             if may_ask(self.holder.id, drivers, one.id, now, one.definition.settings.get("timeout_seconds") or usual)
         ]
 
+    def _take_answered(self) -> list[_Asked]:
+        """Take in what came of asking sensors: it is in the ledger, and after the look also on the board."""
+        over = {sensor_id: asked for sensor_id, asked in self._asked.items() if asked.done()}
+        self._tracker.refresh()
+        for sensor_id, asked in over.items():
+            del self._asked[sensor_id]
+            if (problem := asked.exception()) is not None:
+                told = "What a sensor found could not be recorded; it is asked again: %s"
+                log.warning(told, problem, extra={"action": "driver.evaluation"})
+            else:
+                self._take(sensor_id, asked.result())
+        return [asked.result() for asked in over.values() if asked.exception() is None]
+
     def finish(self) -> list[Accepted]:
         """Wait for the evaluations that have begun, and see what came of them. Raises what one of them raised."""
-        for problem in [asked.exception() for asked in self._asked.values()]:
-            if problem is not None:
-                log.warning(
-                    "What a sensor found could not be recorded; it is asked again: %s",
-                    problem,
-                    extra={"action": "driver.evaluation"},
-                )
-        asked = {sensor_id: one.result() for sensor_id, one in self._asked.items()}
-        self._asked.clear()
-        self._tracker.refresh()
-        for sensor_id, one in asked.items():
-            self._take(sensor_id, one)
-        return [one.accepted for one in asked.values() if one.accepted is not None]
+        begun = list(self._asked.values())
+        wait(begun)
+        answered = self._take_answered()
+        for asked in begun:
+            asked.result()
+        return [one.accepted for one in answered if one.accepted is not None]
 
     # ── when next ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -297,7 +295,7 @@ class Driver(ServiceLoop):
         return min([_LONGEST_PAUSE, *(max((time - now).total_seconds(), 0.0) for time in times)])
 
 
-def one_pass(project: Project, evaluators: Evaluators) -> PassReport:
+def one_pass(project: Project, evaluators: EvaluatorPool) -> PassReport:
     """Do all that is due now, wait until it is done, and be gone."""
     driver = Driver(project, evaluators)
     try:
@@ -305,20 +303,11 @@ def one_pass(project: Project, evaluators: Evaluators) -> PassReport:
             done = driver.step()
             while driver.answering:
                 Event().wait(_ANSWER_SECONDS)
-                more = driver.step()
-                done = msgspec.structs.replace(
-                    more,
-                    ticks=done.ticks + more.ticks,
-                    skipped=done.skipped + more.skipped,
-                    failed=done.failed + more.failed,
-                    evaluations=done.evaluations + more.evaluations,
-                    runs=done.runs + more.runs,
-                )
+                done += driver.step()
             accepted = driver.finish()
-            return msgspec.structs.replace(
-                done,
-                failed=done.failed + sum(one.status == "FAILED" for one in accepted),
-                runs=done.runs + sum(len(one.started) for one in accepted),
+            return done + PassReport(
+                failed=sum(one.status == "FAILED" for one in accepted),
+                runs=sum(len(one.started) for one in accepted),
                 next_due=driver.next_due(),
             )
     finally:
@@ -330,14 +319,24 @@ def _in_turns(decisions: list[Decision]) -> Iterator[list[Decision]]:
         yield decisions[first : first + _TOGETHER]
 
 
-def _over(asked: Future[_Asked]) -> bool:
-    if not asked.done():
-        return False
-    problem = asked.exception()
-    if problem is not None:
-        log.warning(
-            "What a sensor found could not be recorded; it is asked again: %s",
-            problem,
-            extra={"action": "driver.evaluation"},
-        )
-    return True
+# ── drivers that share the sensors ───────────────────────────────────────────────────────────────────────────────────
+#
+# A sensor falls to one of the drivers that are alive, by its id and theirs: all who know the same drivers agree, and
+# few sensors move when one leaves. Whoever comes is not counted before it has been there for as long as an evaluation
+# may take, and does not ask before it has been counted for as long again: by then, whatever its predecessor was asking
+# has ended. A driver that is killed takes its evaluations with it. Should two ask after all, the cursor decides.
+
+
+def may_ask(driver: str, drivers: Collection[str], sensor_id: str, now: datetime, timeout: float) -> bool:
+    """Whether a sensor is this driver's to ask. Drivers are known by ULIDs, which tell since when they are there."""
+    return all(_owner(drivers, sensor_id, now, age) == driver for age in (timeout, 2 * timeout))
+
+
+def _owner(drivers: Collection[str], sensor_id: str, now: datetime, age: float) -> str:
+    """To whom it falls among those that have been there for so long; where nobody has, to the first that came."""
+    settled = [driver for driver in drivers if (now - ulid_time(driver)).total_seconds() >= age]
+    return max(settled, key=lambda driver: _weight(driver, sensor_id)) if settled else min(drivers)
+
+
+def _weight(driver: str, sensor_id: str) -> bytes:
+    return sha256(f"{driver}:{sensor_id}".encode()).digest()

@@ -30,13 +30,25 @@ from servo import decoders
 from servo.assets.evaluation import Answer, Question
 from servo.assets.loading import Definitions, load
 from servo.errors import ServoError
-from servo.runtime.code import settle
-from servo.runtime.evaluation.answering import Answering
-from servo.runtime.evaluation.framing import receive_frame, send_frame
-from servo.runtime.evaluation.process_trees import ENDED_BY_US, children_of, end_tree, reap
+from servo.runtime.evaluation.user_functions import UserFunctions
+from servo.runtime.processes.children import ENDED_BY_US, children_of, end_tree, reap
 from servo.runtime.settings import Settings
+from servo.runtime.worker.code import settle
 
-__all__ = ["END", "FORK", "NOT_FORKED", "ORDER", "RESULT", "Loaded", "settings_from_json", "settings_to_json"]
+__all__ = [
+    "END",
+    "FORK",
+    "MOST_BYTES",
+    "NOT_FORKED",
+    "ORDER",
+    "RESULT",
+    "Frames",
+    "Loaded",
+    "receive_frame",
+    "send_frame",
+    "settings_from_json",
+    "settings_to_json",
+]
 
 ORDER = struct.Struct("!Bq")  # what to do, and with which process
 RESULT = struct.Struct("!q")  # the process that was forked, or how it ended
@@ -45,6 +57,9 @@ NOT_FORKED = -1
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _LOOK_SECONDS = 1.0
+MOST_BYTES = 64 << 20
+_LENGTH = struct.Struct("!I")
+_STEP = 1 << 16
 
 
 class Loaded(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +103,7 @@ def main(control: socket.socket, parent: int) -> None:
         settle(settings)
         definitions = load(settings)
         if any(sensor.watch is not None for sensor in definitions.sensors.values()):
-            import_module("servo.runtime.findings.finding")  # once here, and not in each child
+            import_module("servo.runtime.watches")  # once here, and not in each child
     except (ServoError, OSError) as problem:
         send_frame(control, msgspec.json.encode(Loaded(error=" ".join(str(problem).split()))))
         return
@@ -182,20 +197,22 @@ def _serve(zygote: int, line: int, output: int, settings: Settings, definitions:
     os.close(nothing)
     os.close(output)
     before = _bound_memory(settings.sensors.memory_mb << 20)
-    _answer(socket.socket(fileno=line), Answering(settings, definitions), before + (settings.sensors.memory_mb << 19))
+    _answer(
+        socket.socket(fileno=line), UserFunctions(settings, definitions), before + (settings.sensors.memory_mb << 19)
+    )
 
 
-def _answer(line: socket.socket, answering: Answering, most: int) -> NoReturn:
+def _answer(line: socket.socket, functions: UserFunctions, most: int) -> NoReturn:
     own = os.getpid()
     while (data := receive_frame(line)) is not None:
-        evaluation = answering.answer(decoders.decode(data, Question))
+        evaluation = functions.answer(decoders.decode(data, Question))
         if os.getpid() != own:
             os._exit(0)  # a copy that the user's code has forked and let come back
         for stream in (sys.stdout, sys.stderr):
             with suppress(Exception):
                 stream.flush()
         # What the user's code keeps would one day leave no room: half is time enough for a new process.
-        spent = answering.spent or _memory()[0] > most
+        spent = functions.spent or _memory()[0] > most
         send_frame(line, msgspec.json.encode(Answer(evaluation=evaluation, spent=spent)))
     os._exit(0)
 
@@ -230,6 +247,43 @@ def _prctl(option: int, value: int) -> None:
     """Only Linux has it; elsewhere the one that forks ends its children, unless it is killed itself."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+# ── frames ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+#
+# Messages over a stream between two processes: the length in four bytes, then as many bytes.
+
+
+class Frames:
+    """Puts frames together from whatever pieces arrive."""
+
+    def __init__(self) -> None:
+        self._data = bytearray()
+
+    def take(self, piece: bytes) -> bytes | None:
+        """Add a piece; the frame, if it is complete. Raises ValueError for one that is too long."""
+        self._data += piece
+        if len(self._data) < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(self._data)
+        if length > MOST_BYTES:
+            raise ValueError(f"a frame of {length} bytes")
+        if len(self._data) < _LENGTH.size + length:
+            return None
+        return bytes(self._data[_LENGTH.size : _LENGTH.size + length])
+
+
+def send_frame(to: socket.socket, data: bytes) -> None:
+    to.sendall(_LENGTH.pack(len(data)) + data)
+
+
+def receive_frame(source: socket.socket) -> bytes | None:
+    """The next frame; None where the other side is gone. Each is answered before the next, so no piece is of two."""
+    frames = Frames()
+    while piece := source.recv(_STEP):
+        if (frame := frames.take(piece)) is not None:
+            return frame
+    return None
 
 
 if __name__ == "__main__":

@@ -17,10 +17,19 @@ import msgspec
 
 from servo import decoders
 from servo.assets.evaluation import Answer, Evaluation, Question
-from servo.runtime.child_processes import exit_text
-from servo.runtime.evaluation.evaluator import END, FORK, NOT_FORKED, ORDER, RESULT, Loaded, settings_to_json
-from servo.runtime.evaluation.framing import Frames, receive_frame, send_frame
-from servo.runtime.evaluation.process_trees import ENDED_BY_US
+from servo.runtime.evaluation.evaluator import (
+    END,
+    FORK,
+    NOT_FORKED,
+    ORDER,
+    RESULT,
+    Frames,
+    Loaded,
+    receive_frame,
+    send_frame,
+    settings_to_json,
+)
+from servo.runtime.processes.children import ENDED_BY_US, exit_text
 from servo.runtime.settings import Settings
 
 __all__ = ["Evaluator", "LostError", "UnavailableError", "Zygote"]

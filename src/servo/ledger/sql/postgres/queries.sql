@@ -5,19 +5,19 @@ SELECT set_config('lock_timeout', %(lock_timeout)s, false),
        set_config('idle_in_transaction_session_timeout', %(idle_timeout)s, false),
        set_config('enable_seqscan', 'off', false);
 
--- name: version_table
--- Whether there is a schema at all. Asks the catalog: to_regclass answers from a cache, which does not see what another
+-- name: has_table
+-- Whether there is a table of this name: `schema_version` where there is a schema at all. Asks the catalog, so that who
+-- may not create a table can still use it, and because to_regclass answers from a cache, which does not see what another
 -- process made while this transaction waited for the migration lock.
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'servo' AND tablename = 'schema_version'
-);
+SELECT EXISTS (SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'servo' AND tablename = %(table)s);
 
 -- name: version
 -- The version of the schema.
 SELECT version FROM servo.schema_version;
 
 -- name: migration_lock
--- One migration at a time in a database; held until its transaction ends. The number means nothing.
+-- One who creates at a time in a database, migrations and tables beside the events; until the transaction ends. The
+-- number means nothing.
 SELECT pg_advisory_xact_lock(7236837452101);
 
 -- name: create_schema

@@ -1,17 +1,3 @@
--- name: has_table
--- Whether there is a table of leases, asked of the catalog: a user who may not create one can still use it.
-SELECT EXISTS (
-    SELECT FROM pg_catalog.pg_tables WHERE schemaname = 'servo' AND tablename = 'leases'
-);
-
--- name: create_lock
--- One who creates at a time, the ledger's migrations included, which make the same schema; until the transaction ends.
-SELECT pg_advisory_xact_lock(7236837452101);
-
--- name: create_schema
--- The place of everything that Servo keeps in a database.
-CREATE SCHEMA IF NOT EXISTS servo;
-
 -- name: create_table
 -- Who is alive until when, by the server's clock; and who was given up for lost, to be told so.
 CREATE TABLE IF NOT EXISTS servo.leases (

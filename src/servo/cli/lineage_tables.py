@@ -1,0 +1,190 @@
+"""Lineage on the terminal: a tree of assets, folded where it is wide, coloured by what needs to be looked at."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+import click
+import msgspec
+from rich.console import Console
+from rich.text import Text
+from rich.tree import Tree
+
+from servo.answers.lineage import Invalidated, LineageGraph
+from servo.answers.values import text
+from servo.cli.output import note, table
+from servo.errors import AssetNotFound
+from servo.lineage.graph import picture, short_time, status_text, tree
+from servo.lineage.graph_formats import dot, mermaid, svg
+from servo.lineage.walk import Direction, LineageNode
+from servo.partitions import Partitions
+from servo.runtime.described import describe
+from servo.ui.marks import counted
+
+if TYPE_CHECKING:
+    from rich.text import Text
+    from rich.tree import Tree
+
+    from servo.cli.services import Services
+    from servo.lineage.graph import Branch
+
+_MARKS = {
+    "MATERIALIZED": ("●", "green"),
+    "STALE": ("◐", "yellow"),
+    "MATERIALIZED_BUT_LAST_ATTEMPT_FAILED": ("✗", "red"),
+    "NEVER_MATERIALIZED": ("○", "dim"),
+    "SUPERSEDED": ("◌", "magenta"),
+}
+_URGENT = ("MATERIALIZED_BUT_LAST_ATTEMPT_FAILED", "STALE", "NEVER_MATERIALIZED", "SUPERSEDED", "MATERIALIZED")
+_WIDE = 10_000  # columns of a pipe
+
+
+class DrawnLineage(LineageGraph, frozen=True, kw_only=True):
+    """A lineage and the definitions of its assets, by their keys; without those that are gone."""
+
+    definitions: Mapping[str, Partitions]
+
+    @property
+    def start(self) -> list[LineageNode]:
+        return [node for node in self.nodes if node.depth == 0]
+
+    @property
+    def found(self) -> list[LineageNode]:
+        """All but those it began with."""
+        return [node for node in self.nodes if node.depth]
+
+    def show(self) -> None:
+        """Print it: one tree for a direction, two where it goes both ways."""
+        at_terminal = sys.stdout.isatty()
+        console = Console(
+            file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if at_terminal else _WIDE
+        )
+        ways: list[tuple[Direction, str, int]] = [("upstream", "made from", -1), ("downstream", "made into", 1)]
+        for direction, told, sign in ways:
+            if self.direction not in (direction, "both"):
+                continue
+            # In both directions at once, what is upstream has a negative depth.
+            nodes = [node for node in self.nodes if self.direction != "both" or node.depth * sign >= 0]
+            if self.direction == "both":
+                click.echo(told)
+            for branch in tree(nodes, self.edges, direction, exact=self.scope == "exact"):
+                console.print(_drawn(self, branch, direction), no_wrap=True, overflow="ellipsis", crop=at_terminal)
+        _legend(self)
+
+    def show_impact(self) -> None:
+        """Say how much of each asset would be reached, by status."""
+        counts: dict[str, dict[str, int]] = {}
+        for node in self.found:
+            own = counts.setdefault(node.asset_key, {})
+            own[node.status or ""] = own.get(node.status or "", 0) + 1
+        statuses = sorted({status for own in counts.values() for status in own})
+        click.echo()
+        table(
+            ["asset", "reached", *(status_text(status) for status in statuses)],
+            [(asset, sum(own.values()), *(own.get(status, 0) for status in statuses)) for asset, own in counts.items()],
+            f"{counted(len(self.found), 'partition')} of {counted(len(counts), 'asset')}",
+        )
+
+    def document(self, shape: str) -> str:
+        """The picture as a text that other programs draw: dot, mermaid or svg."""
+
+        def described(asset: str, keys: Any) -> str:
+            return describe(self.definitions, asset, keys)
+
+        title = "the whole project"
+        if self.asset_key is not None:
+            title = f"{self.asset_key} {described(self.asset_key, [node.partition_key for node in self.start])}".strip()
+        if self.run_id is not None:
+            title += f" in {self.run_id}"
+        if self.as_of is not None:
+            title += f" as of {self.as_of}"
+        drawn = picture(title, self.nodes, self.edges, described, exact=self.scope == "exact")
+        return {"dot": dot, "mermaid": mermaid, "svg": svg}[shape](drawn)
+
+
+def drawn_lineage(graph: LineageGraph, definitions: Mapping[str, Partitions]) -> DrawnLineage:
+    return DrawnLineage(**msgspec.structs.asdict(graph), definitions=definitions)
+
+
+def _drawn(found: DrawnLineage, root: Branch, direction: str) -> Tree:
+    drawn = Tree(_line(found, root, direction, root=True), guide_style="dim")
+    left = [(drawn, root)]
+    while left:
+        place, branch = left.pop()
+        for below in branch.below:
+            left.append((place.add(_line(found, below, direction)), below))
+        if branch.cut:
+            place.add(Text("… and further; see --json", style="dim"))
+    return drawn
+
+
+def _line(found: DrawnLineage, branch: Branch, direction: str, *, root: bool = False) -> Text:
+    counts = Counter(node.status or "MATERIALIZED" for node in branch.nodes)
+    mark, colour = _MARKS[next((one for one in _URGENT if counts[one]), "MATERIALIZED")]
+    line = Text(no_wrap=True, overflow="ellipsis")
+    line.append(f"{mark} ", style=colour)
+    line.append(text(branch.asset_key), style="bold" if root else "")
+    described = describe(found.definitions, branch.asset_key, branch.keys)
+    if described:
+        line.append(f" {text(described)}", style="cyan")
+    if len(branch.nodes) > 1:
+        line.append(f" ({len(branch.nodes):,})")
+    for status, number in sorted(counts.items()):
+        if status != "MATERIALIZED":
+            shown = status_text(status) if len(branch.nodes) == 1 else f"{number:,} {status_text(status)}"
+            line.append(f"  {shown}", style=_MARKS[status][1])
+    if branch.outdated:
+        told = "not the version that was read" if direction == "upstream" else "made from another version"
+        line.append(f"  {told if len(branch.nodes) == 1 else f'{branch.outdated:,} {told}'}", style="yellow")
+    if branch.again:
+        line.append("  see above", style="dim")
+    elif len(branch.nodes) == 1:
+        (node,) = branch.nodes
+        if node.materialization_id is not None and node.run_id is None and node.content_hash is None:
+            line.append("  marked, no data", style="yellow")
+        made = "" if node.made_at is None else f"  {short_time(node.made_at)}"
+        line.append(f"{made}  {(node.content_hash or '')[:8]}  {text(node.run_id or '')[:12]}".rstrip(), style="dim")
+    return line
+
+
+def _legend(found: DrawnLineage) -> None:
+    """Where there is no colour to tell, or more than one status to be told."""
+    seen = [one for one in _URGENT if any((node.status or "MATERIALIZED") == one for node in found.nodes)]
+    if sys.stdout.isatty() and (len(seen) > 1 or seen != ["MATERIALIZED"]):
+        note("  ".join(f"{_MARKS[one][0]} {status_text(one)}" for one in reversed(seen)))
+    if found.asset_key is None:
+        empty = sorted(set(found.definitions) - {node.asset_key for node in found.nodes})
+        if empty:
+            note(f"without data: {', '.join(empty)}")
+    elif not found.found:
+        note(
+            "nothing else: "
+            + {"upstream": "it was made from no other asset", "downstream": "nothing was made from it"}.get(
+                found.direction, "it stands alone"
+            )
+        )
+
+
+def show_invalidated(here: Services, done: Invalidated) -> None:
+    asset, sets = done.asset_key, done.invalidated
+    if not done.total:
+        click.echo(f"✓ nothing to do: nothing was made from {asset}")
+        return
+    definitions = {}
+    for some in sets:
+        with suppress(AssetNotFound):  # it is gone: its partitions are told as they stand
+            definitions[some.asset_key] = here.definition(some.asset_key, as_of=None)
+    rows = [(some.asset_key, some.partition_keys) for some in sets]
+    table(["asset", "partitions", "count"], [(key, describe(definitions, key, keys), len(keys)) for key, keys in rows])
+    again = " (was declared before)" if done.duplicate else ""
+    click.echo(f"✓ {counted(done.total, 'partition')} of {counted(len(sets), 'asset')} declared stale{again}")
+    if sys.stdout.isatty():
+        keys = done.partition_keys
+        typed = f"{asset} {here.label(asset, keys[0])}".strip()
+        note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(keys) > 1 else ''}")
+        if all(key != asset for key, _ in rows):
+            note(f"{asset} itself is as it was; where that is what is wrong, compute it first")

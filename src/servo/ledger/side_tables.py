@@ -1,0 +1,129 @@
+"""Tables beside a ledger, for what is no fact: leases, polls of sensors, fingerprints of secrets.
+
+An embedded ledger has SQLite files beside it for what may be lost (`SqliteTable`). Every transaction has a connection
+of its own, which takes a fraction of a millisecond: threads share nothing, and a file that somebody removed is simply
+made anew. Nothing is synced to disk: what is in such a file is worth nothing after a power cut. Leases have a file of
+their own, so that heartbeats never wait for an append. A shared ledger has tables in its database
+(`side_tables_postgres.py`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+from servo.errors import LedgerUnavailable
+from servo.ledger.address import backend_of, file_of
+from servo.ledger.protocol import Workspace
+from servo.ledger.sql import Row, queries
+
+_BUSY_SECONDS = 5.0
+
+
+class Execute(Protocol):
+    """Runs a named query of the table for its workspace, and gives the rows that come back, if any."""
+
+    def __call__(self, query: str, /, **values: Any) -> list[Row]: ...
+
+
+class SideTable(Protocol):
+    """The rows of one workspace in a table beside its ledger. Safe to use from several threads."""
+
+    def exists(self) -> bool:
+        """Whether there is anything to look at: to look makes nothing."""
+
+    def connection(self) -> AbstractContextManager[Execute]:
+        """A connection. SQLite's is one transaction, which has the file to itself; in PostgreSQL each query is one.
+
+        Raises LedgerUnavailable.
+        """
+
+    def close(self) -> None:
+        """Give up connections."""
+
+
+class SqliteTable:
+    """A SQLite file with one table, for processes of one machine. The file is made by the first transaction."""
+
+    def __init__(self, path: Path, name: str, workspace: Workspace) -> None:
+        self._path = path
+        self._sql = queries(f"{name}/sqlite")
+        self._scope = {"tenant": workspace.tenant, "workspace": workspace.name}
+
+    def exists(self) -> bool:
+        return self._path.exists()
+
+    @contextmanager
+    def connection(self) -> Iterator[Execute]:
+        with self._explained():
+            connection = self._opened()
+
+        def execute(query: str, /, **values: Any) -> list[Row]:
+            return connection.execute(self._sql[query], self._scope | values).fetchall()
+
+        with self._explained(), closing(connection):
+            try:
+                yield execute
+                connection.execute("COMMIT")
+            except BaseException:
+                with suppress(sqlite3.Error):
+                    connection.execute("ROLLBACK")
+                raise
+
+    def close(self) -> None:
+        pass
+
+    def _opened(self) -> sqlite3.Connection:
+        try:
+            return self._begun()
+        except sqlite3.DatabaseError as problem:
+            if problem.sqlite_errorcode & 0xFF not in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+                raise
+        # Damaged by a power cut, most likely. There is nothing in it to be restored.
+        with suppress(FileNotFoundError):
+            self._path.replace(self._path.with_name(f"{self._path.name}.damaged"))
+        return self._begun()
+
+    def _begun(self) -> sqlite3.Connection:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        connection = sqlite3.connect(self._path, timeout=_BUSY_SECONDS, isolation_level=None)
+        try:
+            connection.execute("PRAGMA synchronous = OFF")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute(self._sql["create_table"])
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, OSError) as problem:
+            raise LedgerUnavailable(
+                f"{self._path}: {getattr(problem, 'strerror', None) or problem}",
+                hint="make its folder writable; the file holds nothing that lasts, and may be removed",
+            ) from problem
+
+
+def open_table(address: str, name: str, workspace: Workspace) -> SideTable | None:
+    """The table of this name beside the ledger of an address; None beside one in memory.
+
+    Beside `ledger.db` it is in the file `NAME.db`, and beside any other in one with a name of its own.
+    """
+    match backend_of(address):
+        case "sqlite":
+            ledger = file_of(address)
+            file = f"{name}.db" if ledger.name == "ledger.db" else f"{ledger.name}.{name}.db"
+            return SqliteTable(ledger.with_name(file), name, workspace)
+        case "postgresql":
+            # PostgreSQL's driver takes a while to load.
+            from servo.ledger.side_tables_postgres import PostgresTable  # noqa: PLC0415
+
+            return PostgresTable(address, name, workspace)
+        case "memory":
+            return None

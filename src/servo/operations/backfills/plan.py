@@ -1,0 +1,285 @@
+"""The plan of a backfill: from what is asked for to jobs, their chunks, and about how long that will take."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from functools import cache
+
+import msgspec
+
+from servo.errors import Conflict, InvalidInput, InvalidSelection
+from servo.fold.display import Status
+from servo.operations.backfills.records import partition_seconds
+from servo.operations.backfills.requests import BackfillFields
+from servo.partitions import Partitions, PartitionSet
+from servo.planning.backfill_partitions import chunk, chunk_count, learned_size, require_chunk_size
+from servo.planning.planner import boundary, unmet
+from servo.planning.propagation import Job, UpstreamLimits, propagate
+from servo.status.asset_status import asset_statuses
+from servo.status.exclusions import frozen_among, left_out_readers
+from servo.status.keysets import present
+from servo.status.plans import united
+from servo.status.state import State
+from servo.tracing import span
+
+__all__ = ["BackfillJob", "BackfillPlan", "concurrency_of", "plan_backfill"]
+
+log = logging.getLogger(__name__)
+
+_CONCURRENCY = 2  # unless another number is given
+_FILTERS = ("missing", "failed", "stale")
+
+
+class BackfillJob(Job, frozen=True, kw_only=True):
+    """What one asset has to compute, in chunks."""
+
+    chunk_size: int
+    chunks: int
+    first_chunk: PartitionSet
+    estimated_seconds: float | None = None
+
+
+class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """All jobs in an order in which they can run, and what they come to."""
+
+    jobs: tuple[BackfillJob, ...]
+    targets: tuple[str, ...]
+    partitions: int  # of all jobs together
+    chunks: int  # each of them becomes a run
+    warnings: tuple[str, ...] = ()
+    estimated_seconds: float | None = None  # None: nothing like it has run yet
+
+
+def plan_backfill(
+    state: State, asked: BackfillFields, chosen: Mapping[str, PartitionSet] | None = None
+) -> BackfillPlan:
+    """The jobs that a request comes to, by the state's definitions; `chosen`: instead of the partitions it names."""
+    concurrency = concurrency_of(asked)
+    require_chunk_size(asked.chunk_size, concurrency)
+    depth = _depth(state.policy.upstream_limits, asked)
+    known, now, statuses = state.catalog, state.now, _Statuses(state)
+    targets = _targets(state, asked, statuses) if chosen is None else dict(chosen)
+    frozen = frozen_among(state, targets)
+    targets = _without(targets, frozen)
+    with span("backfill.discover_upstream", depth=depth, targets=len(targets)) as current:
+        found = propagate(
+            known,
+            targets,
+            now,
+            upstream_depth=depth,
+            downstream=asked.include_downstream,
+            current=statuses.current if asked.only_missing else None,
+        )
+        found, more = _unfrozen(state, found)
+        frozen = united(frozen, more)
+        current.set("servo.jobs", len(found))
+    seconds = partition_seconds(state, [known.asset_ids[job.asset_key] for job in found])
+    jobs = tuple(_job(job, asked, concurrency, seconds.get(known.asset_ids[job.asset_key])) for job in found)
+    warnings = [
+        f"{key} {some.describe()} is frozen, and left out".replace("  ", " ") for key, some in sorted(frozen.items())
+    ]
+    warnings += [warning for job in jobs for warning in job.warnings]
+    wanted = {job.asset_key: job.partitions for job in found}
+    warnings += _missing_inputs(state, wanted, asked)
+    warnings += _marked_inputs(state, wanted)
+    return BackfillPlan(
+        jobs=jobs,
+        targets=tuple(key for key in known.graph.specs if key in targets),
+        partitions=sum(job.partitions.count for job in jobs),
+        chunks=sum(job.chunks for job in jobs),
+        warnings=tuple(dict.fromkeys(warnings)),
+        estimated_seconds=_estimated(jobs),
+    )
+
+
+def concurrency_of(asked: BackfillFields) -> int:
+    """How many of its runs may be active at the same time."""
+    if asked.concurrency is not None and asked.max_concurrent_runs not in (None, asked.concurrency):
+        raise InvalidInput(
+            f"max_concurrent_runs is {asked.max_concurrent_runs}, and concurrency, its older name, another number",
+            hint="give max_concurrent_runs alone",
+            field="max_concurrent_runs",
+        )
+    given = (asked.max_concurrent_runs, asked.concurrency)
+    return next((number for number in given if number is not None), _CONCURRENCY)
+
+
+def _without(targets: dict[str, PartitionSet], frozen: Mapping[str, PartitionSet]) -> dict[str, PartitionSet]:
+    """What was asked for without what is frozen; refused where that names one partition, or leaves nothing."""
+    left = {key: some - frozen[key] if key in frozen else some for key, some in targets.items()}
+    if not any(left.values()):
+        key, some = next(iter(frozen.items()))
+        which = f"{key} {some.describe()}".rstrip()
+        raise Conflict(
+            f"nothing to backfill: {which} {'is' if some.count == 1 else 'are'} frozen",
+            hint=f"thaw it first: servo partition mark {which} --as thawed --reason …",
+        )
+    return {key: some for key, some in left.items() if some}
+
+
+def _unfrozen(state: State, jobs: Sequence[Job]) -> tuple[list[Job], dict[str, PartitionSet]]:
+    """The jobs without what is frozen of them, and what that is; nobody waits for a job that has nothing left."""
+    frozen = frozen_among(state, {job.asset_key: job.partitions for job in jobs})
+    left = {
+        job.asset_key: job.partitions - frozen[job.asset_key] if job.asset_key in frozen else job.partitions
+        for job in jobs
+    }
+    kept = [
+        msgspec.structs.replace(
+            job, partitions=left[job.asset_key], waits_for=tuple(one for one in job.waits_for if left.get(one, True))
+        )
+        for job in jobs
+        if left[job.asset_key]
+    ]
+    return kept, frozen
+
+
+# ── which partitions ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class _Statuses:
+    """What the partitions of assets are, looked at once and only if somebody asks."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self.of = cache(self._of)
+
+    def _of(self, asset_key: str) -> dict[str, PartitionSet]:
+        """The partitions of an asset by the words of _FILTERS, and those that are as they should be."""
+        status = asset_statuses(self._state, [asset_key])[asset_key]
+        return {
+            **{word: status.having(word) for word in _FILTERS},
+            "current": status.statuses[Status.MATERIALIZED],
+        }
+
+    def current(self, asset_key: str) -> PartitionSet:
+        return self.of(asset_key)["current"]
+
+
+def _targets(state: State, asked: BackfillFields, statuses: _Statuses) -> dict[str, PartitionSet]:
+    found: dict[str, PartitionSet] = {}
+    for name in asked.assets:
+        key = state.catalog.graph.resolve(name)
+        chosen = _named(key, state.catalog.spec(key).partitions, asked, state.now)
+        if asked.filter is not None:
+            some = statuses.of(key)[asked.filter]
+            chosen = some if chosen is None else chosen & some
+        if chosen is None:
+            raise InvalidSelection(
+                f"no partitions of {key} are named",
+                hint="name them: --start and --end, --partitions a,b, or --filter missing",
+            )
+        found[key] = chosen
+    if not any(found.values()):
+        what = f"no partition of {', '.join(found)}" + ("" if asked.filter is None else f" is {asked.filter}")
+        raise InvalidSelection(f"nothing to backfill: {what}", hint="`servo partition list` shows what there is")
+    return {key: some for key, some in found.items() if some}
+
+
+def _named(key: str, definition: Partitions, asked: BackfillFields, now: datetime) -> PartitionSet | None:
+    """The partitions that a range or a list names; None where neither is given."""
+    found: PartitionSet | None = None
+    if not definition.dimensions and asked.start is None and asked.end is None and asked.partitions is None:
+        return definition.everything(now)
+    if asked.start is not None or asked.end is not None:
+        found = _between(key, definition, asked.start or "", asked.end or "", now)
+    if asked.partitions is not None:
+        some = _listed(definition, asked.partitions, now)
+        found = some if found is None else found & some
+    return found
+
+
+def _between(key: str, definition: Partitions, start: str, end: str, now: datetime) -> PartitionSet:
+    times = [dimension for dimension in definition.dimensions if dimension.timed]
+    if len(times) != 1:
+        what = "is not partitioned by time" if not times else "has several dimensions of time"
+        raise InvalidInput(f"{key} {what}, so --start and --end say nothing", hint="use --partitions or --filter")
+    return definition.parse_set(f"{times[0].name}={start}..{end}", now)
+
+
+def _listed(definition: Partitions, text: str, now: datetime) -> PartitionSet:
+    """`a,b` where there is one dimension; of several, what `servo materialize` takes, with `;` between keys."""
+    parts = text.split("," if len(definition.dimensions) == 1 else ";")
+    found = definition.empty()
+    for part in filter(None, (part.strip() for part in parts)):
+        found = found | definition.parse_set(part, now)
+    return found
+
+
+# ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _depth(limits: UpstreamLimits, asked: BackfillFields) -> int:
+    """How many levels to go up: 1 is what is read directly, which 0 means too; -1 is as far as is allowed."""
+    if not asked.include_upstream:
+        if asked.max_upstream_depth is not None:
+            raise InvalidInput("a depth without --include-upstream", hint="give both, or neither")
+        return 0
+    if not limits.upstream_propagation_enabled:
+        raise InvalidInput(
+            "upstream propagation is switched off here",
+            hint="set backfill.upstream_propagation_enabled = true in servo.toml",
+        )
+    depth = limits.default_max_upstream_depth if asked.max_upstream_depth is None else asked.max_upstream_depth
+    most = limits.max_allowed_upstream_depth
+    if depth < -1 or depth > most:
+        raise InvalidInput(f"an upstream depth of {depth}", hint=f"use 1 to {most}, or -1 for as far as it goes")
+    return most if depth == -1 else max(depth, 1)
+
+
+def _job(job: Job, asked: BackfillFields, concurrency: int, seconds: float | None) -> BackfillJob:
+    size, warnings = asked.chunk_size, list(job.warnings)
+    if asked.target_chunk_seconds is not None:
+        if seconds is None:
+            warnings.append(f"{job.asset_key} has not run yet: its chunks are of {size} partitions")
+        else:
+            size = learned_size(asked.target_chunk_seconds, seconds)
+    count = job.partitions.count
+    chunks = chunk_count(count, size)
+    rounds = chunk_count(chunks, concurrency)
+    return BackfillJob(
+        **{**msgspec.structs.asdict(job), "warnings": tuple(warnings)},
+        chunk_size=size,
+        chunks=chunks,
+        first_chunk=chunk(job.partitions, size, 0, newest_first=asked.newest_first),
+        estimated_seconds=None if seconds is None else seconds * min(count, rounds * size),
+    )
+
+
+def _estimated(jobs: Sequence[BackfillJob]) -> float | None:
+    """Level after level, each as long as its longest job."""
+    levels: dict[int, float] = {}
+    for job in jobs:
+        if job.estimated_seconds is None:
+            return None
+        levels[job.level] = max(levels.get(job.level, 0.0), job.estimated_seconds)
+    return sum(levels.values())
+
+
+def _marked_inputs(state: State, wanted: Mapping[str, PartitionSet]) -> list[str]:
+    """What of the jobs reads partitions that were only marked, and so would fail."""
+    try:
+        left_out = left_out_readers(state, wanted)
+    except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
+        log.debug("no readers of marked partitions", exc_info=True, extra={"action": "backfill.unplanned"})
+        return []
+    return [f"{one.summary}: {one.partitions.describe() or 'it'} will fail" for one in left_out]
+
+
+def _missing_inputs(state: State, wanted: Mapping[str, PartitionSet], asked: BackfillFields) -> list[str]:
+    """What the jobs read that is neither there nor computed by any of them: those chunks would fail."""
+    try:
+        there = present(state, boundary(state.catalog, wanted, state.now))
+        absent = unmet(state.catalog, wanted, there, state.now)
+    except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
+        log.debug("no plan of a backfill's jobs", exc_info=True, extra={"action": "backfill.unplanned"})
+        return []
+    help_ = "" if asked.include_upstream else "; --include-upstream computes it first"
+    return [
+        f"{missing.needed_by} reads {missing.asset_key} {missing.partitions.describe()}".rstrip()
+        + f", which is not there{help_}"
+        for missing in absent
+        if missing.partitions
+    ]

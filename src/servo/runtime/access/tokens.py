@@ -1,0 +1,220 @@
+"""Tokens: who may act in this workspace over the network, in which role, and until when.
+
+A token is 32 random bytes and is shown once. The ledger keeps its SHA-256 and nothing else of it: of something that
+long and random a plain hash cannot be turned round, so no slow hash is needed, and every server knows every token.
+"""
+
+from __future__ import annotations
+
+import re
+from base64 import urlsafe_b64encode
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from hashlib import sha256
+from os import urandom
+from typing import Any
+
+import msgspec
+
+from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, TokenNotFound
+from servo.events import Proposal
+from servo.events.access import TokenCreated, TokenRevoked, token_subject
+from servo.ledger.protocol import Condition
+from servo.local_server import TOKEN_PREFIX
+from servo.runtime.keyed_requests import Patience
+from servo.runtime.wiring import Project
+
+__all__ = ["PREFIX", "MintedToken", "Role", "Token", "TokenRevocation", "Tokens", "hash_of", "lifetime", "role_named"]
+
+_Rows = list[dict[str, Any]]
+
+PREFIX = TOKEN_PREFIX
+_BYTES = 32
+# No colon: nobody is to be taken for a controller, a schedule or a person of this machine.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._@-]{0,62}")
+_LIFETIME = re.compile(r"([0-9]{1,6})\s*(m|h|d|w)")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_LIST = """
+    SELECT token_id, name, role, expires_at, created_at, created_by, revoked_at, revoked_by, revocation_reason
+    FROM tokens WHERE created_version IS NOT NULL ORDER BY created_version
+"""
+_REVOKED = "SELECT revoked_version, revoked_at FROM tokens WHERE token_id = $token_id"
+
+
+class Role(IntEnum):
+    """What somebody may do; each may do what those before it may.
+
+    A viewer looks; an operator also starts, stops and changes work; an approver also decides checkpoints; an admin may
+    do everything.
+    """
+
+    viewer = 1
+    operator = 2
+    approver = 3
+    admin = 4
+
+
+class Token(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as everybody may see it."""
+
+    token_id: str
+    name: str
+    role: str
+    status: str  # live, expired, revoked
+    tenant: str
+    workspace: str
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None = None
+    revoked_at: datetime | None = None
+    revoked_by: str | None = None
+    revocation_reason: str | None = None
+
+
+class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
+    """A new token, and its text: the only time that anybody sees it."""
+
+    token: str
+    token_id: str
+    name: str
+    role: str
+    tenant: str
+    workspace: str
+    created_at: datetime
+    event_id: str
+    expires_at: datetime | None = None
+
+    def __repr__(self) -> str:
+        return f"MintedToken(name={self.name!r}, role={self.role!r}, token=…)"
+
+
+class TokenRevocation(msgspec.Struct, frozen=True, kw_only=True):
+    """A token that is worth nothing any more; `duplicate` if it was revoked before."""
+
+    token_id: str
+    name: str
+    event_id: str
+    revoked_at: datetime
+    duplicate: bool = False
+
+
+def hash_of(token: str) -> str:
+    return sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def role_named(name: str) -> Role:
+    try:
+        return Role[name]
+    except KeyError:
+        raise InvalidInput(f"{name!r:.80} is no role", hint=f"use one of {', '.join(Role.__members__)}") from None
+
+
+def lifetime(text: str) -> timedelta:
+    """How long a token lives, as people write it: 12h, 90d, 8w."""
+    found = _LIFETIME.fullmatch(text.strip())
+    if found is None or int(found[1]) == 0:
+        raise InvalidInput(f"{text!r:.80} is no length of time", hint="write 30m, 12h, 90d or 8w")
+    return timedelta(**{_UNITS[found[2]]: int(found[1])})
+
+
+class Tokens:
+    """The tokens of one workspace."""
+
+    def __init__(self, project: Project, *, random_bytes: Callable[[int], bytes] = urandom) -> None:
+        self._project = project
+        self._random_bytes = random_bytes
+
+    def create(self, name: str, role: str, *, lives: timedelta | None = None, actor: str) -> MintedToken:
+        """Make a token. Its name is its bearer's in every record, so no two live tokens have the same."""
+        if not _NAME.fullmatch(name):
+            hint = "use 1 to 63 letters, digits and . _ @ -, a letter or a digit first"
+            raise InvalidInput(f"{name!r:.80} cannot be the name of a token", hint=hint)
+        project, now = self._project, self._project.clock()
+        try:
+            expires_at = None if lives is None else (now + lives).astimezone(UTC)
+        except OverflowError:
+            raise InvalidInput("no token lives that long", hint="leave its end out, or give fewer days") from None
+        token = PREFIX + urlsafe_b64encode(self._random_bytes(_BYTES)).rstrip(b"=").decode()
+        fact = TokenCreated(
+            token_id=project.mint(),
+            name=name,
+            role=role_named(role).name,
+            secret_hash=hash_of(token),
+            expires_at=expires_at,
+        )
+        patience = Patience(f"token {name}")
+        while True:
+            position = project.ledger.head().position
+            self._require_free(name)
+            condition = Condition(position=position, subjects=frozenset({token_subject(name)}))
+            try:
+                receipts = project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)], condition)
+                break
+            except AppendConflict:
+                patience.pause()
+        return MintedToken(
+            token=token,
+            token_id=fact.token_id,
+            name=name,
+            role=fact.role,
+            tenant=project.workspace.tenant,
+            workspace=project.workspace.name,
+            created_at=now,
+            event_id=receipts[0].event_id,
+            expires_at=expires_at,
+        )
+
+    def list(self, *, everything: bool = False) -> list[Token]:
+        """The live tokens, oldest first; with `everything` also those that have expired or were revoked."""
+        found = [self._token(row) for row in self._rows()]
+        return [token for token in found if everything or token.status == "live"]
+
+    def revoke(self, token: str, *, reason: str | None = None, actor: str) -> TokenRevocation:
+        """End a token, given its id, the name of a live one, or the text of the token itself, such as one found."""
+        now, found = self._project.clock(), self._find(token)
+        if found.revoked_at is None:
+            fact = TokenRevoked(token_id=found.token_id, name=found.name, reason=reason)
+            with suppress(IdempotencyMismatch):  # somebody else has just revoked it, for another reason
+                (receipt,) = self._project.ledger.append([Proposal(fact=fact, occurred_at=now, actor=actor)])
+                if not receipt.duplicate:
+                    return TokenRevocation(
+                        token_id=found.token_id, name=found.name, event_id=receipt.event_id, revoked_at=now
+                    )
+        (first,) = self._project.query(_REVOKED, {"token_id": found.token_id}).rows
+        return TokenRevocation(
+            token_id=found.token_id, name=found.name, event_id=first[0], revoked_at=first[1], duplicate=True
+        )
+
+    def _find(self, token: str) -> Token:
+        if token.startswith(PREFIX):
+            rows = self._rows("secret_hash = $value", hash_of(token))
+            found = [self._token(row) for row in rows]
+        else:
+            found = [self._token(row) for row in self._rows("name = $value OR token_id = $value", token)]
+            exact = [one for one in found if one.token_id == token]
+            found = exact or [one for one in found if one.status == "live"] or found[-1:]
+        if not found:
+            # Not the text itself: it may be a token.
+            raise TokenNotFound("there is no such token", hint="`servo token list --all` names them all")
+        return found[-1]
+
+    def _require_free(self, name: str) -> None:
+        if any(self._token(row).status == "live" for row in self._rows("name = $value", name)):
+            raise Conflict(
+                f"there is a live token named {name}",
+                hint=f"give this one another name, or revoke it: servo token revoke {name}",
+            )
+
+    def _rows(self, where: str = "true", value: str | None = None) -> _Rows:
+        sql = _LIST.replace("WHERE", f"WHERE ({where}) AND")
+        parameters = {} if value is None else {"value": value}
+        return self._project.query(sql, parameters).dicts()
+
+    def _token(self, row: dict[str, Any]) -> Token:
+        expires = row["expires_at"]
+        expired = expires is not None and expires <= self._project.clock()
+        status = "revoked" if row["revoked_at"] is not None else "expired" if expired else "live"
+        scope = self._project.workspace
+        return Token(**row, status=status, tenant=scope.tenant, workspace=scope.name)

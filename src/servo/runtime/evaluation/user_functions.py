@@ -1,0 +1,239 @@
+"""Answers questions in the process that evaluates: calls the user's function and checks what it returns."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from types import TracebackType
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from servo.assets.automation import Skip, TickContext
+from servo.assets.evaluation import Asked, Evaluation, Message, Question, RunRequest, SensorContext
+from servo.assets.importing import is_within
+from servo.assets.loading import Definitions
+from servo.assets.sensing import Sensor, Watch
+from servo.assets.spec import Source
+from servo.assets.watch_requests import by_template
+from servo.assets.watches import watch_from_json
+from servo.errors import ServoError
+from servo.runtime.deploying import catalog
+from servo.runtime.evaluation.return_values import (
+    AnswerError,
+    added_values,
+    asked_for,
+    bounded,
+    cursor_of,
+    one_line,
+    partition_texts,
+    requested,
+    said,
+)
+from servo.runtime.settings import Settings
+from servo.runtime.wiring import Project, open_workspace
+
+__all__ = ["UserFunctions"]
+
+
+class UserFunctions:
+    """Answers questions about one project's definitions, one at a time."""
+
+    def __init__(self, settings: Settings, definitions: Definitions) -> None:
+        self._settings = settings
+        self._definitions = definitions
+        self._project: Project | None = None
+        self._now: datetime | None = None
+        self._dynamic = frozenset(
+            dimension.name
+            for asset in definitions.assets.values()
+            for dimension in asset.spec.partitions.dimensions
+            if dimension.kind == "dynamic"
+        )
+        self.spent = False
+
+    def answer(self, question: Question) -> Evaluation:
+        """Never raises: whatever the user's code does is an error that the evaluation tells of."""
+        try:
+            self._now = question.now
+            return self._schedule(question) if question.kind == "schedule" else self._sensor(question)
+        except MemoryError:
+            self.spent = True
+            return _failed(question, f"it took more than {self._settings.sensors.memory_mb} MB of memory")
+        except AnswerError as problem:
+            return _failed(question, str(problem))
+        except BaseException as problem:  # noqa: BLE001 (the user's code may raise anything, SystemExit included)
+            _print(problem)
+            self._close()  # what went wrong may be a connection
+            return _failed(question, self._line(problem))
+
+    # ── schedules ────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _schedule(self, question: Question) -> Evaluation:
+        schedule = self._definitions.schedules.get(question.name)
+        if schedule is None or schedule.function is None:
+            raise AnswerError(f"the project's code has no schedule {question.name} with a function")
+        if question.scheduled_for is None:
+            raise AnswerError("it was not said for when it is to be asked")
+        tick = TickContext(
+            name=schedule.name,
+            scheduled_for=question.scheduled_for.astimezone(ZoneInfo(schedule.timezone)),
+            log=logging.getLogger(f"schedule.{schedule.name}"),
+        )
+        try:
+            partitions = partition_texts(schedule.function(tick))
+        except Skip as skip:
+            return Evaluation(skip=one_line(skip.reason) or "the function said so")
+        if partitions is None:
+            return Evaluation(skip="the function returned nothing")
+        if not partitions:
+            return Evaluation(skip="the function named no partitions")
+        asked = Asked(select=schedule.select, partitions=partitions, tags=dict(schedule.tags))
+        return Evaluation(requests=list(bounded([asked])))
+
+    # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _sensor(self, question: Question) -> Evaluation:
+        sensor = self._definitions.sensors.get(question.name) if question.made is None else _made(question)
+        if sensor is None:
+            raise AnswerError(f"the project's code has no sensor {question.name}")
+        if sensor.kind == "push" and question.message is None:
+            raise AnswerError("it is a push sensor, and there is no message")
+        if sensor.watch is not None:
+            return self._watched(sensor, question)
+        if sensor.function is None:
+            assert question.message is not None
+            return Evaluation(requests=asked_for(_of_message(sensor, question.message), 1))
+        context = self._context(question)
+        return self._called(sensor, context, lambda: cursor_of(context.cursor))
+
+    def _watched(self, sensor: Sensor, question: Question) -> Evaluation:
+        watch = sensor.watch
+        assert watch is not None
+        if question.cursor is not None:
+            watch.require_cursor(question.cursor)
+        # What looks brings Arrow and drivers along: only for who has a watch.
+        from servo.runtime.watches import look  # noqa: PLC0415
+
+        found = look(watch, question.cursor, self._opened(), sensor_id=question.sensor_id)
+        cursor = cursor_of(found.cursor)
+        if not found.items:
+            return Evaluation(cursor=cursor, more=found.more)
+        if sensor.function is None:
+            requests = asked_for(self._by_itself(sensor, watch, found.items), len(found.items))
+            return Evaluation(requests=requests, cursor=cursor, more=found.more)
+        context = self._context(question, found.items)
+
+        def moved() -> str | None:
+            if context.cursor != question.cursor:
+                raise AnswerError("it set context.cursor, which its watch moves")
+            return cursor
+
+        return msgspec.structs.replace(self._called(sensor, context, moved), more=found.more)
+
+    def _by_itself(self, sensor: Sensor, watch: Watch, items: Iterable[Any]) -> Iterator[RunRequest]:
+        """What a sensor without a function asks for: for each thing that was found, what the watch makes of it."""
+        known: Any = self._definitions
+        if self._dynamic:
+            known = catalog(self._opened())  # values of dynamic dimensions are in no code
+        for item in items:
+            yield from watch.requests(item, sensor.select or "", sensor.partitions, known, now=self._now)
+
+    def _context(self, question: Question, found: Iterable[Any] = ()) -> SensorContext:
+        return SensorContext(
+            name=question.name,
+            now=question.now,
+            cursor=question.cursor,
+            message=question.message,
+            found=list(found),
+            log=logging.getLogger(f"sensor.{question.name}"),
+            dynamic=self._dynamic,
+        )
+
+    def _called(self, sensor: Sensor, context: SensorContext, cursor: Callable[[], str | None]) -> Evaluation:
+        assert sensor.function is not None
+        asked: list[RunRequest] = []
+        try:
+            for one in requested(sensor.function(context), len(context.found)):
+                asked.append(one)  # one by one: what was asked for before a Skip is to be known
+        except Skip as skip:
+            if asked:
+                raise AnswerError(f"it raised Skip after it had asked for {len(asked)} runs") from None
+            return Evaluation(skip=one_line(skip.reason) or "the sensor said so", cursor=cursor())
+        requests = asked_for(asked, len(context.found))
+        return Evaluation(requests=requests, cursor=cursor(), added=added_values(context.added))
+
+    def _opened(self) -> Project:
+        """The project as it is now, to look at; opened in this process, since no connection survives a fork."""
+        if self._project is None:
+            self._project = open_workspace(self._settings, clock=self._clock)
+        return self._project
+
+    def _close(self) -> None:
+        with suppress(Exception):
+            if self._project is not None:
+                self._project.close()
+        self._project = None
+
+    def _clock(self) -> datetime:
+        assert self._now is not None
+        return self._now
+
+    # ── what went wrong ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _line(self, problem: BaseException) -> str:
+        """An error in one line: its own words, and where in the project it happened."""
+        words = said(problem)
+        line = words if isinstance(problem, ServoError) else f"{type(problem).__name__}: {words}".removesuffix(": ")
+        root = self._settings.root.resolve()
+        place = ""
+        for frame, number in traceback.walk_tb(problem.__traceback__):
+            file = frame.f_code.co_filename
+            if is_within(file, root):
+                place = f" ({file.removeprefix(f'{root}/')}:{number})"
+        return one_line(line) + place
+
+
+def _made(question: Question) -> Sensor:
+    """A sensor that no code declares."""
+    made = question.made
+    assert made is not None
+    watch = None if made.watch is None else watch_from_json(made.watch)
+    return Sensor(
+        None,
+        name=question.name,
+        kind="push" if watch is None else "poll",
+        watch=watch,
+        select=made.select,
+        partitions=made.partitions,
+        source=Source("", 0),
+    )
+
+
+def _of_message(sensor: Sensor, message: Message) -> Iterator[RunRequest]:
+    """The run that a message asks for by itself: its attributes, and what its JSON names, say which partitions."""
+    values = dict(message.attributes)
+    if sensor.partitions is not None and message.data:
+        said = message.json()
+        named = said.items() if isinstance(said, dict) else ()
+        values |= {name: str(value) for name, value in named if isinstance(value, str | int) and value is not True}
+    partitions = None if sensor.partitions is None else by_template(sensor.partitions, values)
+    yield RunRequest(select=sensor.select or "", partitions=partitions)
+
+
+def _failed(question: Question, line: str) -> Evaluation:
+    return Evaluation(error=one_line(line), cursor=question.cursor)
+
+
+def _print(problem: BaseException) -> None:
+    """The whole story, for the log; without our own part of it."""
+    with suppress(Exception):
+        inner: TracebackType | None = problem.__traceback__
+        while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
+            inner = inner.tb_next
+        traceback.print_exception(type(problem), problem, inner, file=sys.stderr)

@@ -1,1 +1,0 @@
-"""What built-in watches look at: files, partitions, runs, rows."""

@@ -1,0 +1,1 @@
+"""What Servo tells others of its work: metrics, traces, logs, readiness, OpenLineage."""

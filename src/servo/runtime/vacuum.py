@@ -1,0 +1,88 @@
+"""Removing the files that nobody needs: what no event points to, and what retention lets go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from itertools import groupby
+from typing import Any
+
+from servo.events.lifecycles import TaskStatus
+from servo.execution.places import Removed
+from servo.execution.places import vacuum as remove
+from servo.ids import ulid_time
+from servo.runtime.citations import Citations
+from servo.runtime.settings import RetentionSettings
+from servo.runtime.wiring import Project
+
+__all__ = ["vacuum"]
+
+# Whatever waits for an approval may become current at any moment.
+_EVERYTHING = """
+    SELECT m.asset_id, m.partition_key, m.materialization_id,
+           coalesce(m.materialization_id = s.materialization_id, false) OR m.published_at IS NULL AS stays,
+           m.published_at IS NULL AND r.finished_version IS NOT NULL AS refused
+    FROM materializations m
+    LEFT JOIN partition_status s ON s.asset_id = m.asset_id AND s.partition_key = m.partition_key
+    LEFT JOIN runs r ON r.run_id = m.run_id
+    ORDER BY m.asset_id, m.partition_key, m.materialization_id DESC
+"""
+_OLDEST_ATTEMPT = f"""
+    SELECT min(t.started_at) FROM tasks t JOIN runs r USING (run_id)
+    WHERE t.state = '{TaskStatus.RUNNING}' AND r.finished_version IS NULL
+"""
+_PATIENCE = 60.0  # seconds for the tail to be folded
+
+
+def vacuum(project: Project, *, dry_run: bool) -> list[Removed]:
+    """Remove what no event points to, and what retention lets go. What is current always stays."""
+    cited = Citations(project.settings).materializations()
+    # Before the look at the ledger: what is made after it is not known to it, and must not look abandoned.
+    now = project.clock()
+    snapshot = project.reader.snapshot(fresh=True, timeout=_PATIENCE)
+    everything = snapshot.query(_EVERYTHING).rows
+    made = [row for row in everything if not row[4]]
+    # Staged for an approval that was refused or never came: its run is over, and nobody can publish it any more.
+    refused = {row[2] for row in everything if row[4]}
+    unfinished = snapshot.query("SELECT run_id FROM runs WHERE finished_version IS NULL").rows
+    [(begun,)] = snapshot.query(_OLDEST_ATTEMPT).rows
+    grace = timedelta(hours=project.settings.retention.grace_hours)
+    # What an attempt makes or reads while it runs is in use, however short the grace.
+    settled = now if begun is None else min(now, begun)
+    return remove(
+        project.storage,
+        referenced={row[2] for row in everything},
+        # What an audit report cites is kept, whatever retention says.
+        released=(
+            _released(made, project.settings.retention, now, before=settled - grace)
+            | {one for one in refused if ulid_time(one) <= settled - grace}
+        )
+        - cited,
+        working={run_id for (run_id,) in unfinished},
+        now=settled,
+        grace=grace,
+        dry_run=dry_run,
+    )
+
+
+def _released(
+    made: Sequence[tuple[Any, ...]], retention: RetentionSettings, now: datetime, *, before: datetime
+) -> set[str]:
+    """The materializations that retention lets go: too many versions ago, or too many days.
+
+    Only those which a newer one had replaced by then: whoever began to read earlier may still be at it.
+    """
+    released: set[str] = set()
+    for _, versions in groupby(made, key=lambda row: row[:2]):
+        newer: str | None = None
+        for number, (_, _, materialization_id, stays, _) in enumerate(versions):
+            replaced = newer is not None and ulid_time(newer) <= before
+            newer = materialization_id
+            many = retention.versions is not None and number >= retention.versions
+            age = now - ulid_time(materialization_id)
+            old = retention.days is not None and age > timedelta(days=retention.days)
+            # What both rules speak of must be let go by both.
+            allowed = [rule for rule, given in ((many, retention.versions), (old, retention.days)) if given is not None]
+            if allowed and all(allowed) and replaced and not stays:
+                released.add(materialization_id)
+    return released

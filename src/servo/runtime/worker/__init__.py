@@ -1,0 +1,1 @@
+"""The worker: claims tasks, computes them on Spark, and records what came of them."""

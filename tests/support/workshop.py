@@ -1,0 +1,177 @@
+"""A project in a folder, for whatever is tested with it.
+
+From inside there are its ledger, runs and backfills; from outside the program, in processes that a test may kill, pause
+and continue.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from servo.answers.backfills import Backfilled, BackfillTree
+from servo.controllers import backfilling
+from servo.errors import Conflict, LedgerUnavailable
+from servo.events import RecordedEvent, decode
+from servo.events.fact import Fact
+from servo.operations.backfills.requests import CreateBackfill
+from servo.runtime import Project
+from servo.runtime.loop.tracker import RunTracker
+from tests.support import commands
+from tests.support.operating import Backfills
+
+ME = "person:tester"
+PATIENCE = 240.0  # seconds; a wait ends as soon as what is waited for is so
+
+
+class Workshop:
+    """The project, short ways to ask it and to wait for it, and the processes that were started in it.
+
+    `here`: where commands are typed, if not in its root. `variables`: the environment of its processes, beside that of
+    the test.
+    """
+
+    def __init__(self, project: Project, *, here: Path | None = None, variables: dict[str, str] | None = None) -> None:
+        self.project = project
+        self.path = project.settings.root
+        self.here = here or self.path
+        self.variables = variables or {}
+        self.backfills = Backfills(project)
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    # ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def create(self, *assets: str, request_id: str | None = None, **asked: Any) -> Backfilled:
+        return self.backfills.create(CreateBackfill(assets=assets, **asked), request_id=request_id, actor=ME)
+
+    def tree(self, backfill: str) -> BackfillTree:
+        return self.backfills.tree(backfill)
+
+    def until(self, happened: Callable[[], Any], what: str, seconds: float = PATIENCE) -> Any:
+        """What a condition gives once it holds; asked again whenever something was recorded, and now and then."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                position = self.project.ledger.head().position
+                if found := happened():
+                    return found
+                self.project.ledger.head(beyond=position, timeout=0.1)
+            except (Conflict, LedgerUnavailable, IndexError):
+                time.sleep(0.05)  # somebody else is at it, or nothing is planned yet
+            assert time.monotonic() < deadline, f"not in {seconds} seconds: {what}\n{self.said()}"
+
+    def at_rest(self) -> None:
+        """Wait until nothing happens by itself: no run can go on, and no backfill can plan another chunk."""
+        tracker = RunTracker(self.project, backfills=True)
+
+        def resting() -> bool:
+            tracker.refresh()
+            assert tracker.backfills is not None
+            decided = backfilling.decide(tracker.backfills, tracker.catalog, self.project.clock(), str)
+            return all(run.parked for run in tracker.board.runs.values()) and not list(decided)
+
+        self.until(resting, "nothing is under way")
+
+    def ended(self, backfill: str, seconds: float = PATIENCE) -> BackfillTree:
+        """The tree once all of it has ended."""
+        self.until(lambda: self.tree(backfill).over, f"{backfill} has ended", seconds)
+        return self.tree(backfill)
+
+    def events(self, run_id: str | None = None) -> list[RecordedEvent]:
+        """All that happened, or all that a run did."""
+        return [event for event in self.project.history.events() if run_id in (None, event.correlation_id)]
+
+    def facts(self, *of: type[Fact] | str) -> list[Any]:
+        """What happened, of these kinds, and in the run of this id."""
+        kinds = {kind.event_type for kind in of if not isinstance(kind, str)}
+        [run_id] = [one for one in of if isinstance(one, str)] or [None]
+        return [decode(event) for event in self.events(run_id) if not kinds or event.event_type in kinds]
+
+    # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────
+
+    def environment(self) -> dict[str, str]:
+        return environment(self.variables)
+
+    def start(self, *args: str) -> subprocess.Popen[bytes]:
+        """A process that goes on beside the test, and ends with the workshop."""
+        output = self.path / f"said-{len(self._started)}-{args[0]}.log"
+        with output.open("wb") as sink:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "servo", *args],
+                cwd=self.here,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=sink,
+                stderr=subprocess.STDOUT,
+            )
+        self._started.append(process)
+        return process
+
+    def servo(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
+        return commands.servo(args, cwd=self.here, env=self.environment() | variables, timeout=PATIENCE)
+
+    def said(self) -> str:
+        """What the processes wrote and where they are now, for who wants to know why a test failed."""
+        started = [process.pid for process in self._started if process.poll() is None]
+        workers = [worker for pid in started for worker in children(pid, "servo\0worker")]
+        for pid in {*started, *workers}:
+            os.kill(pid, signal.SIGUSR1)
+        if started:
+            time.sleep(1)  # for their stacks to be written; whoever asks has failed already
+        logs = [*self.path.glob("said-*.log"), *(self.path / ".servo" / "logs").glob("*.log")]
+        return "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-8000:]}" for log in sorted(logs))
+
+    def close(self) -> None:
+        """End the processes, and the project."""
+        for process in self._started:
+            if process.poll() is None:
+                process.send_signal(signal.SIGCONT)
+                process.terminate()
+        for process in self._started:
+            try:
+                process.wait(60)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        self.project.close()
+
+
+def environment(variables: dict[str, str]) -> dict[str, str]:
+    """The environment of this process with these variables, and without its own settings of Servo."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SERVO_")}
+    return kept | variables
+
+
+def is_running(pid: int) -> bool:
+    """Whether a process is there and not only waiting to be buried."""
+    try:
+        return (Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def children(pid: int, name: str = "") -> list[int]:
+    """The processes below one, whose command line has a name in it."""
+    below: dict[int, list[int]] = {}
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                parent = int((folder / "stat").read_text().rpartition(")")[2].split()[1])
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            below.setdefault(parent, []).append(int(folder.name))
+    found, queue = [], list(below.get(pid, []))
+    for one in queue:
+        queue += below.get(one, [])
+        try:
+            if name in (Path("/proc") / str(one) / "cmdline").read_text():
+                found.append(one)
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+    return found
