@@ -21,8 +21,8 @@ from servo.events.columns import Outcome
 from servo.execution.content_hash import content_hash, hash_sums, named, with_hashes
 from servo.execution.failures import explain, is_cancelled, is_programming_error
 from servo.execution.output import INDEX, LeftOut, constant, counted_rows, rows_left_out, with_dimensions
-from servo.execution.protocol import Call, PartitionResult, Sample, Staged, Staging
-from servo.execution.samples import BatchRefused, take_samples
+from servo.execution.protocol import Call, PartitionResult, Staged, Staging
+from servo.execution.samples import BatchRefused, lone_hashes, take_samples
 from servo.execution.work import Work, discard
 from servo.partitions import PartitionKey
 
@@ -78,11 +78,20 @@ def _compute(work: Work, spark: SparkSession, indexes: list[int]) -> list[Partit
     staging = work.stage()
     try:
         _write(work, indexes, frame, schema, staging)
-        left_out = _left_out(work, indexes, schema, staging)
-        results = _audited(work, indexes, schema, staging, context.metadata)
-        call = Call(keys=_keys(work, indexes), rows_left_out=left_out.rows, left_out_example=left_out.example)
-        if work.order.samples:
-            call = msgspec.structs.replace(call, samples=_samples(work, indexes, schema, staging, results))
+        sizes = {index: staging.measure(_folder(index)) for index in indexes}
+        with lone_hashes(work, {index: files for index, (files, _) in sizes.items()}) as hashes:
+            left_out = _left_out(work, indexes, schema, staging)
+            results = _audited(work, schema, staging, sizes, context.metadata)
+        frames = {
+            work.order.keys[index]: partial(work.read_staged, schema, staging.address(_folder(index)))
+            for index in indexes
+        }
+        call = Call(
+            keys=_keys(work, indexes),
+            rows_left_out=left_out.rows,
+            left_out_example=left_out.example,
+            samples=take_samples(work, results, frames, hashes),
+        )
     except BaseException:
         discard(staging)
         raise
@@ -94,14 +103,9 @@ def _keys(work: Work, indexes: Sequence[int]) -> tuple[str, ...]:
     return tuple([work.order.keys[index] for index in indexes])
 
 
-def _samples(
-    work: Work, indexes: Sequence[int], schema: StructType, staging: Staging, results: Sequence[PartitionResult]
-) -> tuple[Sample, ...]:
-    frames = {
-        work.order.keys[index]: partial(work.read_staged, schema, staging.address(f"{_ALL}/{INDEX}={index}"))
-        for index in indexes
-    }
-    return take_samples(work, results, frames)
+def _folder(index: int) -> str:
+    """Where the rows of one partition are written below the staging folder."""
+    return f"{_ALL}/{INDEX}={index}"
 
 
 def _with_dimensions(work: Work, indexes: Sequence[int], returned: DataFrame) -> DataFrame:
@@ -124,7 +128,7 @@ def _with_dimensions(work: Work, indexes: Sequence[int], returned: DataFrame) ->
 
 def _left_out(work: Work, indexes: Sequence[int], schema: StructType, staging: Staging) -> LeftOut:
     """Remove what was written of other partitions, and tell how much it was."""
-    outside = f"{_ALL}/{INDEX}={_OUTSIDE}"
+    outside = _folder(_OUTSIDE)
     if not staging.measure(outside)[0]:
         return LeftOut()
     asked = work.label(indexes[0]) if len(indexes) == 1 else f"{len(indexes):,} partitions"
@@ -142,12 +146,15 @@ def _left_out(work: Work, indexes: Sequence[int], schema: StructType, staging: S
 
 
 def _audited(
-    work: Work, indexes: list[int], schema: StructType, staging: Staging, metadata: Mapping[str, Any]
+    work: Work,
+    schema: StructType,
+    staging: Staging,
+    sizes: Mapping[int, tuple[int, int]],
+    metadata: Mapping[str, Any],
 ) -> list[PartitionResult]:
-    """Rows, hashes and checks of what was written, in one pass over it."""
+    """Rows, hashes and checks of what was written, in one pass over it. `sizes`: files and bytes of each partition."""
+    indexes = list(sizes)
     audit = work.audit(schema, indexes)
-    names = {index: f"{_ALL}/{INDEX}={index}" for index in indexes}
-    sizes = {index: staging.measure(name) for index, name in names.items()}
 
     def read() -> DataFrame:
         split = StructType([*schema.fields, StructField(INDEX, IntegerType())])
@@ -163,9 +170,10 @@ def _audited(
         metrics = {row[INDEX]: row.asDict() for row in found}
     rows = {index: int(metrics[index][_ROWS]) if index in metrics else 0 for index in indexes}
     judged = audit.results(rows, metrics, read)
-    _fill(work, schema, staging, [name for index, name in names.items() if not sizes[index][0]])
+    _fill(work, schema, staging, [_folder(index) for index, (files, _) in sizes.items() if not files])
     results = []
-    for index, name in names.items():
+    for index in indexes:
+        name = _folder(index)
         files, size = sizes[index] if sizes[index][0] else staging.measure(name)
         written = Staged(
             place=staging.place(name),

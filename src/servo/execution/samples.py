@@ -9,7 +9,9 @@ a function whose output is never the same twice is told apart from one that read
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import reduce
 from hashlib import sha256
 from operator import and_
@@ -52,21 +54,41 @@ class BatchRefused(OutputRefused):
         self.samples = samples
 
 
+@contextmanager
+def lone_hashes(work: Work, files: Mapping[int, int]) -> Iterator[Mapping[int, Future[str]]]:
+    """Begin to compute partitions alone while the block measures the batch: their content hashes, by index.
+
+    `files` says how many each partition of the batch has: those with rows are sampled first. Spark has little to do for
+    one partition, and much to prepare, so that side by side it costs half the time. The block ends when both have.
+    """
+    if not _is_sampled(work, len(files)):
+        yield {}
+        return
+    chosen = sorted(files, key=lambda index: _rank(work, index, empty=not files[index]))[: work.order.samples]
+    with ThreadPoolExecutor(1, thread_name_prefix="sample") as threads:
+        yield {index: threads.submit(copy_context().run, _lone_hash, work, index) for index in chosen}
+
+
 def take_samples(
-    work: Work, results: Sequence[PartitionResult], frames: Mapping[str, Callable[[], DataFrame]]
+    work: Work,
+    results: Sequence[PartitionResult],
+    frames: Mapping[str, Callable[[], DataFrame]],
+    hashes: Mapping[int, Future[str]],
 ) -> tuple[Sample, ...]:
-    """Compute some partitions of a batch alone and compare. `frames` are the rows of the batch, by partition.
+    """Compare some partitions of a batch with the same computed alone. `frames`: the rows of the batch, by partition.
 
     BatchRefused if one of them differs and the function is not to blame on chance.
     """
-    if len(results) == 1 or not work.order.asset.spec.sample:
+    if not _is_sampled(work, len(results)):
         return ()
     taken: list[Sample] = []
     for result in _chosen(work, results):
         work.proceed()
         index = work.order.keys.index(result.key)
         try:
-            sample = _sample(work, index, result, frames[result.key])
+            # What a check refused is not among the results, and another partition takes its place.
+            found = hashes[index].result() if index in hashes else _lone_hash(work, index)
+            sample = _sample(work, index, result, found, frames[result.key])
         except (Exception, SystemExit) as failure:
             if isinstance(failure, BatchRefused):
                 raise BatchRefused(failure.message, hint=_HINT, samples=(*taken, *failure.samples)) from None
@@ -81,28 +103,45 @@ def take_samples(
     return tuple(taken)
 
 
+def _is_sampled(work: Work, partitions: int) -> bool:
+    return work.order.samples > 0 and partitions > 1 and work.order.asset.spec.sample
+
+
 def _chosen(work: Work, results: Sequence[PartitionResult]) -> list[PartitionResult]:
     """Which partitions are computed alone: others in every run, by its id. Those with rows come first."""
-    order = work.order
 
     def rank(result: PartitionResult) -> tuple[bool, str]:
-        text = f"{order.run_id}:{order.task_key}:{order.attempt}:{result.key}"
-        return result.staged is not None and not result.staged.rows, sha256(text.encode()).hexdigest()
+        empty = result.staged is not None and not result.staged.rows
+        return _rank(work, work.order.keys.index(result.key), empty=empty)
 
-    return sorted((one for one in results if one.staged is not None), key=rank)[: order.samples]
+    return sorted((one for one in results if one.staged is not None), key=rank)[: work.order.samples]
 
 
-def _sample(work: Work, index: int, result: PartitionResult, rows: Callable[[], DataFrame]) -> Sample:
+def _rank(work: Work, index: int, *, empty: bool) -> tuple[bool, str]:
+    order = work.order
+    text = f"{order.run_id}:{order.task_key}:{order.attempt}:{order.keys[index]}"
+    return empty, sha256(text.encode()).hexdigest()
+
+
+def _lone_hash(work: Work, index: int) -> str:
+    """The content hash of one partition computed with nothing but its own inputs."""
+    with work.call([index]) as spark:
+        alone = _alone(work, work.caller, spark, index)
+        schema = alone.schema
+        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums()]
+        sums = with_hashes(alone, schema, work.types).agg(*counted).collect()[0].asDict()
+        return content_hash(schema, work.types, int(sums[_ROWS]), sums)
+
+
+def _sample(work: Work, index: int, result: PartitionResult, found: str, rows: Callable[[], DataFrame]) -> Sample:
+    """The verdict on one partition, whose content hash is `found` when it is computed alone."""
     assert result.staged is not None
+    if found == result.staged.content_hash:
+        return Sample(key=result.key, verdict=Verdict.EQUAL, content_hash=found)
     with _scratch(work) as staging:
         with work.call([index]) as spark:
             alone = _alone(work, work.caller, spark, index)
             schema = alone.schema
-            counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums()]
-            sums = with_hashes(alone, schema, work.types).agg(*counted).collect()[0].asDict()
-            found = content_hash(schema, work.types, int(sums[_ROWS]), sums)
-            if found == result.staged.content_hash:
-                return Sample(key=result.key, verdict=Verdict.EQUAL, content_hash=found)
             work.write(alone, staging.address(_ALONE))
         batch, kept = rows(), work.read_staged(schema, staging.address(_ALONE))
         if are_close(batch, kept):

@@ -37,8 +37,8 @@ _CLASSIC = {
     "spark.app.name": "servo",
     "spark.log.level": "ERROR",
     "spark.scheduler.mode": "FAIR",  # runs share the cluster: each has a pool, see job_tags.py
-    # A shuffle into up to 200 partitions, Spark's default number, opens a file for each of them in every task that writes
-    # it: half of what a small job takes. Sorted by partition they are one file.
+    # A task that writes a shuffle of up to 200 partitions, the default, opens a file for each of them, which is half
+    # of what a small job takes. Sorted by partition they are one file.
     "spark.shuffle.sort.bypassMergeThreshold": "1",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",

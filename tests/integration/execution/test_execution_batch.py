@@ -466,6 +466,20 @@ def test_a_batch_that_reads_what_belongs_to_others_is_refused_with_the_rows_that
     assert not kitchen.leftovers()
 
 
+@asset(partitions=days, batch=True, checks=[check.row_count(min=3, blocking=True)])
+def at_least_three(raw: DataFrame) -> DataFrame:
+    return raw
+
+
+def test_what_a_check_refuses_is_not_sampled_and_another_partition_takes_its_place(kitchen: Kitchen) -> None:
+    asked = MONTH[:5]  # with 1, 2, 3, 0 and 1 rows
+    kitchen.run(raw, asked)
+    results = kitchen.run(at_least_three, asked, inputs=[kitchen.input(raw, asked)], samples=1)
+    assert [day for day, result in results.items() if result.outcome is Outcome.SUCCEEDED] == ["2025-01-03"]
+    (sample,) = _samples(results)
+    assert (sample.key, sample.verdict) == ("date=d:2025-01-03", Verdict.EQUAL)
+
+
 def _samples(results: dict[str, PartitionResult]) -> list[Sample]:
     (call,) = {id(result.call): result.call for result in results.values()}.values()
     return [] if call is None else list(call.samples)
