@@ -18,17 +18,19 @@ the thread and the session that set them, so that another thread finds nothing t
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from servo.execution.call_session import active_in_jvm
+from servo.execution.call_session import active_in_jvm, call_id
 from servo.execution.failures import passing_over_lost_session
 from servo.execution.spark import is_connect
 
 _AGAIN_SECONDS = 0.5
+_RELEASE_SECONDS = 5.0
 _LONGEST = 200
 _POOL = "spark.scheduler.pool"
 
@@ -120,9 +122,10 @@ def interrupt(spark: SparkSession, run_id: str) -> None:
     """End the run's jobs, now and until its threads have left their `tagged` blocks.
 
     The work may be between two jobs at this moment, or catch the first failure and ask for more; so this goes on in
-    the background until no thread of the run is left. A block that is entered later, when all have left, is not
-    touched. The jobs end at once and their Python workers a few seconds later, stuck or not. What no job is part of, as
-    Python that the work runs by itself, cannot be interrupted: `is_interrupted` says that it should end.
+    the background until no thread of the run is left. On Connect, the session of a call that goes on nevertheless is
+    released. A block that is entered later, when all have left, is not touched. The jobs end at once and their Python
+    workers a few seconds later, stuck or not. What no job is part of, as Python that the work runs by itself, cannot be
+    interrupted: `is_interrupted` says that it should end.
     """
     run = _RUNS.interrupt(run_id)
     _cancel([spark] if run is None else _sessions(spark, run), run_id)
@@ -139,8 +142,24 @@ def is_interrupted(run_id: str) -> bool:
 
 
 def _cancel_until_over(spark: SparkSession, run_id: str, run: _Run) -> None:
+    begun = time.monotonic()
     while not run.over.wait(_AGAIN_SECONDS):
-        _cancel(_sessions(spark, run), run_id)
+        sessions = _sessions(spark, run)
+        _cancel(sessions, run_id)
+        if time.monotonic() - begun > _RELEASE_SECONDS:
+            _release(sessions)
+
+
+def _release(sessions: list[SparkSession]) -> None:
+    """Release the sessions of calls on a Connect server, which ends whatever waits for an answer there.
+
+    A server interrupts an operation once. One that it was still planning may miss that, and would run to its end.
+    """
+    for session in sessions:
+        if is_connect(session) and call_id(session):
+            with suppress(Exception):  # released already, or its server is gone
+                client: Any = session.client
+                client.release_session()
 
 
 def _sessions(spark: SparkSession, run: _Run) -> list[SparkSession]:

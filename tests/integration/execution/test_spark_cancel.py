@@ -15,6 +15,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from servo.execution.call_session import call_session
 from servo.execution.failures import is_cancelled, is_session_lost
 from servo.execution.job_tags import interrupt, is_interrupted, tagged
 from servo.execution.spark import SparkSettings, application_id, is_connect, session
@@ -125,6 +126,31 @@ def test_interrupt_ends_the_runs_jobs_and_no_others(
     soon.touch()
     other.result(PATIENCE)
     assert spark.read.parquet(str(tmp_path / "run-2.parquet")).count() == 2
+
+
+def test_a_call_that_a_connect_server_goes_on_with_is_ended_by_releasing_its_session(
+    request: pytest.FixtureRequest, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    """A server interrupts an operation once, and one that it was still planning may miss it: here it misses all."""
+    server: Connect = request.getfixturevalue("connect_place")
+    soon = tmp_path / "soon"
+
+    def work(base: SparkSession, run: str, until: Path, *, deaf: bool) -> int:
+        with call_session(base) as call, tagged(call, run_id=run):
+            if deaf:
+                call.client.interrupt_tag = lambda tag: []  # type: ignore[attr-defined]  # of the Connect half
+            return len(_stuck(call, tmp_path / run, until).collect())
+
+    with session(SparkSettings(remote=server.address, timeout_seconds=PATIENCE)) as base:
+        cancelled = pool.submit(work, base, "deaf", tmp_path / "never", deaf=True)
+        other = pool.submit(work, base, "other", soon, deaf=False)
+        _wait_for_workers(tmp_path / "deaf", cancelled)
+        _wait_for_workers(tmp_path / "other", other)
+        interrupt(base, "deaf")
+        _failure(cancelled)
+        _wait(lambda: not _alive(tmp_path / "deaf"))
+        soon.touch()
+        assert other.result(PATIENCE) == 2
 
 
 def test_interrupt_holds_until_the_work_has_ended(
