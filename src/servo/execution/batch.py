@@ -162,7 +162,7 @@ def _audited(
 
     metrics: dict[int, Mapping[str, Any]] = {}
     if any(files for files, _ in sizes.values()):
-        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(), *audit.aggregates()]
+        counted = [F.count(F.lit(1)).alias(_ROWS), hash_sums(), *audit.aggregates()]
         measured = with_hashes(read(), schema, work.types)
         if sum(size for _, size in sizes.values()) <= _SMALL:
             measured = measured.coalesce(1)

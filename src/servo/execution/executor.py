@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 
 from servo.errors import SessionLost
 from servo.execution.batch import compute_batch, make_batch
-from servo.execution.content_hash import content_hash, hash_sums, named, with_hashes
+from servo.execution.content_hash import HASHES, content_hash, hash_sums, named, with_hashes
 from servo.execution.inputs import StoredInputs
 from servo.execution.job_tags import interrupt
 from servo.execution.output import INDEX, constant, literal, with_dimensions
@@ -183,9 +183,9 @@ def _compute(work: Work, spark: SparkSession, index: int) -> PartitionResult | N
     staging = work.stage()
     try:
         observation = Observation()
-        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums(), *audit.aggregates(), *foreign]
+        counted = [F.count(F.lit(1)).alias(_ROWS), hash_sums(), *audit.aggregates(), *foreign]
         observed = with_hashes(frame, schema, work.types).observe(observation, *counted)
-        work.write(observed.select(*map(named, schema.names)), staging.address(_DATA))
+        work.write(observed.drop(*HASHES), staging.address(_DATA))
         metrics = observation.get
         rows = int(metrics[_ROWS])
         if foreign and metrics[_FOREIGN]:

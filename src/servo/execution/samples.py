@@ -128,7 +128,7 @@ def _lone_hash(work: Work, index: int) -> str:
     with work.call([index]) as spark:
         alone = _alone(work, work.caller, spark, index)
         schema = alone.schema
-        counted = [F.count(F.lit(1)).alias(_ROWS), *hash_sums()]
+        counted = [F.count(F.lit(1)).alias(_ROWS), hash_sums()]
         sums = with_hashes(alone, schema, work.types).agg(*counted).collect()[0].asDict()
         return content_hash(schema, work.types, int(sums[_ROWS]), sums)
 

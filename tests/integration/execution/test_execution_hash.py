@@ -48,7 +48,7 @@ OTHERS: list[tuple[str, Any]] = [
 
 def hashed(frame: DataFrame, schema: StructType | None = None) -> str:
     schema = schema or frame.schema
-    summed = with_hashes(frame, schema, ["part"]).agg(F.count(F.lit(1)).alias("rows"), *hash_sums())
+    summed = with_hashes(frame, schema, ["part"]).agg(F.count(F.lit(1)).alias("rows"), hash_sums())
     found = summed.collect()[0].asDict()
     return content_hash(schema, ["part"], found["rows"], found)
 
@@ -66,7 +66,7 @@ def test_every_small_difference_gives_another_hash_and_equal_rows_the_same(spark
     numbered = frame.withColumn("part", F.monotonically_increasing_id()).repartition(3)
     found = {
         row["part"]: content_hash(schema, ["part"], 1, row.asDict())
-        for row in with_hashes(numbered, schema, ["part"]).groupBy("part").agg(*hash_sums()).collect()
+        for row in with_hashes(numbered, schema, ["part"]).groupBy("part").agg(hash_sums()).collect()
     }
     hashes = [found[part] for part in sorted(found)]
     assert hashes[-1] == hashes[0], "equal rows"
@@ -125,7 +125,7 @@ def test_order_does_not_matter_but_every_row_does(
     frame = spark.createDataFrame(source.sample(data, len(data)), f"{SMALL}, part int")
     schema = frame.schema
     hashes = with_hashes(frame, schema, ["part"])
-    counted = hashes.groupBy("part").agg(F.count(F.lit(1)).alias("rows"), *hash_sums())
+    counted = hashes.groupBy("part").agg(F.count(F.lit(1)).alias("rows"), hash_sums())
     found = {row["part"]: content_hash(schema, ["part"], row["rows"], row.asDict()) for row in counted.collect()}
     assert found[1] == found[0]
     equal = sorted(map(repr, _canonical(changed))) == sorted(map(repr, _canonical(rows)))

@@ -125,7 +125,7 @@ class Shop:
     def hash_of_data(self, node: Node) -> str:
         """Computed anew from the files of that very materialization."""
         frame = self.spark.read.parquet(*self.project.storage.addresses(self.places(node)))
-        sums = with_hashes(frame, frame.schema, DIMENSIONS).agg(*hash_sums()).first()
+        sums = with_hashes(frame, frame.schema, DIMENSIONS).agg(hash_sums()).first()
         return content_hash(frame.schema, DIMENSIONS, frame.count(), sums.asDict())
 
     def stale(self) -> set[tuple[str, str]]:
