@@ -251,9 +251,13 @@ def _subclass(kind: Any) -> type[SparkSession]:
         kind.stop(self)
 
     def finalize(self: SparkSession) -> None:
-        # A session of Connect closes its connection when it is collected, in whatever thread and call that happens.
-        with suppress(Exception), _outside_calls():
-            kind.__del__(self)
+        # A session of Connect closes its connection when it is collected, in whatever thread and call that happens; also
+        # when Python ends and the functions of this module are gone, hence without `suppress`.
+        try:
+            with _outside_calls():
+                kind.__del__(self)
+        except Exception:  # noqa: BLE001, S110, SIM105 (nobody is there to be told)
+            pass
 
     members = {
         "__getattribute__": __getattribute__,
