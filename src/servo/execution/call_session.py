@@ -20,7 +20,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cache, wraps
 from typing import Any, cast
 from uuid import uuid4
@@ -251,12 +251,12 @@ def _subclass(kind: Any) -> type[SparkSession]:
         kind.stop(self)
 
     def finalize(self: SparkSession) -> None:
-        # A session of Connect closes its connection when it is collected, in whatever thread and call that happens; also
-        # when Python ends and the functions of this module are gone, hence without `suppress`.
+        # A session of Connect closes its connection when it is collected, in whatever thread and call that happens. When
+        # Python ends the functions of this module are gone by then, hence without `suppress`.
         try:
             with _outside_calls():
                 kind.__del__(self)
-        except Exception:  # noqa: BLE001, S110, SIM105 (nobody is there to be told)
+        except Exception:  # noqa: BLE001 (nobody is there to be told)
             pass
 
     members = {
