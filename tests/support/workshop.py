@@ -117,15 +117,19 @@ class Workshop:
         return commands.servo(args, cwd=self.here, env=self.environment() | variables, timeout=PATIENCE)
 
     def said(self) -> str:
-        """What the processes wrote and where they are now, for who wants to know why a test failed."""
+        """What the processes wrote and where they are now, for who wants to know why a test failed.
+
+        Their stacks come twice: what is the same in both waits, what is not goes round in circles.
+        """
         started = [process.pid for process in self._started if process.poll() is None]
         workers = [worker for pid in started for worker in children(pid, "servo\0worker")]
-        for pid in {*started, *workers}:
-            os.kill(pid, signal.SIGUSR1)
-        if started:
-            time.sleep(1)  # for their stacks to be written; whoever asks has failed already
+        for _ in range(2):
+            for pid in {*started, *workers}:
+                os.kill(pid, signal.SIGUSR1)
+            if started:
+                time.sleep(5)  # for their stacks to be written; whoever asks has failed already
         logs = [*self.path.glob("said-*.log"), *(self.path / ".servo" / "logs").glob("*.log")]
-        return "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-8000:]}" for log in sorted(logs))
+        return "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-40_000:]}" for log in sorted(logs))
 
     def close(self) -> None:
         """End the processes, and the project."""

@@ -251,8 +251,8 @@ def _subclass(kind: Any) -> type[SparkSession]:
         kind.stop(self)
 
     def finalize(self: SparkSession) -> None:
-        # A session of Connect closes its connection when it is collected, in whatever thread and call that happens. When
-        # Python ends the functions of this module are gone by then, hence without `suppress`.
+        # A session of Connect closes its connection when it is collected, in whatever thread and call that happens. As
+        # Python ends, the functions of this module may be gone, hence without `suppress`.
         try:
             with _outside_calls():
                 kind.__del__(self)
