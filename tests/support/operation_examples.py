@@ -30,7 +30,7 @@ from servo.execution.protocol import Order
 from servo.operations.checkpoints import handlers as deciding
 from servo.operations.materializations import handlers as going_back
 from servo.operations.operation import Operation
-from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.worker.task_log import TaskLog
 from tests.support.idle import IdleExecutor
 from tests.support.questions import Data

@@ -15,9 +15,9 @@ from servo.errors import LedgerNotFound
 from servo.operations.moments import parse_moment
 from servo.operations.sensors.envelopes import require_acceptable
 from servo.planning.catalog import DeployedState
-from servo.runtime.cataloguing import deployed_catalog, recorded_catalog
-from servo.runtime.definitions_in_force import as_in_folder
+from servo.runtime.definitions import as_in_folder, deployed_catalog
 from servo.runtime.deployed import look
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.labels import Labels
 from servo.runtime.performer import Performer
 from servo.runtime.runs import follow_logs, follow_run

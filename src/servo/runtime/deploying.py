@@ -29,13 +29,13 @@ from servo.runtime.wiring import Project
 
 __all__ = [
     "Deployment",
-    "catalog",
     "changes_of",
     "deploy",
     "deployment_facts",
     "in_force",
     "preview",
     "quick_catalog",
+    "recorded_catalog",
 ]
 
 log = logging.getLogger(__name__)
@@ -160,7 +160,7 @@ def _deployed(  # noqa: PLR0917 (all that one deployment is made of)
     return Deployment(catalog=known, changed=True, event_id=receipt.event_id, changes=changes)
 
 
-def catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
+def recorded_catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
     """What is deployed, now or as of a moment or an event."""
     return with_other_names(project, look(project, as_of).catalog(project.settings.root))
 

@@ -8,7 +8,7 @@ from functools import cached_property
 from servo.errors import AssetNotFound, InvalidPartitionKey
 from servo.partitions import UNPARTITIONED, PartitionKey, Partitions
 from servo.planning.catalog import Catalog
-from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.wiring import Project
 
 

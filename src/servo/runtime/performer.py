@@ -30,7 +30,7 @@ from servo.operations.operation import (
     fingerprint_of,
 )
 from servo.operations.validation import validated
-from servo.runtime.cataloguing import deployed_catalog
+from servo.runtime.definitions import deployed_catalog
 from servo.runtime.deploying import deploy
 from servo.runtime.keyed_requests import (
     AskedBefore,

@@ -14,7 +14,7 @@ from servo.errors import AssetNotFound, DataNotFound, InvalidInput, InvalidParti
 from servo.execution.protocol import Input, Order, Place, Recomputation, RowsApart
 from servo.partitions import Dynamic, PartitionKey
 from servo.planning.catalog import Catalog
-from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
 from servo.runtime.worker.code import settle

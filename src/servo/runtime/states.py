@@ -23,9 +23,8 @@ from servo.ledger.polls import Poll
 from servo.partitions import PartitionSet
 from servo.planning import PlanLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState
-from servo.runtime.cataloguing import catalog_in_force
+from servo.runtime.definitions import as_deployed, as_in_folder, catalog_in_force, for_reading
 from servo.runtime.definitions_cache import quick_catalog
-from servo.runtime.definitions_in_force import as_deployed, as_in_folder, for_reading
 from servo.runtime.deployed import asset_names, asset_names_in
 from servo.runtime.deploying import preview
 from servo.runtime.keyed_requests import recorded_under

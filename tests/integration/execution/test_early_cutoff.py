@@ -22,7 +22,7 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.execution.protocol import Order, PartitionResult, Staged
-from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.states import state_of, statuses_in
 from servo.status.staleness import stale_partitions
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant

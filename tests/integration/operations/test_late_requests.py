@@ -21,7 +21,7 @@ from servo.events.definitions import Source
 from servo.events.model import RunFinished, RunPlanned, RunRequested
 from servo.operations.runs.known_runs import is_same_run
 from servo.runtime import Project, load_settings, open_workspace, outside
-from servo.runtime.deploying import catalog, deploy
+from servo.runtime.deploying import deploy, recorded_catalog
 from servo.runtime.loop.control import Control
 from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.maintenance import Maintenance
@@ -56,7 +56,7 @@ class Shop:
         return not receipt.duplicate
 
     def request(self, run_id: str) -> RunRequested:
-        known = catalog(self.project)
+        known = recorded_catalog(self.project)
         wanted = {"shop/orders": known.spec("shop/orders").partitions.set_of(["2025-01-02"])}
         source = Source(kind="manual", id="person:ann")
         return request(known, wanted, run_key=f"manual:{run_id}", run_id=run_id, source=source)

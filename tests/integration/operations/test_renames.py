@@ -11,7 +11,7 @@ import pytest
 
 from servo.assets.loading import load
 from servo.errors import AssetNotFound
-from servo.runtime.deploying import Deployment, catalog, deploy
+from servo.runtime.deploying import Deployment, deploy, recorded_catalog
 from servo.runtime.states import state_of
 from servo.status.staleness import stale_sets
 from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
@@ -94,7 +94,7 @@ def rows(shop: Plant, sql: str, **how: Any) -> list[tuple[Any, ...]]:
 
 def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Plant) -> None:
     make(shop, f"+revenue@{WEEK}")
-    first = catalog(shop.project).asset_id("shop/orders")
+    first = recorded_catalog(shop.project).asset_id("shop/orders")
     before = shop.project.clock()
     told: list[str] = []
     assert switch(shop, CLEAN, told).catalog.asset_id("shop/orders_clean") == first
@@ -170,7 +170,7 @@ def test_what_is_removed_stays_and_what_is_partitioned_anew_is_said(shop: Plant)
 
 def test_the_old_name_is_free_and_each_keeps_its_own(shop: Plant) -> None:
     make(shop, f"+revenue@{WEEK}")
-    first = catalog(shop.project).asset_id("shop/orders")
+    first = recorded_catalog(shop.project).asset_id("shop/orders")
     told: list[str] = []
     known = switch(shop, ANOTHER, told).catalog
     assert told == ["renamed shop/orders → shop/orders_clean, 7 partitions keep their history", "new: shop/orders"]
@@ -239,7 +239,7 @@ def two(context): return "1"
 """
     )
     switch(shop, plain)
-    ids = dict(catalog(shop.project).asset_ids)
+    ids = dict(recorded_catalog(shop.project).asset_ids)
     asked = Runs(shop.project).request([f"one@{WEEK}"], actor=ME)
     told: list[str] = []
     with at_work(shop, workers=0):

@@ -24,7 +24,7 @@ from servo.planning.catalog import Catalog, DeployedState
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.definitions_cache import quick_catalog
 from servo.runtime.deployed import look
-from servo.runtime.deploying import catalog, deploy, in_force, preview
+from servo.runtime.deploying import deploy, in_force, preview, recorded_catalog
 
 SHOP = """
     from datetime import timedelta
@@ -111,7 +111,7 @@ def test_what_is_deployed_is_what_was_declared(shop: Shop) -> None:
     done = deploy(shop.project, definitions, actor="person:ann")
     assert (done.changed, done.removed) == (True, ())
     assert done.added == tuple(definitions.graph.specs)
-    read = catalog(shop.project)
+    read = recorded_catalog(shop.project)
     for known in (done.catalog, read):
         assert known.number == 1
         assert known.deployment_id == done.catalog.deployment_id
@@ -149,7 +149,7 @@ def test_ids_are_kept_when_assets_are_renamed_removed_and_brought_back(shop: Sho
     assert (second.catalog.number, second.added, second.removed) == (2, (), ("shop/page",))
     assert second.catalog.asset_id("shop/clean") == first.asset_id("shop/orders")
     assert second.catalog.asset_id("shop/raw") == first.asset_id("shop/raw")
-    assert catalog(shop.project).graph.specs.keys() == second.catalog.graph.specs.keys()
+    assert recorded_catalog(shop.project).graph.specs.keys() == second.catalog.graph.specs.keys()
     assert shop.rows("SELECT asset_key FROM asset_definitions WHERE removed_at IS NOT NULL") == [("shop/page",)]
     # The version of the code is the same: only the name has changed.
     assert second.catalog.spec("shop/clean").code_version == first.spec("shop/orders").code_version
@@ -239,19 +239,19 @@ def test_the_past_has_the_definitions_of_that_day(shop: Shop) -> None:
     then = shop.project.ledger.read(0)[0]
     shop.edit(("def page()", "def pages()"))
     deploy(shop.project, shop.load())
-    assert "shop/pages" in catalog(shop.project).graph
+    assert "shop/pages" in recorded_catalog(shop.project).graph
     for when in (then.event_id, ulid_time(then.event_id) + timedelta(seconds=30)):
-        past = catalog(shop.project, as_of=when)
+        past = recorded_catalog(shop.project, as_of=when)
         assert stored(past) == stored(first.catalog)
         assert past.deployment_id == first.catalog.deployment_id
-    assert catalog(shop.project, as_of=datetime(2020, 1, 1, tzinfo=UTC)).graph.specs == {}
+    assert recorded_catalog(shop.project, as_of=datetime(2020, 1, 1, tzinfo=UTC)).graph.specs == {}
 
 
 def test_dynamic_partitions_have_the_values_of_the_moment(shop: Shop) -> None:
     shop.write("from servo import Dynamic, asset\n@asset(partitions=Dynamic('tenant'))\ndef a(): ...\n")
     assert deploy(shop.project, shop.load()).catalog.spec("shop/a").partitions.everything(shop.now).count == 0
     shop.record(DynamicPartitionsChanged(change_id="1", dimension="tenant", added=["x", "y"]))
-    known = catalog(shop.project)
+    known = recorded_catalog(shop.project)
     assert known.dynamic == {"tenant": ("x", "y")}
     assert known.spec("shop/a").partitions.everything(shop.now).count == 2
     assert not deploy(shop.project, shop.load()).changed  # what is known of them is not part of the definition
@@ -290,7 +290,7 @@ def cached(shop: Shop) -> Shop:
 
 
 def test_the_cache_knows_what_is_deployed(cached: Shop) -> None:
-    quick, known = quick_catalog(cached.settings), catalog(cached.project)
+    quick, known = quick_catalog(cached.settings), recorded_catalog(cached.project)
     assert quick is not None
     assert stored(quick) == stored(known)
     assert (quick.asset_ids, quick.deployment_id, quick.number) == (known.asset_ids, known.deployment_id, known.number)

@@ -35,8 +35,8 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.cataloguing import deployed_catalog
-from servo.runtime.deploying import catalog
+from servo.runtime.definitions import deployed_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.watches import look
 from servo.runtime.watches.files import find
 from servo.runtime.watches.folders import Entry, FolderListing, StoreListing, listing_at
@@ -509,7 +509,7 @@ class Telling:
 
     def __init__(self, project: Project, key: str = "default/orders") -> None:
         self.project, self.key = project, key
-        self.about: dict[str, Any] = {"asset_id": catalog(project).asset_id(key), "asset_key": key}
+        self.about: dict[str, Any] = {"asset_id": recorded_catalog(project).asset_id(key), "asset_key": key}
         self.count = 0
 
     def _outcomes(self, outcomes: dict[str, Outcome]) -> PartitionOutcomes:

@@ -26,12 +26,12 @@ from servo.execution.places import Removed
 from servo.execution.protocol import PartitionResult, Staged
 from servo.ledger.leases import Holder
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.inputs import NewestVersions
 from servo.runtime.loop.control import Control
 from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.worker import fence as fencing
 from servo.runtime.worker.attempt import Attempt
 from servo.runtime.worker.fence import Fence
+from servo.runtime.worker.newest_versions import NewestVersions
 from servo.runtime.worker.order import order_for
 from servo.runtime.worker.worker import Worker
 from tests.chaos.workplace import ME, Site, site

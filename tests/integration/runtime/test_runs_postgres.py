@@ -17,7 +17,7 @@ from servo.execution.executor import Executor
 from servo.execution.spark import SparkSettings, session
 from servo.ledger.leases import Holder
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.loop.control import Control
 from servo.runtime.worker.worker import Worker
 from tests.chaos.workplace import Site, site

@@ -26,7 +26,7 @@ from servo.events.model import TaskFinished, TaskRetryScheduled, TaskStarted
 from servo.execution.executor import Executor
 from servo.planning import plan_fact
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.loop.control import Control
 from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.processes.children import tasks_of_worker, write_last_words

@@ -22,9 +22,8 @@ from servo.events.columns import PartitionOutcomes
 from servo.events.fact import Fact
 from servo.events.model import DefinitionsDeployed, MaterializationPublished
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.cataloguing import recorded_catalog
 from servo.runtime.deployed import look
-from servo.runtime.deploying import Deployment, deploy, deployment_facts
+from servo.runtime.deploying import Deployment, deploy, deployment_facts, recorded_catalog
 from servo.runtime.reproducing import require_same_code
 from servo.runtime.states import state_of
 from servo.runtime.worker.code import Code

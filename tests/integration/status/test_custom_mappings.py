@@ -22,7 +22,7 @@ from servo.events.definitions import Source
 from servo.partitions.mappings import mapping_from_json
 from servo.planning.catalog import Catalog
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.deploying import catalog, deploy
+from servo.runtime.deploying import deploy, recorded_catalog
 from servo.runtime.loop.control import Control
 from servo.runtime.settings import Settings
 from servo.runtime.worker.code import Code
@@ -87,7 +87,7 @@ class Shop:
         return self.project.reader.query(sql, {"run_id": run_id}, fresh=True).dicts()[0]
 
     def known(self) -> Catalog:
-        return catalog(self.project)
+        return recorded_catalog(self.project)
 
 
 @pytest.fixture
@@ -218,9 +218,9 @@ BY_FILE = """
 """
 _READ = """
     from servo.runtime import load_settings, open_workspace
-    from servo.runtime.deploying import catalog
+    from servo.runtime.deploying import recorded_catalog
     with open_workspace(load_settings()) as project:
-        known = catalog(project)
+        known = recorded_catalog(project)
         asked = known.spec("shop/sums").partitions.set_of(["2025-01-02"])
         read = known.graph.mapping("shop/orders", "shop/sums")
         print(read.upstream(asked, known.spec("shop/orders").partitions, project.clock()).count)

@@ -10,7 +10,7 @@ import pytest
 
 from servo.errors import DataNotFound, InvalidPartition
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.deploying import catalog
+from servo.runtime.deploying import recorded_catalog
 from tests.support.operating import Runs
 from tests.support.questions import Data, PartitionBook, change_partitions
 from tests.support.telling import Telling
@@ -33,7 +33,7 @@ def project(tmp_path: Path) -> Project:
 
 
 def _known(project: Project) -> int:
-    return catalog(project).spec("default/bills").partitions.everything(datetime(2026, 1, 1, tzinfo=UTC)).count
+    return recorded_catalog(project).spec("default/bills").partitions.everything(datetime(2026, 1, 1, tzinfo=UTC)).count
 
 
 def test_values_come_and_go(project: Project) -> None:
@@ -71,7 +71,7 @@ def orders(context): ...
     told = Telling(tmp_path)
     told.deploy(definitions)
     change_partitions(told.project, "customer", added=["acme", "bolt"], actor=ME)
-    told._known = catalog(told.project)
+    told._known = recorded_catalog(told.project)
     told.materialized("first", bills="acme", orders="eu")
     data = Data(told.project)
     change_partitions(told.project, "customer", removed=["acme"], actor=ME)

@@ -27,12 +27,12 @@ from servo.operations.backfills.plan import plan_backfill
 from servo.operations.backfills.requests import BackfillFields
 from servo.operations.runs.views import run_plan_shown
 from servo.operations.schedules.ticks import wanted_by
-from servo.runtime.inputs import NewestVersions
 from servo.runtime.loop.control import Control
 from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.states import state_of
 from servo.runtime.worker.code import Code
 from servo.runtime.worker.fence import Fence
+from servo.runtime.worker.newest_versions import NewestVersions
 from servo.runtime.worker.order import without_frozen_partitions
 from servo.runtime.worker.spark_health import SparkHealth
 from servo.runtime.worker.task_runner import TaskRunner

@@ -19,9 +19,9 @@ from servo.execution.function_call import Caller
 from servo.execution.protocol import Input
 from servo.operations.backfills.plan import plan_backfill
 from servo.operations.backfills.requests import BackfillFields
-from servo.runtime.inputs import NewestVersions
 from servo.runtime.loop.control import Control
 from servo.runtime.states import state_of
+from servo.runtime.worker.newest_versions import NewestVersions
 from servo.runtime.worker.order import order_for
 from servo.status.plans import plan_for, plan_of_what_can_be_made, refusals
 from servo.ui.proof import partition_proof

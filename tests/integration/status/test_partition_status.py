@@ -12,7 +12,7 @@ from servo.errors import Conflict, InvalidInput, InvalidPartition, NotFound
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import CheckpointRequested, PartitionsMarked
 from servo.operations.runs.selection import what_is_due
-from servo.runtime.cataloguing import recorded_catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.states import state_of
 from servo.status.grids import grid_of, kinds_of, strip_of
 from servo.status.staleness import stale_partitions

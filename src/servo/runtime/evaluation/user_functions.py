@@ -23,7 +23,7 @@ from servo.assets.spec import Source
 from servo.assets.watch_requests import by_template
 from servo.assets.watches import watch_from_json
 from servo.errors import ServoError
-from servo.runtime.deploying import catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.evaluation.return_values import (
     AnswerError,
     added_values,
@@ -140,7 +140,7 @@ class UserFunctions:
         """What a sensor without a function asks for: for each thing that was found, what the watch makes of it."""
         known: Any = self._definitions
         if self._dynamic:
-            known = catalog(self._opened())  # values of dynamic dimensions are in no code
+            known = recorded_catalog(self._opened())  # values of dynamic dimensions are in no code
         for item in items:
             yield from watch.requests(item, sensor.select or "", sensor.partitions, known, now=self._now)
 

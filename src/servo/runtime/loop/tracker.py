@@ -22,7 +22,7 @@ from servo.events.model import (
 from servo.ledger.polls import Poll
 from servo.operations.backfills.records import going_on
 from servo.planning.catalog import Catalog
-from servo.runtime.deploying import catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.wiring import Project
 from servo.status.automation import schedules_of, sensors_of
 
@@ -52,7 +52,7 @@ class Tracker(ABC):
     def catalog(self) -> Catalog:
         """The definitions in force, as of the position or newer."""
         if self._catalog is None:
-            self._catalog = catalog(self._project)
+            self._catalog = recorded_catalog(self._project)
         return self._catalog
 
     def refresh(self) -> None:

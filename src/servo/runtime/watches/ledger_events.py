@@ -21,7 +21,7 @@ from servo.events.model import (
 )
 from servo.partitions import PartitionKey, Partitions
 from servo.planning.catalog import Catalog
-from servo.runtime.deploying import catalog
+from servo.runtime.deploying import recorded_catalog
 from servo.runtime.watches.found import LIMIT, MOST_EVENTS, Found, events_after
 from servo.runtime.wiring import Project
 
@@ -48,7 +48,7 @@ def new_partitions(watch: NewPartitions, cursor: str | None, project: Project, *
             return Found(items=items, cursor=str(after), more=True)
         if event.event_type in _PUBLISHING and (fact := _current(decode(event))) is not None:
             # Looked up only where something was published: most of the time nothing was.
-            asset = asset or _Asset(catalog(project), watch.asset)
+            asset = asset or _Asset(recorded_catalog(project), watch.asset)
             item = asset.item(event, *fact)
             if item is not None:
                 items.append(item)
@@ -151,7 +151,7 @@ def _items(
     assets = {**assets, **_assets(project, {fact.run_id for _, fact in ended} - assets.keys())}
     wanted = None
     if watch.select is not None and ended:
-        wanted = assets_of(catalog(project).graph, watch.select)
+        wanted = assets_of(recorded_catalog(project).graph, watch.select)
     found = []
     for event, fact in ended:
         mine = assets.get(fact.run_id, [])

@@ -17,9 +17,9 @@ from servo.partitions import PartitionKey
 from servo.partitions.mappings import edges
 from servo.planning.catalog import Catalog
 from servo.projections.snapshot import Answers
-from servo.runtime.inputs import NewestVersions
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.runtime.worker.newest_versions import NewestVersions
 from servo.status.current import current
 from servo.status.exclusions import frozen_among
 from servo.status.staleness import stale_partitions

@@ -27,13 +27,13 @@ from servo.execution.executor import Executor
 from servo.execution.kept_session import KeptSession
 from servo.execution.spark_target import require_spark
 from servo.ledger.protocol import Condition
-from servo.runtime.deploying import catalog, deploy
-from servo.runtime.inputs import NewestVersions
+from servo.runtime.deploying import deploy, recorded_catalog
 from servo.runtime.loop.service_loop import ServiceLoop
 from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.wiring import Project
 from servo.runtime.worker.code import Code, settle
 from servo.runtime.worker.fence import Fence
+from servo.runtime.worker.newest_versions import NewestVersions
 from servo.runtime.worker.spark_health import SparkHealth
 from servo.runtime.worker.task_runner import TaskRunner
 
@@ -296,7 +296,7 @@ def open_worker(project: Project, *, sessions_lost: int = 0) -> Iterator[Worker]
     with KeptSession(project.settings.spark, own=True) as spark:
         loaded = [load(project.settings)]
         # What is deployed may be newer than the checkout here: a worker serves it, and does not turn it back.
-        if catalog(project).deployment_id is None:
+        if recorded_catalog(project).deployment_id is None:
             deploy(project, loaded[0], actor="controller:worker")
 
         def definitions() -> Definitions:

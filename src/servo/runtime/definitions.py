@@ -1,9 +1,9 @@
-"""The definitions of a project to answer by: as deployed, or as its folder would deploy them."""
+"""The definitions to go by: as deployed, as the folder would deploy them, or those of the folder, deployed first."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -13,13 +13,30 @@ from servo.errors import InvalidDefinition
 from servo.events.automation import ScheduleDeleted, SensorDeleted
 from servo.events.definitions import ScheduleDefinition, SensorDefinition
 from servo.events.model import DefinitionsDeployed
-from servo.planning.catalog import Definitions, DeployedAutomation, DeployedState, present
-from servo.runtime.deploying import deployment_facts, in_force, preview, quick_catalog
+from servo.planning.catalog import Catalog, Definitions, DeployedAutomation, DeployedState, present
+from servo.runtime.deployed import look, with_other_names
+from servo.runtime.deploying import deploy, deployment_facts, in_force, preview, quick_catalog
 from servo.runtime.wiring import Project
 
-__all__ = ["as_deployed", "as_in_folder", "for_reading"]
+__all__ = ["as_deployed", "as_in_folder", "catalog_in_force", "deployed_catalog", "for_reading"]
 
 log = logging.getLogger(__name__)
+
+
+def deployed_catalog(project: Project, *, actor: str, sound: Callable[[Catalog], None] = lambda _: None) -> Catalog:
+    """The definitions of the project's folder, in force from here on. `sound` may refuse before anything is written."""
+    if (known := catalog_in_force(project)) is not None:
+        sound(known)
+        return known
+    loaded = load(project.settings)
+    sound(with_other_names(project, preview(loaded, look(project))))
+    return with_other_names(project, deploy(project, loaded, actor=actor).catalog)
+
+
+def catalog_in_force(project: Project) -> Catalog | None:
+    """The catalog of the last deployment from this folder, while neither its files nor what is deployed changed."""
+    known = quick_catalog(project.settings)
+    return with_other_names(project, known) if known is not None and in_force(project, known) else None
 
 
 def as_deployed(project: Project, state: DeployedState) -> Definitions:
