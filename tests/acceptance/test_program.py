@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -198,3 +200,42 @@ def test_two_processes_mint_one_secret(empty: Folder) -> None:
     [file] = (empty.path / ".servo" / "secrets").iterdir()
     assert file.name == "default.key"
     assert file.stat().st_mode & 0o777 == 0o600
+
+
+_BUSY = """
+import pathlib, sys, threading, time
+from servo.cli import interrupts
+
+interrupts.listen()
+
+def read():
+    while True:
+        pathlib.Path(sys.argv[1]).read_bytes()
+
+for _ in range(3):
+    threading.Thread(target=read, daemon=True).start()
+print("ready", flush=True)
+while True:
+    time.sleep(0.01)
+"""
+
+
+def test_asking_for_the_stacks_of_a_busy_process_never_ends_it(empty: Folder) -> None:
+    (empty.path / "file").write_bytes(b"x")
+    said = empty.path / "stacks"
+    with said.open("wb") as stacks:
+        command = [sys.executable, "-c", _BUSY, "file"]
+        process = subprocess.Popen(command, cwd=empty.path, stdout=subprocess.PIPE, stderr=stacks)
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        for _ in range(400):  # by a handler in C, it ended within 200
+            process.send_signal(signal.SIGUSR1)
+            time.sleep(0.01)  # signals of one kind that come together are one
+            assert process.poll() is None, said.read_text()[-2000:]
+        assert said.read_text().count("Current thread") > 20
+    finally:
+        process.kill()
+        process.wait()
+        if process.stdout is not None:
+            process.stdout.close()

@@ -190,7 +190,7 @@ def test_a_worker_without_room_for_more_is_replaced(shop: Site) -> None:
             shop.runs.cancel(run_id, actor="person:tester")
         assert [shop.wait(run_id).status for run_id in runs] == ["CANCELLED"] * 2
     assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
-    shop.until(lambda: "leave no room for others" in shop.said(), "it says why")
+    shop.until(lambda: "leave no room for others" in shop.logs(), "it says why")
 
 
 def test_an_out_of_memory_is_told_as_such_and_the_next_session_does_the_work(shop: Site) -> None:

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -116,20 +117,28 @@ class Workshop:
     def servo(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
         return commands.servo(args, cwd=self.here, env=self.environment() | variables, timeout=PATIENCE)
 
+    def logs(self) -> str:
+        """What the processes wrote."""
+        logs = [*self.path.glob("said-*.log"), *(self.path / ".servo" / "logs").glob("*.log")]
+        return "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-40_000:]}" for log in sorted(logs))
+
     def said(self) -> str:
-        """What the processes wrote and where they are now, for who wants to know why a test failed.
+        """What the processes wrote, how they ended or where they are now, for who wants to know why a test failed.
 
         Their stacks come twice: what is the same in both waits, what is not goes round in circles.
         """
         started = [process.pid for process in self._started if process.poll() is None]
+        ended = [
+            f"process {process.pid} ended with {process.returncode}" for process in self._started if process.poll()
+        ]
         workers = [worker for pid in started for worker in children(pid, "servo\0worker")]
         for _ in range(2):
             for pid in {*started, *workers}:
-                os.kill(pid, signal.SIGUSR1)
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGUSR1)
             if started:
                 time.sleep(5)  # for their stacks to be written; whoever asks has failed already
-        logs = [*self.path.glob("said-*.log"), *(self.path / ".servo" / "logs").glob("*.log")]
-        return "\n".join(f"── {log.name}\n{log.read_text(errors='replace')[-40_000:]}" for log in sorted(logs))
+        return "\n".join([*ended, self.logs()])
 
     def close(self) -> None:
         """End the processes, and the project."""

@@ -53,7 +53,13 @@ def listen() -> None:
     """Hear SIGTERM as Ctrl-C is heard, and SIGUSR1. Only the main thread may call this."""
     signal.signal(signal.SIGTERM, _terminated)
     if sys.stderr is not None:  # somebody may have closed it
-        faulthandler.register(signal.SIGUSR1)
+        signal.signal(signal.SIGUSR1, _write_stacks)
+
+
+def _write_stacks(*_: Any) -> None:
+    # In Python, where no other thread runs meanwhile: `faulthandler.register` walks the frames of threads that go on, and
+    # now and then the process dies of it.
+    faulthandler.dump_traceback()
 
 
 def _terminated(*_: Any) -> None:
