@@ -57,8 +57,8 @@ def listen() -> None:
 
 
 def _write_stacks(*_: Any) -> None:
-    # In Python, where no other thread runs meanwhile: `faulthandler.register` walks the frames of threads that go on, and
-    # now and then the process dies of it.
+    # In Python, where no other thread runs meanwhile: `faulthandler.register` walks the frames of threads that go on,
+    # and now and then the process dies of it.
     faulthandler.dump_traceback()
 
 

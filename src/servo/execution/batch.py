@@ -22,7 +22,7 @@ from servo.execution.content_hash import content_hash, hash_sums, named, with_ha
 from servo.execution.failures import explain, is_cancelled, is_programming_error
 from servo.execution.output import INDEX, LeftOut, constant, counted_rows, rows_left_out, with_dimensions
 from servo.execution.protocol import Call, PartitionResult, Staged, Staging
-from servo.execution.samples import BatchRefused, lone_hashes, take_samples
+from servo.execution.samples import BatchRefused, begun_sample, take_samples
 from servo.execution.work import Work, discard
 from servo.partitions import PartitionKey
 
@@ -79,7 +79,7 @@ def _compute(work: Work, spark: SparkSession, indexes: list[int]) -> list[Partit
     try:
         _write(work, indexes, frame, schema, staging)
         sizes = {index: staging.measure(_folder(index)) for index in indexes}
-        with lone_hashes(work, {index: files for index, (files, _) in sizes.items()}) as hashes:
+        with begun_sample(work, {index: files for index, (files, _) in sizes.items()}) as hashes:
             left_out = _left_out(work, indexes, schema, staging)
             results = _audited(work, schema, staging, sizes, context.metadata)
         frames = {

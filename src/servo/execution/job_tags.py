@@ -128,12 +128,12 @@ def interrupt(spark: SparkSession, run_id: str) -> None:
     interrupted: `is_interrupted` says that it should end.
     """
     run = _RUNS.interrupt(run_id)
-    _cancel([spark] if run is None else _sessions(spark, run), run_id)
     if run is not None:
         again = threading.Thread(
             target=_cancel_until_over, args=(spark, run_id, run), name=f"interrupt-{run_id}", daemon=True
         )
         again.start()
+    _cancel([spark] if run is None else _sessions(spark, run), run_id)
 
 
 def is_interrupted(run_id: str) -> bool:
@@ -157,8 +157,10 @@ def _release(sessions: list[SparkSession]) -> None:
     """
     for session in sessions:
         if is_connect(session) and call_id(session):
+            client: Any = session.client
             with suppress(Exception):  # released already, or its server is gone
-                client: Any = session.client
+                client.servo_cached.release(session)
+            with suppress(Exception):
                 client.release_session()
 
 
@@ -169,10 +171,13 @@ def _sessions(spark: SparkSession, run: _Run) -> list[SparkSession]:
 
 def _cancel(sessions: list[SparkSession], run_id: str) -> None:
     for session in sessions:
-        with passing_over_lost_session():  # its jobs are gone with it
-            if is_connect(session):
+        if is_connect(session):
+            with suppress(
+                Exception
+            ):  # its call has ended meanwhile, or its server is gone: the others are told as well
                 session.interruptTag(_run_tag(run_id))
-            else:
+        else:
+            with passing_over_lost_session():  # its jobs are gone with it
                 session.sparkContext.cancelJobsWithTag(_run_tag(run_id))
 
 

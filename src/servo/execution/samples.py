@@ -19,7 +19,7 @@ from operator import and_
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from servo.errors import OutputRefused
+from servo.errors import OutputRefused, SessionLost
 from servo.events.columns import Verdict
 from servo.execution.content_hash import content_hash, hash_sums, named, with_hashes
 from servo.execution.failures import explain, is_cancelled
@@ -55,18 +55,26 @@ class BatchRefused(OutputRefused):
 
 
 @contextmanager
-def lone_hashes(work: Work, files: Mapping[int, int]) -> Iterator[Mapping[int, Future[str]]]:
-    """Begin to compute partitions alone while the block measures the batch: their content hashes, by index.
+def begun_sample(work: Work, files: Mapping[int, int]) -> Iterator[Mapping[int, Future[str]]]:
+    """Begin to compute one partition alone while the block measures the batch: its content hash, by its index.
 
     `files` says how many each partition of the batch has: those with rows are sampled first. Spark has little to do for
-    one partition, and much to prepare, so that side by side it costs half the time. The block ends when both have.
+    one partition, and much to prepare, so that side by side it costs a third. The block ends when both have; where one
+    of them loses the session, it is given up at once, so that the other ends as well.
     """
     if not _is_sampled(work, len(files)):
         yield {}
         return
-    chosen = sorted(files, key=lambda index: _rank(work, index, empty=not files[index]))[: work.order.samples]
+    first = min(files, key=lambda index: _rank(work, index, empty=not files[index]))
     with ThreadPoolExecutor(1, thread_name_prefix="sample") as threads:
-        yield {index: threads.submit(copy_context().run, _lone_hash, work, index) for index in chosen}
+        sample = threads.submit(copy_context().run, _lone_hash, work, first)
+        try:
+            yield {first: sample}
+        except Exception as failure:
+            work.give_up_if_lost(failure)
+            raise
+        if isinstance(lost := sample.exception(), SessionLost):
+            raise lost  # also where nobody asks for its hash
 
 
 def take_samples(
@@ -86,7 +94,6 @@ def take_samples(
         work.proceed()
         index = work.order.keys.index(result.key)
         try:
-            # What a check refused is not among the results, and another partition takes its place.
             found = hashes[index].result() if index in hashes else _lone_hash(work, index)
             sample = _sample(work, index, result, found, frames[result.key])
         except (Exception, SystemExit) as failure:
@@ -125,12 +132,20 @@ def _rank(work: Work, index: int, *, empty: bool) -> tuple[bool, str]:
 
 def _lone_hash(work: Work, index: int) -> str:
     """The content hash of one partition computed with nothing but its own inputs."""
-    with work.call([index]) as spark:
-        alone = _alone(work, work.caller, spark, index)
-        schema = alone.schema
-        counted = [F.count(F.lit(1)).alias(_ROWS), hash_sums()]
-        sums = with_hashes(alone, schema, work.types).agg(*counted).collect()[0].asDict()
-        return content_hash(schema, work.types, int(sums[_ROWS]), sums)
+    work.proceed()
+    try:
+        with work.call([index]) as spark:
+            return _hash(work, _alone(work, work.caller, spark, index))
+    except SessionLost as lost:
+        work.drop_session(lost)
+        raise
+
+
+def _hash(work: Work, frame: DataFrame) -> str:
+    schema = frame.schema
+    counted = [F.count(F.lit(1)).alias(_ROWS), hash_sums()]
+    sums = with_hashes(frame, schema, work.types).agg(*counted).collect()[0].asDict()
+    return content_hash(schema, work.types, int(sums[_ROWS]), sums)
 
 
 def _sample(work: Work, index: int, result: PartitionResult, found: str, rows: Callable[[], DataFrame]) -> Sample:
@@ -144,6 +159,9 @@ def _sample(work: Work, index: int, result: PartitionResult, found: str, rows: C
             schema = alone.schema
             work.write(alone, staging.address(_ALONE))
         batch, kept = rows(), work.read_staged(schema, staging.address(_ALONE))
+        found = _hash(work, kept)
+        if found == result.staged.content_hash:
+            return Sample(key=result.key, verdict=Verdict.NOT_DETERMINISTIC, content_hash=found, remark=_TWICE)
         if are_close(batch, kept):
             return Sample(key=result.key, verdict=Verdict.CLOSE, content_hash=found, remark=_CLOSE)
         again = _shuffled(work, index, staging, 1)

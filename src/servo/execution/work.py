@@ -91,8 +91,7 @@ class Work:
                 yield spark
         except Exception as failure:
             # Said now: later, the calls that are lost together with this one have ended.
-            lost = is_session_lost(failure) or is_out_of_memory(failure) or jvm.has_ended()
-            if lost or was_dropped(self._base):
+            if self._has_lost(failure):
                 self.guard(failure)
             raise
         finally:
@@ -148,6 +147,19 @@ class Work:
         """Give up the session of this work, which is lost."""
         lost.session = identity(self._base)
         drop_lost(self._base, out_of_memory=lost.out_of_memory)
+
+    def give_up_if_lost(self, failure: Exception) -> None:
+        """Give up the session at once if it is lost: what else waits for it in this work ends as well."""
+        if self._has_lost(failure):
+            try:
+                self.guard(failure)
+            except SessionLost as lost:
+                self.drop_session(lost)
+                raise
+
+    def _has_lost(self, failure: Exception) -> bool:
+        lost = is_session_lost(failure) or is_out_of_memory(failure) or jvm.has_ended()
+        return lost or was_dropped(self._base)
 
     def guard(self, failure: BaseException, failed: Sequence[int] = ()) -> None:
         """Raise unless the failure is the user's own. `failed`: the partitions that it is about."""

@@ -135,10 +135,13 @@ def test_a_call_that_a_connect_server_goes_on_with_is_ended_by_releasing_its_ses
     server: Connect = request.getfixturevalue("connect_place")
     soon = tmp_path / "soon"
 
+    def unheard(_: str) -> None:
+        raise RuntimeError("as of a session whose call ends at this moment")
+
     def work(base: SparkSession, run: str, until: Path, *, deaf: bool) -> int:
         with call_session(base) as call, tagged(call, run_id=run):
             if deaf:
-                call.client.interrupt_tag = lambda tag: []  # type: ignore[attr-defined]  # of the Connect half
+                call.client.interrupt_tag = unheard  # type: ignore[attr-defined]  # of the Connect half
             return len(_stuck(call, tmp_path / run, until).collect())
 
     with session(SparkSettings(remote=server.address, timeout_seconds=PATIENCE)) as base:
