@@ -118,8 +118,9 @@ class Folder(Services):
     def read(self, asset: str, partitions: Sequence[str], *, as_of: When, limit: int | None) -> Rows:
         from servo.operations.data.rows import places, rows_of, table_shown  # noqa: PLC0415 (DuckDB comes with it)
 
-        found = places(state_of(self._opened, as_of), asset, partitions)
-        return table_shown(asset, rows_of(self._opened.storage, *found, limit))
+        state = state_of(self._opened, as_of)
+        found = places(state, asset, partitions)
+        return table_shown(state.catalog.graph.resolve(asset), rows_of(self._opened.storage, *found, limit))
 
     def vacuum(self, *, dry_run: bool) -> list[Removed]:
         """Remove data files that no event points to, or say which."""

@@ -27,7 +27,7 @@ def _read(outside: Outside, state: State, request: ReadData) -> Rows:
     if request.checkpoint is not None:
         return table_shown(*staged_rows(outside.storage, state, request.checkpoint, request.limit + 1, request.offset))
     assert request.asset is not None
-    return table_shown(request.asset, _rows(outside, state, request.asset, request))
+    return table_shown(state.catalog.graph.resolve(request.asset), _rows(outside, state, request.asset, request))
 
 
 @answers(ReadData, evidence=_read)
