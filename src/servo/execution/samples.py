@@ -59,8 +59,8 @@ def begun_sample(work: Work, files: Mapping[int, int]) -> Iterator[Mapping[int, 
     """Begin to compute one partition alone while the block measures the batch: its content hash, by its index.
 
     `files` says how many each partition of the batch has: those with rows are sampled first. Spark has little to do for
-    one partition, and much to prepare, so that side by side it costs a third. The block ends when both have; where one
-    of them loses the session, it is given up at once, so that the other ends as well.
+    one partition, and much to prepare, which it does while the other core reads. The block ends when both have; where
+    one of them loses the session, it is given up at once, so that the other ends as well.
     """
     if not _is_sampled(work, len(files)):
         yield {}
