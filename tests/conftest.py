@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import sys
@@ -31,6 +32,14 @@ settings.load_profile("servo")
 # A shell that runs things in the background has them ignore Ctrl-C, and all that they start: tests send it to some.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(autouse=True)
+def _logging_of_a_new_process() -> None:
+    """A command that a test runs in this process sets up how it warns, for a process of its own."""
+    logger = logging.getLogger("servo")
+    # pytest gives its own handlers to whatever does not propagate, and a command adds none where there are some.
+    logger.handlers, logger.level, logger.propagate = [], logging.NOTSET, True
 
 
 @pytest.hookimpl(optionalhook=True)

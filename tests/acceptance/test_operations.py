@@ -6,7 +6,6 @@ The examples are in tests/support/operation_examples.py: an operation without on
 from __future__ import annotations
 
 import json
-import logging
 import os
 import re
 from collections.abc import Iterator
@@ -168,16 +167,6 @@ def doors(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Doors]:
             yield Doors(stock(shop), here, there, client, elsewhere)
         there.close()
         here.close()
-
-
-@pytest.fixture(autouse=True)
-def _warnings_as_they_were() -> Iterator[None]:
-    """A command sets up how its process warns; this one goes on."""
-    logger = logging.getLogger("servo")
-    before = (logger.handlers, logger.level, logger.propagate)
-    logger.handlers = []
-    yield
-    logger.handlers, logger.level, logger.propagate = before
 
 
 def test_every_operation_has_an_example() -> None:

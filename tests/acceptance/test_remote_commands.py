@@ -6,7 +6,6 @@ Both are called as the program does, but in this process; that a process of its 
 from __future__ import annotations
 
 import json
-import logging
 import os
 import subprocess
 import sys
@@ -142,16 +141,6 @@ def _written(shop: House, asset: str, rows: list[dict[str, Any]]) -> None:
         folder = shop.project.storage._folder(one)
         (storage / folder).mkdir(parents=True)
         pq.write_table(pa.Table.from_pylist(rows), storage / folder / "part-0.parquet")
-
-
-@pytest.fixture(autouse=True)
-def _warnings_as_they_were() -> Iterator[None]:
-    """A command sets up how its process warns; this one goes on."""
-    logger = logging.getLogger("servo")
-    before = (logger.handlers, logger.level, logger.propagate)
-    logger.handlers = []
-    yield
-    logger.handlers, logger.level, logger.propagate = before
 
 
 @pytest.fixture

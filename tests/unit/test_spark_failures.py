@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from threading import Thread
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,10 +13,11 @@ from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from pyspark import SparkContext
 from pyspark.errors import AnalysisException, PySparkRuntimeError
 from pyspark.errors.exceptions.connect import SparkException, UnknownException
+from pyspark.logger import PySparkLogger
 from pyspark.sql.classic.dataframe import DataFrame
 
 from servo.execution import jvm, spark
-from servo.execution.failures import environmental, is_out_of_memory, is_session_lost
+from servo.execution.failures import environmental, is_out_of_memory, is_session_lost, silence_query_context
 
 _MEMORY_WORDS = "Java heap space: java.lang.OutOfMemoryError, GC overhead limit exceeded, insufficient memory"
 
@@ -145,3 +147,22 @@ def test_the_class_of_a_java_cause_tells_that_memory_ran_out() -> None:
         trace = f"org.apache.spark.SparkException\n\tat a.b(c:1)\nCaused by: {name}: Java heap space\n\tat a.b(c:1)"
         assert is_out_of_memory(SparkException("Job aborted", server_stacktrace=trace))
     assert not is_out_of_memory(Py4JNetworkError("Answer from Java side is empty"))
+
+
+def test_queries_refused_on_several_threads_leave_the_loggers_of_others_alone() -> None:
+    silence_query_context()
+    enough = Event()
+
+    def refuse() -> None:  # as PySpark does for each exception that it makes of a refused query
+        while not enough.is_set():
+            PySparkLogger.getLogger("DataFrameQueryContextLogger")
+
+    threads = [Thread(target=refuse) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    classes = {type(logging.getLogger(f"a.users.own.{number}")) for number in range(20_000)}
+    enough.set()
+    for thread in threads:
+        thread.join()
+    assert classes == {logging.Logger}
+    assert logging.getLoggerClass() is logging.Logger

@@ -226,9 +226,21 @@ def silence_query_context() -> None:
     """Keep PySpark from writing each refused query to stderr, as one line of JSON with the whole stack of the JVM.
 
     It does so when the exception is made, whoever catches it; the exception itself says all that people need.
+
+    To find its logger it changes for a moment the class of every logger that the process makes. Two threads that do so
+    at once leave it changed: loggers of user code then say nothing below a warning. It is given what is there already.
     """
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
-        PySparkLogger.getLogger(name).disabled = True
+    for logger in _QUERY_LOGGERS.values():
+        logger.disabled = True
+    PySparkLogger.getLogger = staticmethod(_query_logger)  # type: ignore[method-assign]
+
+
+_make_logger = PySparkLogger.getLogger
+_QUERY_LOGGERS = {name: _make_logger(name) for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger")}
+
+
+def _query_logger(name: str | None = None) -> PySparkLogger:
+    return _QUERY_LOGGERS.get(name or "") or _make_logger(name)
 
 
 def retryable(failure: BaseException, asset: Asset) -> bool:

@@ -84,12 +84,14 @@ def _wait_for_workers(folder: Path, work: Future[Any]) -> None:
 
 def _alive(folder: Path) -> list[str]:
     """Which of the Python workers that left a mark are processes still; a zombie is none."""
-    return [
-        mark.name
-        for mark in folder.iterdir()
-        if (stat := Path("/proc") / mark.name / "stat").exists()
-        and stat.read_text().rpartition(")")[2].split()[0] != "Z"
-    ]
+    return [mark.name for mark in folder.iterdir() if _state(mark.name) not in ("", "Z")]
+
+
+def _state(process: str) -> str:
+    try:
+        return (Path("/proc") / process / "stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):  # it may end between the opening and the reading
+        return ""
 
 
 def _failure(future: Future[Any]) -> BaseException:
