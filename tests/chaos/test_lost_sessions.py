@@ -68,6 +68,17 @@ def stuck(context) -> DataFrame:
         time.sleep(0.5)
 
 
+@asset(partitions=days, batch=True, retry=ONCE)
+def sampled(context) -> DataFrame:
+    if len(context.partitions) == 1 and not (NOTES / "go-on").exists():
+        NOTES.mkdir(exist_ok=True)
+        (NOTES / "alone").touch()
+        while not (NOTES / "go-on").exists():
+            time.sleep(0.05)
+    asked = [(key["date"],) for key in context.partitions]
+    return context.spark.createDataFrame(asked, "date date").withColumn("day", F.dayofmonth("date"))
+
+
 @asset(partitions=days, retry=ONCE)
 def greedy_once(context) -> DataFrame:
     frame = context.spark.range(1)
@@ -151,6 +162,17 @@ def test_a_jvm_killed_between_and_during_tasks_is_replaced_and_nothing_is_charge
         assert shop.do("kept", partitions=DAY).status == "SUCCEEDED"
         assert [row[0] for row in shop.rows("kept", DAY)] == [3, 4, 5]
     assert worker(shop) == process
+
+
+def test_a_jvm_killed_while_a_partition_of_a_batch_is_computed_alone_costs_no_attempt(shop: Site) -> None:
+    run_id = shop.request("sampled", partitions="2025-01-01..2025-01-03")
+    shop.until(lambda: shop.notes("alone"), "a partition is computed alone")
+    kill(machine(shop))
+    shop.tell("go-on")
+    run = shop.wait(run_id)
+    lost = retries(shop, run_id)
+    assert (run.status, [again.session_lost for again in lost]) == ("SUCCEEDED", [True]), run.reason
+    assert [shop.rows("sampled", f"2025-01-0{day}")[0][-1] for day in (1, 2, 3)] == [1, 2, 3]
 
 
 def test_a_task_beside_one_that_takes_all_memory_is_not_charged_for_it(shop: Site) -> None:
