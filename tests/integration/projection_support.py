@@ -193,6 +193,8 @@ def rows_of(snapshot: Snapshot) -> Rows:
         assert answer.columns == list(columns(table))
         assert answer.watermark == snapshot.watermark
         found[table.table] = _sorted(answer.rows)
+        # The same where the table lives in rows.
+        assert _sorted(snapshot.tables().query(f"SELECT * FROM {table.table}").rows) == found[table.table]
     return found
 
 

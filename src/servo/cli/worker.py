@@ -92,7 +92,7 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
 
 def _progressing(opened: Project) -> list[Backfill]:
     """The backfills that have chunks to come and wait for nothing."""
-    board = going_on(opened.reader.snapshot(fresh=True))
+    board = going_on(opened.reader.tables(fresh=True))
     return [job for job in board.open if job.state != "PAUSED" and board.may_start(job)]
 
 

@@ -219,7 +219,7 @@ def _contributions_sql(spark: SparkSession, snapshot: Snapshot, table: type[Row]
         parts.append(f"servo_files_{table.table}")
         spark.read.schema(columns).parquet(*paths).createOrReplaceTempView(parts[-1])
     tail = snapshot.tail
-    if tail is not None and (newer := tail.tables.get(table.table)) is not None:
+    if tail is not None and (newer := tail.of(table.table)) is not None:
         parts.append(f"servo_tail_{table.table}")
         spark.createDataFrame(plain(table, newer)).createOrReplaceTempView(parts[-1])
     said = [f"SELECT * FROM {part}" for part in parts]

@@ -11,26 +11,22 @@ from datetime import datetime
 from itertools import chain, count
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from servo.clock import Clock
-from servo.errors import ProjectionLagging, ProjectionMissing
-from servo.events import RecordedEvent, UnknownEvent
-from servo.fold.batch import Batch, batch
+from servo.errors import ProjectionDamaged, ProjectionLagging, ProjectionMissing
+from servo.events import RecordedEvent
 from servo.fold.partition_rows import PartitionStatusRow
-from servo.fold.run_rows import RunKeyConflictRow
-from servo.fold.tables import TABLES_BY_NAME
 from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.computed_columns import Computed, query_with
-from servo.projections.manifest import Manifest, Watermark, watermark_of
-from servo.projections.snapshot import Answer, Earlier, Snapshot, Tail, tables_in, touched
-from servo.projections.store import Store, require_same_ledger, warn_of_unknown
-
-if TYPE_CHECKING:
-    import pyarrow as pa
+from servo.projections.manifest import Manifest, Watermark
+from servo.projections.row_store import ROW_TABLES, Rows, RowStore
+from servo.projections.snapshot import Answer, Earlier, Snapshot, Tables, tables_in, touched
+from servo.projections.store import Store, require_same_ledger
+from servo.projections.tail import Folding, Tail
 
 
 class TailLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +39,9 @@ class TailLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 # Events, and bytes of them, that are folded between two looks at the clock.
 _STEP_EVENTS, _STEP_BYTES = 500, 1 << 20
-_MOST_PIECES = 32
+# States that a process makes before it keeps tables as rows: whoever needs a third will need a fourth.
+_SEVERAL = 3
+_MOST_ROWS = 50_000  # of a table that is kept so: more take seconds to be read
 
 
 class Reader:
@@ -59,8 +57,11 @@ class Reader:
         self._lock = threading.Lock()
         self._looking = threading.Lock()  # one at a time looks for a state that others will share
         # Of the newest version: what is new is added to it.
-        self._folding: tuple[tuple[int, str | None], _Folding] | None = None
+        self._folding: tuple[tuple[int, str | None], Folding] | None = None
         self._folding_lock = threading.Lock()
+        # As far as the folding, or further where a version has come in between; changed by who holds that lock.
+        self._row_store: RowStore | None = None
+        self._made = 0
         self._spares = engine.SpareConnections()
 
     def query(
@@ -83,6 +84,18 @@ class Reader:
             snapshot = self.snapshot(**when)  # they follow from other tables too
             return query_with(snapshot, sql, parameters, computed(snapshot))
 
+        return self._again_if_swept(answer)
+
+    def ask(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = (), **when: Any) -> Answer:
+        """The same for a SELECT of our own: it is asked where its tables live."""
+        asked = tables_in(sql)
+        return self._again_if_swept(lambda: self.snapshot(**when, tables=asked).tables().query(sql, parameters))
+
+    def tables(self, **when: Any) -> Tables:
+        """The tables for several questions of our own about one state; `when` as for `snapshot`."""
+        return self.snapshot(**when).tables()
+
+    def _again_if_swept(self, answer: Callable[[], Answer]) -> Answer:
         try:
             return answer()
         except ProjectionMissing:
@@ -169,10 +182,19 @@ class Reader:
             if tables is not None and not tables & changed:
                 return state.snapshot.seen_from(folded.watermark)
             earlier = Earlier(state.snapshot, changed)
-        tail, watermark = folded.tail, folded.watermark
         snapshot = Snapshot(
-            self._store, manifest, tail, watermark, self._spares, earlier=earlier, history=self._history
+            self._store,
+            manifest,
+            folded.tail,
+            folded.watermark,
+            self._spares,
+            earlier=earlier,
+            history=self._history,
+            rows=folded.rows,
         )
+        self._made += 1
+        if folded.rows is None and self._made >= _SEVERAL:
+            self._keep_rows(snapshot)
         with self._lock:
             before = [self._state]
             self._state = _State(_name(manifest), reached, head, looked, snapshot)
@@ -183,24 +205,59 @@ class Reader:
         """The tail of a version, up to a position or as far as there is time. Each event is folded but once."""
         if not self._folding_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             # Somebody with more time is at it, and may be for long.
-            return self._extended(_Folding(manifest.watermark), until, size, deadline)
+            return self._extended(Folding(manifest.watermark), None, until, size, deadline)
         try:
-            version, folding = self._folding or (None, _Folding(manifest.watermark))
+            version, folding = self._folding or (None, Folding(manifest.watermark))
+            store, self._row_store = self._row_store, None
             self._folding = None  # unless all goes well
             if version != _name(manifest) or folding.watermark.position > self._history.head().position:
-                folding = _Folding(manifest.watermark)
-            folded = self._extended(folding, until, size, deadline)
-            self._folding = (_name(manifest), folding)
+                folding = Folding(manifest.watermark)
+                store = None if store is None else self._followed(store, folding.watermark)
+            folded = self._extended(folding, store, until, size, deadline)
+            self._folding, self._row_store = (_name(manifest), folding), store
             return folded
         finally:
             self._folding_lock.release()
 
-    def _extended(self, folding: _Folding, until: int, size: float, deadline: float) -> _Folded:
+    def _extended(self, folding: Folding, store: RowStore | None, until: int, size: float, deadline: float) -> _Folded:
         for step in self._steps(folding.watermark.position, until, size, folding.bytes):
-            folding.add(step)
+            said = folding.add(step)
+            if store is not None and store.watermark.position < folding.watermark.position:
+                store.apply(said, folding.watermark)
             if time.monotonic() > deadline:
                 break
-        return _Folded(folding.tail(), folding.watermark, dict(folding.spoken))
+        # Beyond the tail where another version is not as far as the one before it was.
+        rows = store.read() if store is not None and store.watermark == folding.watermark else None
+        return _Folded(folding.tail(), folding.watermark, dict(folding.spoken), rows)
+
+    def _followed(self, store: RowStore, base: Watermark) -> RowStore | None:
+        """The rows, up to the watermark of another version at least; None where they are of another ledger."""
+        known = store.watermark
+        events = self._history.read(known.position - 1, 1) if known.position else []
+        if known.position and (not events or events[0].chain_hash != known.chain_hash):
+            return None
+        for step in self._steps(known.position, base.position, inf):
+            passed = Folding(store.watermark)
+            store.apply(passed.add(step), passed.watermark)
+        return store
+
+    def _keep_rows(self, snapshot: Snapshot) -> None:
+        """From here on, keep the tables that live in rows; unless something has happened since the snapshot."""
+        rows = {name: snapshot.count(name) for name in ROW_TABLES}
+        if max(rows.values()) > _MOST_ROWS:
+            return
+        with self._folding_lock:
+            known = self._folding
+            if known is None or known[1].watermark != snapshot.watermark or self._row_store is not None:
+                return
+            store = RowStore()
+            try:
+                store.load(snapshot.contents, snapshot.watermark)
+            except (ProjectionDamaged, ProjectionMissing):
+                self._made = 0  # told to whoever asks for the table whose file it is
+                return
+            self._row_store = store
+            snapshot.rows = store.read()
 
     def _steps(self, after: int, until: int, size: float, total: int = 0) -> Iterator[list[RecordedEvent]]:
         """Events up to a position, or up to so many bytes but at least one, in lists that are soon folded.
@@ -256,7 +313,7 @@ class Reader:
             if self._past is not None and self._past[0] == (position, base.version):
                 return self._past[1]
         require_same_ledger(self._store, self._history, base)
-        folding = _Folding(base.watermark)
+        folding = Folding(base.watermark)
         if position - base.watermark.position <= self._limits.events:
             for step in self._steps(base.watermark.position, position, self._limits.bytes):
                 folding.add(step)
@@ -279,11 +336,12 @@ class Reader:
 
 
 class _Folded(NamedTuple):
-    """A tail, where it ends, and the position of the newest event that speaks of each table."""
+    """A tail, where it ends, the position of the newest event that speaks of each table, and the tables in rows."""
 
     tail: Tail | None
     watermark: Watermark
     spoken: dict[str, int]
+    rows: Rows | None
 
     def changed(self, *, after: int) -> Set[str]:
         """The tables that something was said of after a position."""
@@ -301,57 +359,6 @@ class _State(NamedTuple):
 
     def is_of(self, manifest: Manifest) -> bool:
         return self.version == _name(manifest)
-
-
-class _Folding:
-    """A tail in the making, a step at a time."""
-
-    def __init__(self, base: Watermark) -> None:
-        self.watermark = base
-        self._tables: dict[str, list[pa.Table]] = {}
-        self._requests: list[pa.Table] = []
-        self._unknown: list[UnknownEvent] = []
-        self._empty = True
-        self.bytes = 0
-        self.spoken: dict[str, int] = {}
-
-    def add(self, events: list[RecordedEvent]) -> None:
-        # Arrow takes a while to load, and most reads find nothing newer than the files.
-        from servo.projections.arrow import plain, rows, tables  # noqa: PLC0415
-
-        folded = batch(events)
-        folded_tables = tables(folded)
-        for name, said in folded_tables.items():
-            # What is constant in one step need not be in the next: only plain columns fit together.
-            _append(self._tables.setdefault(name, []), plain(TABLES_BY_NAME[name], said))
-        if folded.requests:
-            _append(self._requests, plain(RunKeyConflictRow, rows(RunKeyConflictRow, folded.requests)))
-            # Which of them are conflicts, the index tells.
-            self.spoken[RunKeyConflictRow.table] = events[-1].position
-        self._unknown += folded.unknown
-        self.spoken |= dict.fromkeys(folded_tables, events[-1].position)
-        self.watermark = watermark_of(events[-1])
-        self.bytes += sum(len(event.payload) for event in events)
-        self._empty = False
-
-    def tail(self) -> Tail | None:
-        """What was said, or None if there was nothing."""
-        if self._empty:
-            return None
-        from servo.projections.arrow import joined  # noqa: PLC0415 (as above)
-
-        warn_of_unknown(Batch(chunks=[], requests=[], unknown=self._unknown))
-        requests = joined(self._requests) if self._requests else None
-        return Tail({name: joined(said) for name, said in self._tables.items()}, requests)
-
-
-def _append(parts: list[pa.Table], part: pa.Table) -> None:
-    """Add rows; many small pieces become one, for every piece costs whoever reads them."""
-    parts.append(part)
-    if len(parts) > _MOST_PIECES:
-        from servo.projections.arrow import joined  # noqa: PLC0415 (as above)
-
-        parts[:] = [joined(parts).combine_chunks()]
 
 
 def _name(manifest: Manifest) -> tuple[int, str | None]:

@@ -8,8 +8,9 @@ from collections import OrderedDict
 from collections.abc import Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from copy import copy
+from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -22,6 +23,7 @@ from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.engine import Schema, first_schema
 from servo.projections.manifest import FileMissing, Manifest, Watermark, require_intact
+from servo.projections.row_store import ROW_TABLES, Rows
 from servo.projections.store import Store
 from servo.projections.table_sql import (
     CURRENT_NAMES,
@@ -31,23 +33,13 @@ from servo.projections.table_sql import (
     merged,
     with_current_names,
 )
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
+from servo.projections.tail import Tail
 
 _FEW_ROWS, _FEW_BYTES = 5_000, 4 << 20
 _MOST_KNOWN = 512  # things that a state remembers
 
 
 _NAMING = {"query", "query_table"}  # functions that are given names of tables as texts, put together as one likes
-
-
-class Tail(msgspec.Struct, frozen=True):
-    """What events after a version's watermark say, by table, and the run requests among them."""
-
-    tables: dict[str, pa.Table]
-    requests: pa.Table | None
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -69,6 +61,7 @@ class Answers(Protocol):
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer: ...
 
 
+@lru_cache(1_000)
 def tables_in(sql: str) -> Set[str]:
     """The tables that a query may speak of: any word of it may be one, and one too many does no harm."""
     words = set(re.findall(r"\w+", sql.lower()))
@@ -88,16 +81,20 @@ class Earlier(NamedTuple):
     snapshot: Snapshot
     changed: Set[str]
 
-    def untouched(self) -> dict[str, Schema]:
-        """The tables that are ready there and as good here."""
-        with self.snapshot._lock:
-            return {name: schema for name, schema in self.snapshot._ready.items() if name not in self.changed}
-
     def still_known(self) -> OrderedDict[Hashable, _Known]:
-        """What was worked out there from nothing but such tables."""
+        """What was worked out there from nothing but tables that show the same here."""
         with self.snapshot._lock:
             known = self.snapshot._known.items()
             return OrderedDict((name, one) for name, one in known if one.tables.isdisjoint(self.changed))
+
+    def opened(self) -> Earlier | None:
+        """The newest before this one whose tables are in DuckDB; None if nobody has asked for any."""
+        before = self.snapshot._tables
+        if before.made is not None:
+            return self
+        return (
+            None if before.earlier is None else Earlier(before.earlier.snapshot, before.earlier.changed | self.changed)
+        )
 
 
 class _Known(NamedTuple):
@@ -123,8 +120,51 @@ class Annex(NamedTuple):
         return f"{self.ready[table].name}.{table}"
 
 
+class _Made:
+    """The tables of a snapshot in DuckDB."""
+
+    def __init__(self, schema: Schema, ready: dict[str, Schema], renamed: dict[str, str] | None) -> None:
+        self.schema = schema
+        # Where each table that is ready was made: that stays as long as anybody reads it there.
+        self.ready = ready
+        self.others = set(ready.values())
+        self.connection = schema.connection(self.others)
+        # The current names of assets that had others before, by id; None: not looked at yet.
+        self.renamed = renamed
+
+
+class _Tables:
+    """The same, made when somebody first asks for one: most of what is asked lives in rows. Copies share it."""
+
+    def __init__(self, files: Sequence[Path], spares: engine.SpareConnections | None, earlier: Earlier | None) -> None:
+        self._files = files
+        self._spares = spares
+        self._lock = threading.Lock()
+        self.earlier = earlier
+        self.made: _Made | None = None
+
+    def __call__(self) -> _Made:
+        with self._lock:
+            if self.made is None:
+                self.made = self._make()
+                self.earlier = None  # which may hold much, and need not any more
+            return self.made
+
+    def _make(self) -> _Made:
+        if self.earlier is None:
+            connection = (self._spares or engine.SpareConnections()).take()
+            return _Made(first_schema(engine.restrict(connection, self._files)), {}, None)
+        before, changed = self.earlier.snapshot._tables(), self.earlier.changed
+        with self.earlier.snapshot._lock:
+            ready = {name: schema for name, schema in before.ready.items() if name not in changed}
+        return _Made(before.schema.another(), ready, before.renamed if changed.isdisjoint(NAMING_TABLES) else None)
+
+
 class Snapshot:
-    """Answers SQL over all tables as of one watermark. Tables are made ready when a query first speaks of them."""
+    """Answers SQL over all tables as of one watermark. Tables are made ready when a query first speaks of them.
+
+    `rows`: the tables that live in rows, for questions of our own (`tables`); None where nobody keeps them.
+    """
 
     def __init__(
         self,
@@ -136,25 +176,17 @@ class Snapshot:
         *,
         earlier: Earlier | None = None,
         history: History | None = None,
+        rows: Rows | None = None,
     ) -> None:
         self.watermark = watermark
+        self.rows = rows
         self._history = history
         self.store = store
         self.manifest = manifest
         self.tail = tail
-        if earlier is None:
-            files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
-            self._schema = first_schema(engine.restrict((spares or engine.SpareConnections()).take(), files))
-        else:
-            self._schema = earlier.snapshot._schema.another()
-        # Where each table that is ready was made: that stays as long as anybody reads it there.
-        self._ready: dict[str, Schema] = {} if earlier is None else earlier.untouched()
-        self._others = set(self._ready.values())
+        files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
+        self._tables = _Tables(files, spares, None if earlier is None else earlier.opened())
         self._known: OrderedDict[Hashable, _Known] = OrderedDict() if earlier is None else earlier.still_known()
-        self._connection = self._schema.connection(self._others)
-        # The current names of assets that had others before, by id; None: not looked at yet.
-        same_names = earlier is not None and earlier.changed.isdisjoint(NAMING_TABLES)
-        self._renamed: dict[str, str] | None = earlier.snapshot._renamed if earlier and same_names else None
         self._lock = threading.Lock()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
@@ -180,7 +212,7 @@ class Snapshot:
             yield
         except (ProjectionDamaged, InvalidQuery) as failure:
             with self._lock:
-                ready = sorted(self._ready)
+                ready = sorted(self._tables().ready)
             for table in ready:
                 self._checked(table, again=isinstance(failure, ProjectionDamaged))
             raise
@@ -217,26 +249,34 @@ class Snapshot:
         later.watermark = watermark
         return later
 
+    def tables(self) -> Tables:
+        """The tables for questions of our own, in one thread."""
+        return Tables(self)
+
     def close(self) -> None:
-        self._schema.close()
+        if self._tables.made is not None:
+            self._tables.made.schema.close()
 
     def prepare(self, sql: str) -> None:
         """Put the tables in place that a query speaks of."""
+        made = self._tables()
         with self._lock:
-            for name in tables_in(sql) - self._ready.keys():
+            for name in tables_in(sql) - made.ready.keys():
                 self._define(TABLES_BY_NAME[name])
 
     def prepared(self, sql: str) -> engine.Connection:
         """A connection of its own for this query, with the tables that it speaks of in place."""
         self.prepare(sql)
-        return self._schema.connection(self._others)
+        made = self._tables()
+        return made.schema.connection(made.others)
 
     def annex(self, sql: str) -> Annex:
         """A schema for one query, with the tables that it speaks of in place behind it."""
         self.prepare(sql)
-        schema = self._schema.another()
+        made = self._tables()
+        schema = made.schema.another()
         with self._lock:
-            return Annex(schema, schema.connection({self._schema, *self._others}), dict(self._ready))
+            return Annex(schema, schema.connection({made.schema, *made.others}), dict(made.ready))
 
     def relations(self, name: str, connection: engine.Connection) -> tuple[str, str | None]:
         """What a table is made of, as relations for this connection: the largest file, and all that is newer or None.
@@ -248,55 +288,70 @@ class Snapshot:
         base = engine.parquet(paths[:1]) if paths else engine.empty(table)
         return base, self._newer(table, paths[1:], connection)
 
+    def count(self, name: str) -> int:
+        """How many rows a table has at most: keys that newer files and events speak of again are counted again."""
+        tail = None if self.tail is None else self.tail.of(name)
+        return sum(file.rows for file in self.manifest.tables.get(name, [])) + (0 if tail is None else tail.num_rows)
+
+    def contents(self, name: str) -> list[tuple[Any, ...]]:
+        """All rows of a table, merged, with the names of assets as they were written."""
+        table, connection = TABLES_BY_NAME[name], self.prepared("")
+        base, newer = self.relations(name, connection)
+        rows = (
+            f"SELECT * FROM {base}"
+            if newer is None
+            else merged(table, f"(SELECT * FROM {base} UNION ALL SELECT * FROM {newer})")
+        )
+        return engine.fetch(connection, rows)[1]
+
     def _define(self, table: type[Row]) -> None:
         """Make a view: rows that only the largest file speaks of as they are, all others merged once."""
-        if table.table in self._ready:
+        made = self._tables()
+        if table.table in made.ready:
             return
         shown = with_current_names(table, self._renames()) if table.table in NAMED_TABLES else "*"
-        base, newer = self.relations(table.table, self._connection)
+        base, newer = self.relations(table.table, made.connection)
         if self._is_small(table.table):
             # To plan how to read files takes longer than to read them, where they are small: they are read once.
             rows = f"SELECT * FROM {base}"
             if newer is not None:
                 rows = merged(table, f"({rows} UNION ALL SELECT * FROM {newer})")
-            engine.run(self._connection, f"CREATE OR REPLACE TABLE {table.table} AS SELECT {shown} FROM ({rows})")
+            engine.run(made.connection, f"CREATE OR REPLACE TABLE {table.table} AS SELECT {shown} FROM ({rows})")
         elif newer is None:
-            engine.run(self._connection, f"CREATE OR REPLACE VIEW {table.table} AS SELECT {shown} FROM {base}")
+            engine.run(made.connection, f"CREATE OR REPLACE VIEW {table.table} AS SELECT {shown} FROM {base}")
         else:
             keys = ", ".join(table.key)
             # Whatever an attempt that failed half-way has left is replaced. Of a table it is known how small it is.
-            engine.run(self._connection, f"CREATE OR REPLACE TABLE newer_{table.table} AS SELECT * FROM {newer}")
+            engine.run(made.connection, f"CREATE OR REPLACE TABLE newer_{table.table} AS SELECT * FROM {newer}")
             said = f"(SELECT * FROM newer_{table.table})"
             # Of most assets nothing new was said: their stretches of the file are passed over.
             among = f" WHERE asset_id IN (SELECT DISTINCT asset_id FROM {said})" if "asset_id" in table.key else ""
             known = f"SELECT * FROM (SELECT * FROM {base}{among}) SEMI JOIN {said} USING ({keys})"
             touched = f"({known} UNION ALL SELECT * FROM {said})"
-            engine.run(self._connection, f"CREATE OR REPLACE TABLE merged_{table.table} AS {merged(table, touched)}")
-            engine.run(self._connection, f"DROP TABLE newer_{table.table}")
+            engine.run(made.connection, f"CREATE OR REPLACE TABLE merged_{table.table} AS {merged(table, touched)}")
+            engine.run(made.connection, f"DROP TABLE newer_{table.table}")
             engine.run(
-                self._connection,
+                made.connection,
                 f"CREATE OR REPLACE VIEW {table.table} AS SELECT {shown} FROM ("
-                f"SELECT * FROM {base} ANTI JOIN {self._schema.name}.merged_{table.table} USING ({keys})"
-                f" UNION ALL SELECT * FROM {self._schema.name}.merged_{table.table})",
+                f"SELECT * FROM {base} ANTI JOIN {made.schema.name}.merged_{table.table} USING ({keys})"
+                f" UNION ALL SELECT * FROM {made.schema.name}.merged_{table.table})",
             )
-        self._ready[table.table] = self._schema
+        made.ready[table.table] = made.schema
 
     def _renames(self) -> dict[str, str]:
         """The current names of assets that had others before, by id."""
-        if self._renamed is None:
+        made = self._tables()
+        if made.renamed is None:
             self._define(AssetDefinitionRow)
             self._define(AssetVersionRow)
-            self._renamed = dict(engine.fetch(self._connection, CURRENT_NAMES)[1])
-        return self._renamed
+            made.renamed = dict(engine.fetch(made.connection, CURRENT_NAMES)[1])
+        return made.renamed
 
     def _is_small(self, table: str) -> bool:
         """Whether all that is said of a table is soon read."""
-        files = self.manifest.tables.get(table, [])
-        rows, size = sum(file.rows for file in files), sum(file.bytes for file in files)
-        tail = None if self.tail is None else self.tail.tables.get(table)
-        if tail is not None:
-            rows, size = rows + tail.num_rows, size + tail.nbytes
-        return rows <= _FEW_ROWS and size <= _FEW_BYTES
+        tail = None if self.tail is None else self.tail.of(table)
+        size = sum(file.bytes for file in self.manifest.tables.get(table, [])) + (0 if tail is None else tail.nbytes)
+        return self.count(table) <= _FEW_ROWS and size <= _FEW_BYTES
 
     def _checked(self, table: str, *, again: bool = False) -> list[Path]:
         """The files of a table, each of them just as it was written."""
@@ -317,7 +372,7 @@ class Snapshot:
         """Everything said after the largest file was written, keys repeated as they come; None if nothing was."""
         parts = [f"SELECT * FROM {engine.parquet(paths)}"] if paths else []
         if self.tail is not None:
-            if (said := self.tail.tables.get(table.table)) is not None:
+            if (said := self.tail.of(table.table)) is not None:
                 connection.register(f"tail_{table.table}", said)
                 parts.append(f"SELECT * FROM tail_{table.table}")
             if table is RunKeyConflictRow and self.tail.requests is not None:
@@ -325,3 +380,27 @@ class Snapshot:
                 connection.register("tail_requests", self.tail.requests)
                 parts.append(conflicts("tail_requests", RunKeyRow.table))
         return f"({' UNION ALL '.join(parts)})" if parts else None
+
+
+class Tables:
+    """The tables of a snapshot, for questions of our own. Belongs to one thread.
+
+    Whether a question is answered from rows or from columns is not for whoever asks. Where all its tables live in rows
+    it is written in words that SQLite and DuckDB both know: a state of the past has them in columns.
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self.watermark = snapshot.watermark
+
+    def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
+        """The answer to one SELECT, with its watermark."""
+        rows = self._snapshot.rows
+        if rows is not None and tables_in(sql) <= ROW_TABLES.keys():
+            return Answer(*rows.query(sql, parameters), self.watermark)
+        self._snapshot.prepare(sql)
+        return Answer(*engine.fetch(self._connection, sql, parameters), self.watermark)
+
+    @cached_property
+    def _connection(self) -> engine.Connection:
+        return self._snapshot.prepared("")

@@ -18,8 +18,7 @@ __all__ = ["asset_names", "asset_names_in", "look", "with_other_names"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _NAMES = """
-    SELECT asset_key, arg_max(asset_id, number) FROM asset_versions
-    WHERE asset_key IS NOT NULL GROUP BY asset_key
+    SELECT asset_key, asset_id FROM asset_versions WHERE asset_key IS NOT NULL ORDER BY number
 """
 
 
@@ -27,13 +26,13 @@ def look(project: Project, as_of: datetime | str | None = None) -> DeployedState
     """The definitions that the ledger knows, now or as of then."""
     if as_of is None and project.ledger.head().position == 0:
         return DeployedState(position=0)  # a project's first command need not load DuckDB for this
-    return deployed_in(project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
+    return deployed_in(project.reader.tables(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE))
 
 
 def asset_names(project: Project) -> dict[str, str]:
     """The ids of assets by every name that they ever had, by the ledger as it is now."""
     with suppress(LedgerNotFound):
-        return asset_names_in(project.reader.snapshot(fresh=True, timeout=_PATIENCE))
+        return asset_names_in(project.reader.tables(fresh=True, timeout=_PATIENCE))
     return {}
 
 

@@ -140,7 +140,7 @@ class ProjectSources:
         return recorded_under(self._project, fact)
 
     def current_names(self) -> Mapping[str, str]:
-        names = {} if self._given is None else asset_names_in(self._given)
+        names = {} if self._given is None else asset_names_in(self._given.tables())
         # A state of the past is asked by what assets are called since, too.
         return names if self._given is not None and self._as_of is None else asset_names(self._project) | names
 

@@ -28,7 +28,7 @@ _EVERYTHING = """
     ORDER BY m.asset_id, m.partition_key, m.materialization_id DESC
 """
 _OLDEST_ATTEMPT = f"""
-    SELECT min(t.started_at) FROM tasks t JOIN runs r USING (run_id)
+    SELECT min(t.started_at) AS started_at FROM tasks t JOIN runs r USING (run_id)
     WHERE t.state = '{TaskStatus.RUNNING}' AND r.finished_version IS NULL
 """
 _PATIENCE = 60.0  # seconds for the tail to be folded

@@ -132,7 +132,7 @@ class Project:
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """Run one SELECT of our own over the projections, up to the ledger's head as of now."""
-        return self.reader.query(sql, parameters, fresh=True, timeout=_PATIENCE)
+        return self.reader.ask(sql, parameters, fresh=True, timeout=_PATIENCE)
 
     @cached_property
     def leases(self) -> Leases:

@@ -34,7 +34,8 @@ _ASSETS = """
 """
 _NAMES = """
     SELECT asset_id, asset_key, code_version, min(number) AS first, max(number) AS last
-    FROM asset_versions WHERE asset_key IS NOT NULL GROUP BY ALL ORDER BY first, asset_id, asset_key
+    FROM asset_versions WHERE asset_key IS NOT NULL GROUP BY asset_id, asset_key, code_version
+    ORDER BY first, asset_id, asset_key
 """
 _HAS_DATA = "materialization_id IS NOT NULL"
 _MADE = f"SELECT asset_id, count(*) FROM partition_status WHERE {_HAS_DATA} GROUP BY asset_id"

@@ -40,7 +40,7 @@ _REDEFINED = """
 """
 _VERSIONS = """
     SELECT asset_id, deployed_at, partitions, dependencies, deployed_by FROM asset_versions
-    WHERE code_version IS NOT NULL ORDER BY deployment_version
+    WHERE code_version IS NOT NULL ORDER BY deployment_version, asset_id
 """
 _VALUES = "SELECT dimension, value, present, changed_at, changed_by FROM dynamic_partitions"
 _T = TypeVar("_T")

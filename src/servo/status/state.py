@@ -199,10 +199,7 @@ class State:
     @cached_property
     def tables(self) -> Answers:
         """The tables of the snapshot, for many small queries of our own."""
-        # DuckDB comes with this import.
-        from servo.projections.workbench import Workbench  # noqa: PLC0415
-
-        return Workbench(self.snapshot)
+        return self.snapshot.tables()
 
     @property
     def recorded(self) -> Answers | None:

@@ -18,8 +18,7 @@ from servo.events import RecordedEvent
 from servo.fold.batch import Batch, batch
 from servo.ids import UlidFactory, ulid_offset
 from servo.ledger.sqlite import SqliteLedger
-from servo.projections import Answer, TailLimits
-from servo.projections import reader as reading
+from servo.projections import Answer, TailLimits, tail
 from tests.integration.projection_support import WORKSPACE, Place, cancel, cancels
 
 COUNT = "SELECT count(*) FROM runs"
@@ -81,7 +80,7 @@ def slow_folding(monkeypatch: pytest.MonkeyPatch, seconds: float) -> list[int]:
         time.sleep(seconds)
         return batch(events)
 
-    monkeypatch.setattr(reading, "batch", slow)
+    monkeypatch.setattr(tail, "batch", slow)
     return steps
 
 

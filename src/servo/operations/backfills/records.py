@@ -57,10 +57,10 @@ _NOT_MADE = in_sql((ChunkStatus.FAILED, ChunkStatus.CANCELLED))
 _ENDED = in_sql((ChunkStatus.SUCCEEDED, ChunkStatus.FAILED, ChunkStatus.CANCELLED))
 _ENDED_CHUNKS = f"""
     SELECT c.backfill_id, max(c.chunk_index) + 1,
-           coalesce(sum(c.partition_count) FILTER (c.state = '{ChunkStatus.SUCCEEDED}'), 0)
-             + coalesce(sum(t.made) FILTER (c.state IN {_NOT_MADE}), 0),
-           coalesce(sum(c.partition_count) FILTER (c.state IN {_ENDED}), 0),
-           coalesce(sum(c.partition_count - coalesce(t.made, 0)) FILTER (c.state = '{ChunkStatus.CANCELLED}'), 0),
+           coalesce(sum(c.partition_count) FILTER (WHERE c.state = '{ChunkStatus.SUCCEEDED}'), 0)
+             + coalesce(sum(t.made) FILTER (WHERE c.state IN {_NOT_MADE}), 0),
+           coalesce(sum(c.partition_count) FILTER (WHERE c.state IN {_ENDED}), 0),
+           coalesce(sum(c.partition_count - coalesce(t.made, 0)) FILTER (WHERE c.state = '{ChunkStatus.CANCELLED}'), 0),
            max(c.planned_version)
     FROM backfill_chunks c
     LEFT JOIN (
@@ -73,7 +73,7 @@ _ACTIVE_CHUNKS = f"""
     SELECT c.backfill_id, c.chunk_index, c.run_id, c.partition_count, r.cancel_requested_at IS NOT NULL
     FROM backfill_chunks c LEFT JOIN runs r ON r.run_id = c.run_id
     WHERE c.backfill_id IN (SELECT unnest($ids)) AND c.{_UNDER_WAY}
-    ORDER BY c.chunk_index
+    ORDER BY c.chunk_index, c.backfill_id
 """
 _MADE = """
     SELECT run_id, task_key, partitions_succeeded + coalesce(partitions_unchanged, 0) FROM tasks

@@ -19,7 +19,7 @@ from servo.status.state import State
 __all__ = ["chunks_of", "newest_trees", "tree_of"]
 
 _LIST = f"""
-    SELECT DISTINCT ON (root) root FROM (
+    SELECT DISTINCT root FROM (
       SELECT {ROOT} AS root, created_version, created_at, state, asset_selection FROM backfills
       WHERE created_version IS NOT NULL
     ) WHERE ($state IS NULL OR state = $state) AND ($asset IS NULL OR list_contains(asset_selection, $asset))
@@ -44,7 +44,7 @@ _SAMPLES = f"""
     ) WHERE place <= 100 ORDER BY backfill_id, finished_version
 """
 _STARTS = """
-    SELECT c.backfill_id, min(r.started_at)
+    SELECT c.backfill_id, min(r.started_at) AS started_at
     FROM backfill_chunks c JOIN runs r ON r.run_id = c.run_id
     WHERE c.backfill_id IN (SELECT unnest($ids)) GROUP BY c.backfill_id
 """
@@ -80,7 +80,8 @@ _STAGED = f"""
       WHERE state IN {in_sql((TaskStatus.PLANNED, TaskStatus.RUNNING, TaskStatus.RETRY_WAIT))}
         AND run_id IN (SELECT run_id FROM running)
     )
-    SELECT c.backfill_id, count(*) FILTER (busy.run_id IS NULL AND r.cancel_requested_at IS NULL), sum(staged.count)
+    SELECT c.backfill_id, count(*) FILTER (WHERE busy.run_id IS NULL AND r.cancel_requested_at IS NULL),
+           sum(staged.count)
     FROM running c JOIN runs r ON r.run_id = c.run_id JOIN staged ON staged.run_id = c.run_id
     LEFT JOIN busy ON busy.run_id = c.run_id GROUP BY c.backfill_id
 """

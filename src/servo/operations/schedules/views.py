@@ -30,13 +30,13 @@ _TICKS = f"""
     SELECT ticks.*, runs.status AS run_status FROM (
         {_TICK} AND schedule_id = $schedule_id AND status = coalesce($status, status)
         AND tick_version < coalesce($before, 'a') AND scheduled_for >= coalesce($since, scheduled_for)
-        AND scheduled_for < coalesce($until, scheduled_for + INTERVAL 1 SECOND)
+        AND ($until IS NULL OR scheduled_for < $until)
         ORDER BY tick_version DESC LIMIT $limit
     ) AS ticks LEFT JOIN runs USING (run_id) ORDER BY tick_version DESC
 """
 _LAST = f"""
     SELECT ticks.*, runs.status AS run_status FROM (
-        {_TICK} QUALIFY row_number() OVER (PARTITION BY schedule_id ORDER BY tick_version DESC) = 1
+        {_TICK} AND tick_version IN (SELECT max(tick_version) FROM schedule_ticks GROUP BY schedule_id)
     ) AS ticks LEFT JOIN runs USING (run_id)
 """
 _FACTS = """

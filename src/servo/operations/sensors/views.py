@@ -28,7 +28,7 @@ _EVALS = """
     FROM sensor_evals WHERE eval_version IS NOT NULL AND sensor_id = $sensor_id AND status = coalesce($status, status)
     AND trigger = coalesce($trigger, trigger) AND eval_version < coalesce($before, 'a')
     AND evaluated_at >= coalesce($since, evaluated_at)
-    AND evaluated_at < coalesce($until, evaluated_at + INTERVAL 1 SECOND)
+    AND ($until IS NULL OR evaluated_at < $until)
     ORDER BY eval_version DESC LIMIT $limit
 """
 _RUNS = """
@@ -36,10 +36,9 @@ _RUNS = """
     FROM run_key_index LEFT JOIN runs USING (run_key) WHERE run_key IN (SELECT unnest($keys))
 """
 _FIRST = f"""
-    SELECT run_key, arg_min(eval_id, eval_version) AS eval_id FROM (
-        SELECT eval_id, eval_version, unnest(run_keys) AS run_key FROM sensor_evals
-        WHERE sensor_id = $sensor_id AND status = '{EvaluationStatus.TRIGGERED}'
-    ) WHERE run_key IN (SELECT unnest($keys)) GROUP BY run_key
+    SELECT eval_id, run_keys FROM sensor_evals
+    WHERE sensor_id = $sensor_id AND status = '{EvaluationStatus.TRIGGERED}' AND list_has_any(run_keys, $keys)
+    ORDER BY eval_version
 """
 _FACTS = """
     SELECT sensor_id, created_at, created_by, updated_at, cursor, state_version, last_evaluation_at,
@@ -118,8 +117,9 @@ def evals_of(snapshot: Answers | None, event: EventById, parameters: dict[str, A
         {key for row in rows for key in row["run_keys"] or () if key in known and not _is_its_own(known[key], row)}
     )
     if again:
-        for key, eval_id in snapshot.query(_FIRST, {"sensor_id": parameters["sensor_id"], "keys": again}).rows:
-            known[key]["first_by"] = eval_id
+        for eval_id, asked in snapshot.query(_FIRST, {"sensor_id": parameters["sensor_id"], "keys": again}).rows:
+            for key in known.keys() & asked:
+                known[key].setdefault("first_by", eval_id)
     return [_eval(event, row, known) for row in rows]
 
 

@@ -87,7 +87,7 @@ class RunTracker(Tracker):
         self.backfills: Backfills | None = None
         if backfills:
             # Begun after the runs were looked at, so that it never lags behind them: what it has seen is passed over.
-            self.backfills = going_on(project.reader.snapshot(fresh=True, timeout=60.0))
+            self.backfills = going_on(project.reader.tables(fresh=True, timeout=60.0))
 
     def _take(self, events: list[RecordedEvent]) -> None:
         self.board.rule_out(self._asked_too_late(events))
@@ -108,7 +108,7 @@ class RunTracker(Tracker):
         if not asked:
             return []
         # The board itself has seen what ended later, so that an older state will do.
-        rows = self._project.reader.query(
+        rows = self._project.reader.ask(
             _ENDED, {"run_ids": list(asked)}, wait_for_event_id=self._begun.event_id, timeout=60.0
         ).rows
         return [run_id for run_id, ended in rows if ended < asked[run_id]]
@@ -118,10 +118,10 @@ class AutomationTracker(Tracker):
     """The boards of schedules and sensors."""
 
     def __init__(self, project: Project) -> None:
-        snapshot = project.reader.snapshot(fresh=True, timeout=60.0)
-        super().__init__(project, snapshot.watermark.position)
-        self.schedules = schedules_of(snapshot)
-        self.sensors = sensors_of(snapshot)
+        tables = project.reader.tables(fresh=True, timeout=60.0)
+        super().__init__(project, tables.watermark.position)
+        self.schedules = schedules_of(tables)
+        self.sensors = sensors_of(tables)
 
     def _take(self, events: list[RecordedEvent]) -> None:
         self.schedules.take(events)

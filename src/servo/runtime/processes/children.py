@@ -152,7 +152,7 @@ def tasks_of_worker(project: Project, pid: int) -> list[TaskAtWork]:
             TaskAtWork(run_id=run, task_key=task, asset_key=asset, partition_count=count, attempt=attempt)
             for holder in holders
             if holder.pid == pid
-            for run, task, asset, count, attempt in project.reader.query(
+            for run, task, asset, count, attempt in project.reader.ask(
                 _TASKS, {"worker": holder.id}, fresh=True, timeout=_PATIENCE
             ).rows
         ]

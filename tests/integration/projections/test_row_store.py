@@ -1,0 +1,155 @@
+"""Tables kept as rows: at every moment what the fold says, for everybody who reads them."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from threading import Event
+
+import pytest
+
+from servo.errors import ProjectionDamaged
+from servo.fold.rows import Kind, columns
+from servo.projections import Snapshot, reader
+from servo.projections.row_store import ROW_TABLES
+from tests.integration.projection_support import Place, assert_same, cancels, mixed, rows_of, rows_of_fold
+
+COUNT = "SELECT count(*) FROM runs"
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    place = Place(tmp_path)
+    yield place
+    place.close()
+
+
+@pytest.fixture(autouse=True)
+def _kept_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_SEVERAL", 1)
+
+
+def _from_rows(snapshot: Snapshot, sql: str = COUNT) -> int:
+    assert snapshot.rows is not None
+    number: int = snapshot.tables().query(sql).rows[0][0]
+    return number
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_after_every_batch_each_table_is_what_the_fold_says(place: Place, seed: int) -> None:
+    reads = place.reader()
+    story = mixed(150, seed=seed)
+    for number in range(0, len(story), 10):
+        # Also what was recorded before, as a repetition whose key was forgotten would be.
+        place.ledger.append(story[number : number + 10])
+        if number % 40 == 30:
+            place.compact()
+        snapshot = reads.snapshot(fresh=True)
+        assert snapshot.rows is not None
+        assert_same(rows_of(snapshot), rows_of_fold(place.fold(snapshot.watermark.position)))
+
+
+def test_who_began_before_a_batch_sees_nothing_of_it(place: Place) -> None:
+    reads = place.reader()
+    place.ledger.append(cancels(3, "a"))
+    before = reads.snapshot(fresh=True)
+    held = before.tables()
+    place.ledger.append(cancels(4, "b"))
+    after = reads.snapshot(fresh=True)
+    assert (_from_rows(before), _from_rows(after)) == (3, 7)
+    assert held.query(COUNT).rows == [(3,)]
+
+
+def test_eight_threads_each_read_whole_batches_while_others_come(place: Place) -> None:
+    """Each event is about a run of its own, so that a state has as many runs as its ledger has events."""
+    reads, done = place.reader(), Event()
+    place.ledger.append(cancels(5, "first"))
+
+    def read() -> int:
+        states = 0
+        while not done.is_set() or not states:
+            snapshot = reads.snapshot(fresh=True, timeout=60)
+            runs = snapshot.tables().query(COUNT).rows[0][0]
+            assert runs == snapshot.watermark.position
+            assert runs % 5 == 0
+            states += 1
+        return states
+
+    with ThreadPoolExecutor(8) as threads:
+        readers = [threads.submit(read) for _ in range(8)]
+        try:
+            for number in range(60):
+                place.ledger.append(cancels(5, str(number)))
+                if number % 20 == 10:
+                    place.compact()
+        finally:
+            done.set()
+        assert all(one.result() for one in readers)
+    assert _from_rows(reads.snapshot(fresh=True)) == 305
+
+
+def test_many_threads_share_one_state(place: Place) -> None:
+    """With functions of our own, which SQLite calls while it holds the connection."""
+    place.ledger.append(cancels(500))
+    rows = place.reader().snapshot(fresh=True).rows
+    assert rows is not None
+    ask = "SELECT count(*) FROM runs WHERE starts_with(run_id, $start)"
+    with ThreadPoolExecutor(8) as threads:
+        answers = list(threads.map(lambda _: rows.query(ask, {"start": "run"})[1], range(400)))
+    assert answers == [[(500,)]] * 400
+
+
+def test_what_others_folded_into_a_version_meanwhile_is_caught_up(place: Place) -> None:
+    reads = place.reader()
+    story = mixed(120)
+    place.ledger.append(story[:20])
+    assert reads.snapshot(fresh=True).rows is not None
+    place.ledger.append(story[20:])
+    place.compact()  # now the version is ahead of what was read
+    snapshot = reads.snapshot(fresh=True)
+    assert snapshot.rows is not None
+    assert_same(rows_of(snapshot), rows_of_fold(place.fold()))
+
+
+def test_a_table_of_very_many_rows_stays_in_columns(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader, "_MOST_ROWS", 4)
+    place.ledger.append(cancels(5))
+    snapshot = place.reader().snapshot(fresh=True)
+    assert snapshot.rows is None
+    assert snapshot.tables().query(COUNT).rows == [(5,)]
+
+
+def test_a_damaged_file_is_named_to_who_asks_for_its_table_and_to_nobody_else(place: Place) -> None:
+    place.ledger.append(mixed(60))
+    place.compact()
+    [file] = (place.store.root / "files" / "runs").glob("*.parquet")
+    file.write_bytes(file.read_bytes()[:-40])
+    snapshot = place.reader().snapshot(fresh=True)
+    assert snapshot.rows is None
+    assert snapshot.tables().query("SELECT count(*) FROM tasks").rows[0][0] > 0
+    with pytest.raises(ProjectionDamaged, match=file.name):
+        snapshot.tables().query(COUNT)
+
+
+def test_what_a_killed_process_left_is_removed_and_what_others_hold_is_not(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    place.ledger.append(cancels(5))
+    holding = place.reader().snapshot(fresh=True)
+    (tmp_path / "servo-rows-left").mkdir()
+    assert _from_rows(place.reader().snapshot(fresh=True)) == 5
+    assert len(list(tmp_path.glob("servo-rows-*"))) == 1, "the second is gone with its reader"
+    assert _from_rows(holding) == 5
+
+
+def test_names_mean_the_same_in_every_table_that_lives_in_rows() -> None:
+    """What a column of an answer is read as goes by its name."""
+    kinds: dict[str, set[Kind]] = {}
+    for table in ROW_TABLES.values():
+        for name, kind in columns(table).items():
+            kinds.setdefault(name, set()).add(kind)
+    plain = {Kind.TEXT, Kind.INTEGER}
+    assert [name for name, some in kinds.items() if len(some) > 1 and not some <= plain] == []
