@@ -18,7 +18,7 @@ __all__ = ["asset_names", "asset_names_in", "look", "with_other_names"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _NAMES = """
-    SELECT asset_key, asset_id FROM asset_versions WHERE asset_key IS NOT NULL ORDER BY number
+    SELECT asset_key, asset_id FROM asset_versions WHERE asset_key IS NOT NULL ORDER BY number, asset_id
 """
 
 

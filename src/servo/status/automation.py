@@ -16,7 +16,7 @@ __all__ = ["schedule_state", "schedules_of", "sensor_state", "sensors_of"]
 
 _SCHEDULES = """
     SELECT d.*, s.last_scheduled_for FROM schedule_definitions d LEFT JOIN schedule_state s USING (schedule_id)
-    WHERE d.name IS NOT NULL AND ($id IS NULL OR schedule_id = $id) ORDER BY d.created_version
+    WHERE d.name IS NOT NULL AND ($id IS NULL OR schedule_id = $id) ORDER BY d.created_version, d.name
 """
 _RUNS = """
     SELECT source_id, run_id FROM runs
@@ -26,7 +26,7 @@ _RUNS = """
 _SENSORS = """
     SELECT d.*, s.cursor, s.state_version, s.last_polled_at, s.failures, s.last_status
     FROM sensor_definitions d LEFT JOIN sensor_state s USING (sensor_id)
-    WHERE d.name IS NOT NULL AND ($id IS NULL OR sensor_id = $id) ORDER BY d.created_version
+    WHERE d.name IS NOT NULL AND ($id IS NULL OR sensor_id = $id) ORDER BY d.created_version, d.name
 """
 
 
