@@ -12,7 +12,7 @@ from servo.cli.opening import services
 from servo.cli.options import asset_argument, json_option, partition_argument, past
 from servo.cli.output import echo_json, note
 from servo.errors import LedgerNotFound, NotAllowed, StorageFailed
-from servo.lineage.report import parse, to_json
+from servo.lineage.report import key_text, parse, to_json
 from servo.operations.audit.requests import GetReport, KeepReport
 from servo.ui.marks import counted
 
@@ -165,8 +165,6 @@ def _tell(read: Report, found: Verified, faults: list[dict[str, str]]) -> None:
 
 
 def _label(report: Report) -> str:
-    from servo.lineage.report import key_text  # noqa: PLC0415 (all events come with it)
-
     return f"{report.asset} {key_text(report.partition)}".strip()
 
 

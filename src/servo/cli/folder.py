@@ -12,6 +12,7 @@ from servo.assets.evaluation import Message
 from servo.cli.opening import actor
 from servo.cli.services import Label, Listed, Services, When, Workplace
 from servo.errors import LedgerNotFound
+from servo.operations.data.rows import places, rows_of, staged_rows, table_shown
 from servo.operations.moments import parse_moment
 from servo.operations.sensors.envelopes import require_acceptable
 from servo.planning.catalog import DeployedState
@@ -23,7 +24,9 @@ from servo.runtime.performer import Performer
 from servo.runtime.runs import follow_logs, follow_run
 from servo.runtime.states import state_of
 from servo.runtime.user_code import FolderUserCode
+from servo.runtime.vacuum import vacuum
 from servo.runtime.wiring import Project
+from servo.status.staleness_cache import refresh_cache
 
 if TYPE_CHECKING:
     from servo.answers.assets import Rows
@@ -116,25 +119,19 @@ class Folder(Services):
     # ── data, reports, messages ──────────────────────────────────────────────────────────────────────────────────
 
     def read(self, asset: str, partitions: Sequence[str], *, as_of: When, limit: int | None) -> Rows:
-        from servo.operations.data.rows import places, rows_of, table_shown  # noqa: PLC0415 (DuckDB comes with it)
-
         state = state_of(self._opened, as_of)
         found = places(state, asset, partitions)
         return table_shown(state.catalog.graph.resolve(asset), rows_of(self._opened.storage, *found, limit))
 
     def vacuum(self, *, dry_run: bool) -> list[Removed]:
         """Remove data files that no event points to, or say which."""
-        from servo.runtime.vacuum import vacuum  # noqa: PLC0415 (the storage comes with it)
-
         return vacuum(self._opened, dry_run=dry_run)
 
     def staged(self, checkpoint: str, *, limit: int | None) -> Rows:
-        from servo.operations.data.rows import staged_rows, table_shown  # noqa: PLC0415 (as above)
-
         return table_shown(*staged_rows(self._opened.storage, state_of(self._opened), checkpoint, limit))
 
     def verify(self, report: Report) -> Verified:
-        from servo.operations.audit.reports import Audits  # noqa: PLC0415 (DuckDB, as above)
+        from servo.operations.audit.reports import Audits  # noqa: PLC0415 (all that proves a report comes with it)
 
         self._opened.ledger.head()  # where there is none, that is said first
         return Audits(state_of(self._opened), self._opened.clock()).verify(report)
@@ -175,8 +172,6 @@ class Folder(Services):
         return {key: spec.partitions for key, spec in known.graph.specs.items()}
 
     def sweep(self) -> Watermark:
-        from servo.status.staleness_cache import refresh_cache  # noqa: PLC0415 (DuckDB, as above)
-
         return refresh_cache(state_of(self._opened), self._opened.mint)
 
     def labels(self, as_of: When) -> Label:

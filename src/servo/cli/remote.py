@@ -25,6 +25,7 @@ from servo.clock import system_clock
 from servo.errors import AssetNotFound, InvalidPartitionKey, InvalidSettings
 from servo.local_server import owner_token_for
 from servo.operations.runs.requests import GetProgress
+from servo.partitions import UNPARTITIONED, PartitionKey, Partitions
 
 if TYPE_CHECKING:
     from servo.answers.assets import Rows
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
-    from servo.partitions import Partitions
     from servo.projections import Watermark
 
 __all__ = ["Remote", "token_for"]
@@ -175,8 +175,6 @@ class _Labels:
     def __call__(self, asset: str, key: str | None) -> str:
         if not key:
             return ""
-        from servo.partitions import UNPARTITIONED, PartitionKey  # noqa: PLC0415 (as in `definition_of`)
-
         try:
             return self._definition(asset).short_key(PartitionKey.parse(key))
         except AssetNotFound:

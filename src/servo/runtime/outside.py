@@ -23,6 +23,7 @@ from servo.operations.outside import UserCode
 from servo.runtime.citations import Citations
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.runtime.worker.task_log import read_logs
 from servo.tracing import span, traceparent
 
 if TYPE_CHECKING:
@@ -68,8 +69,6 @@ class ProjectOutside:
         return self._user_code.ask_schedule(definition, at)
 
     def run_logs(self, run_id: str, task_key: str | None) -> Iterator[Record]:
-        from servo.runtime.worker.task_log import read_logs  # noqa: PLC0415 (who asks for no logs need not load them)
-
         return read_logs(self._project.settings, run_id, task_key)
 
     def trace(self, name: str, **attributes: Any) -> str | None:

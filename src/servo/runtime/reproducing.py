@@ -12,6 +12,7 @@ from servo.assets import Asset
 from servo.assets.loading import load
 from servo.errors import AssetNotFound, DataNotFound, InvalidInput, InvalidPartition
 from servo.execution.protocol import Input, Order, Place, Recomputation, RowsApart
+from servo.execution.spark_target import require_spark
 from servo.partitions import Dynamic, PartitionKey
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import recorded_catalog
@@ -230,7 +231,6 @@ def _require_files(project: Project, known: Catalog, inputs: Sequence[Input]) ->
 def _compute(project: Project, order: Order, made: dict[str, Any]) -> Recomputation:
     # Spark takes a second to import, and what is refused above needs none.
     from servo.execution.reproduction import ScratchStorage, compute_again  # noqa: PLC0415
-    from servo.execution.spark_target import require_spark  # noqa: PLC0415
 
     require_spark(project.settings.spark)
     settle(project.settings)

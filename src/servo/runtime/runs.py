@@ -10,6 +10,7 @@ from servo.controllers.board import Board
 from servo.operations.runs.views import find_run, progress_of, run_of
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
+from servo.runtime.worker.task_log import read_logs
 
 if TYPE_CHECKING:
     from servo.answers.runs import Record
@@ -58,8 +59,6 @@ def _take_news(project: Project, board: Board, run_id: str) -> bool:
 
 def follow_logs(project: Project, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
     """What the tasks of a run wrote, in the order of time; with `follow`, also what they still write."""
-    from servo.runtime.worker.task_log import read_logs  # noqa: PLC0415 (who asks for no logs need not load them)
-
     name = find_run(state_of(project), run_id).run_id
     ended = lambda: run_of(state_of(project), name).ended  # noqa: E731 (it is asked again and again)
     return read_logs(project.settings, name, task, follow=follow, ended=ended)

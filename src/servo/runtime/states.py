@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime
 from functools import cached_property
-from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
 from servo.assets.graph import Graph
@@ -23,6 +22,7 @@ from servo.ledger.polls import Poll
 from servo.partitions import PartitionSet
 from servo.planning import PlanLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState
+from servo.projections import Manifest, Snapshot
 from servo.runtime.definitions import as_deployed, as_in_folder, catalog_in_force, for_reading
 from servo.runtime.definitions_cache import quick_catalog
 from servo.runtime.deployed import asset_names, asset_names_in
@@ -31,9 +31,6 @@ from servo.runtime.keyed_requests import recorded_under
 from servo.runtime.wiring import Project
 from servo.status.selections import statuses_of
 from servo.status.state import LocalCatalog, Policy, Queue, State
-
-if TYPE_CHECKING:
-    from servo.projections import Snapshot
 
 __all__ = ["ProjectSources", "state_at", "state_of", "statuses_in"]
 
@@ -86,15 +83,11 @@ class ProjectSources:
             return self._given
         with suppress(LedgerNotFound):
             if as_of is None and (project.unbegun or project.ledger.head().position == 0):
-                return None  # a project's first command need not load DuckDB
+                return None  # a project's first command need not open DuckDB
             return project.reader.snapshot(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
         return None
 
     def nothing(self) -> Snapshot:
-        # DuckDB comes with these imports.
-        from servo.projections.manifest import Manifest  # noqa: PLC0415
-        from servo.projections.snapshot import Snapshot  # noqa: PLC0415
-
         return Snapshot(self._project.store, Manifest(), None, Manifest().watermark)
 
     def definitions(self, deployed: DeployedState, *, of_folder: bool) -> Definitions:

@@ -36,6 +36,7 @@ from servo.runtime.evaluation.return_values import (
     said,
 )
 from servo.runtime.settings import Settings
+from servo.runtime.watches import look
 from servo.runtime.wiring import Project, open_workspace
 
 __all__ = ["UserFunctions"]
@@ -117,9 +118,6 @@ class UserFunctions:
         assert watch is not None
         if question.cursor is not None:
             watch.require_cursor(question.cursor)
-        # What looks brings Arrow and drivers along: only for who has a watch.
-        from servo.runtime.watches import look  # noqa: PLC0415
-
         found = look(watch, question.cursor, self._opened(), sensor_id=question.sensor_id)
         cursor = cursor_of(found.cursor)
         if not found.items:
