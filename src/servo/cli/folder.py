@@ -142,12 +142,8 @@ class Folder(Services):
         message_id = opened.mint() if message_id is None else message_id
         message = Message(id=message_id, data=data, attributes=attributes, published_at=opened.clock())
         require_acceptable(message)  # before the folder's definitions take effect
-        from servo.runtime.automation.sensors import Sensing  # noqa: PLC0415 (user code is asked with it)
-        from servo.runtime.evaluation.pool import EvaluatorPool  # noqa: PLC0415 (likewise)
-
         deployed_catalog(opened, actor=actor())
-        with EvaluatorPool(opened.settings) as evaluators:
-            return Sensing(opened, evaluators).accept(name, message, actor=actor())
+        return self._user_code.accept(name, message, actor=actor())
 
     def _known_sensor(self, named: str) -> str:
         """The name of the sensor that is meant; one that neither the ledger nor the folder knows is refused.

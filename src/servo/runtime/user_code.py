@@ -86,6 +86,13 @@ class FolderUserCode:
     def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
         return self._evaluators.ask_sensor(sensor, self._project.clock(), message)
 
+    def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted:
+        """Take a message for a push sensor; what is returned is in the ledger."""
+        # The boards of automation come with this import, and only who sends a message needs them.
+        from servo.runtime.automation.sensors import Sensing  # noqa: PLC0415
+
+        return Sensing(self._project, self._evaluators).accept(sensor, message, actor=actor)
+
     def close(self) -> None:
         if "_evaluators" in self.__dict__:
             self._evaluators.close()
