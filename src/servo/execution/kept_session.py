@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import ExitStack
 from threading import Event, Lock, Thread
 from typing import Self
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from servo.errors import SessionLost
 from servo.execution import jvm
 from servo.execution.call_session import current_call, worker_process
-from servo.execution.inputs import spark_schema, stored
-from servo.execution.protocol import Place, Storage
 from servo.execution.settings import SparkSettings
 from servo.execution.spark import own_sessions, session
 
@@ -74,10 +71,3 @@ class KeptSession:
         with self._lock:
             self._held.close()
         self._process.close()
-
-
-def frame_of(spark: SparkSession, storage: Storage, places: Sequence[Place]) -> DataFrame:
-    """The rows of some materializations, in the columns of the newest."""
-    newest = max(places, key=lambda place: place.materialization_id)
-    schema = spark_schema(storage.schema(newest))
-    return stored(spark, schema).parquet(*storage.addresses(places))

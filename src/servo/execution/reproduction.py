@@ -12,8 +12,9 @@ from pyspark.sql import SparkSession
 from servo.errors import ServoError
 from servo.execution.executor import Executor
 from servo.execution.inputs import spark_schema, stored
-from servo.execution.kept_session import KeptSession, frame_of
+from servo.execution.kept_session import KeptSession
 from servo.execution.protocol import Log, Order, PartitionResult, Place, Recomputation, Staged
+from servo.execution.reading import frame_of
 from servo.execution.row_differences import column_types, rows_apart
 from servo.execution.settings import SparkSettings
 from servo.execution.storage import ParquetStaging, ParquetStorage

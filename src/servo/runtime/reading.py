@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servo.errors import InvalidInput
 from servo.operations.data.rows import places
 from servo.operations.moments import parse_moment
 from servo.runtime.settings import load_settings
@@ -33,15 +32,10 @@ def read(
 
     Inside the function of an asset it is refused: what that reads is declared as an input.
     """
-    # Spark comes with this import.
-    from servo.execution.function_call import require_outside_functions  # noqa: PLC0415
-    from servo.execution.kept_session import frame_of  # noqa: PLC0415
-    from servo.execution.spark import existing  # noqa: PLC0415
+    # Spark comes with this import, and a project's files that import servo.read need not wait for it.
+    from servo.execution.reading import frame_of, session_to_read  # noqa: PLC0415
 
-    require_outside_functions(asset, spark)
-    session = spark or existing()
-    if session is None:
-        raise InvalidInput("no Spark session is active", hint="start one, or pass spark=")
+    session = session_to_read(asset, spark)
     moment = parse_moment(as_of) if isinstance(as_of, str) else as_of
     wanted = [partitions] if isinstance(partitions, str) else list(partitions)
     with open_workspace(load_settings(None if folder is None else Path(folder))) as project:

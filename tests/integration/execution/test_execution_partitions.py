@@ -17,8 +17,8 @@ from pyspark.sql.types import IntegerType
 from servo.assets import Approval, Retry, asset
 from servo.errors import DataNotFound, FencedOut, SparkUnavailable, StorageFailed, WorkCancelled
 from servo.events.columns import Outcome
-from servo.execution.kept_session import frame_of
 from servo.execution.protocol import Order, PartitionResult
+from servo.execution.reading import frame_of
 from servo.partitions import Daily, Hourly, Static
 from tests.integration.execution_support import Kitchen, kitchen, spark
 
