@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from servo.clock import Clock
 from servo.errors import ServoError
-from servo.execution.spark import address, configured
+from servo.execution.spark import address, configured, session
 from servo.fold.batch import batch
 from servo.fold.display import ADDED
 from servo.fold.partition_rows import PartitionStatusRow
@@ -48,13 +48,14 @@ _CONTRIBUTIONS = pa.schema([("name", pa.string()), ("rows", pa.binary())])
 _held: WeakKeyDictionary[SparkSession, Snapshot] = WeakKeyDictionary()
 
 
-def replay_on_spark(
-    spark: SparkSession, store: Store, history: History, *, clock: Clock, mint: Callable[[], str]
-) -> Manifest:
-    """Rebuild every projection from archive and ledger, and publish the result at once."""
-    epoch = store.take_epoch()
+def replay_on_spark(store: Store, history: History, *, clock: Clock, mint: Callable[[], str]) -> Manifest:
+    """Rebuild every projection from archive and ledger, and publish the result at once.
+
+    In the session that is there, or one that ends with it.
+    """
     staging = store.root / "staging" / mint()
-    with storage_explained(staging), configured(spark, _SETTINGS):
+    with session() as spark, storage_explained(staging), configured(spark, _SETTINGS):
+        epoch = store.take_epoch()
         staging.mkdir(parents=True)
         try:
             position = history.head().position

@@ -108,9 +108,8 @@ class Maintenance:
         timeout: float = TIMEOUT,
     ) -> Answer:
         """Run one SELECT over the projections, by default as of the ledger's head."""
-        # DuckDB comes with these imports.
-        from servo.runtime.states import state_at  # noqa: PLC0415
-        from servo.status.columns import status_columns  # noqa: PLC0415
+        # DuckDB comes with this import.
+        from servo.runtime.states import columns_at  # noqa: PLC0415
 
         if wait_for_event_id is not None and not is_ulid(wait_for_event_id):
             raise InvalidInput(f"{wait_for_event_id!r:.80} is not an event id", hint="it has 26 characters")
@@ -122,7 +121,7 @@ class Maintenance:
             as_of=as_of,
             wait_for_event_id=wait_for_event_id,
             timeout=timeout,
-            computed=lambda snapshot: status_columns(snapshot, lambda: state_at(self._project, snapshot, as_of)),
+            computed=lambda snapshot: columns_at(self._project, snapshot, as_of),
         )
 
     @staticmethod
@@ -244,11 +243,9 @@ class Maintenance:
         project = self._project
         if engine == "spark":
             # Spark takes a second to import and much longer to start: only who asks for it pays for it.
-            from servo.execution.spark import session  # noqa: PLC0415
             from servo.execution.spark_projections import replay_on_spark  # noqa: PLC0415
 
-            with session() as spark:
-                return replay_on_spark(spark, project.store, project.history, clock=project.clock, mint=project.mint)
+            return replay_on_spark(project.store, project.history, clock=project.clock, mint=project.mint)
         with project.compactor() as compactor:
             manifest = compactor.replay(progress, until)
             compactor.remove_unneeded_files()

@@ -23,16 +23,18 @@ from servo.partitions import PartitionSet
 from servo.planning import PlanLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState
 from servo.projections import Manifest, Snapshot
+from servo.projections.computed_columns import Computed
 from servo.runtime.definitions import as_deployed, as_in_folder, catalog_in_force, for_reading
 from servo.runtime.definitions_cache import quick_catalog
 from servo.runtime.deployed import asset_names, asset_names_in
 from servo.runtime.deploying import preview
 from servo.runtime.keyed_requests import recorded_under
 from servo.runtime.wiring import Project
+from servo.status.columns import status_columns
 from servo.status.selections import statuses_of
 from servo.status.state import LocalCatalog, Policy, Queue, State
 
-__all__ = ["ProjectSources", "state_at", "state_of", "statuses_in"]
+__all__ = ["ProjectSources", "columns_at", "state_at", "state_of", "statuses_in"]
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
 _GRAPHS: WeakKeyDictionary[Project, Graph] = WeakKeyDictionary()
@@ -191,6 +193,11 @@ def state_at(
     now = now or (project.clock() if as_of is None else _then(project, snapshot, as_of))
     sources = ProjectSources(project, as_of, snapshot, in_folder=in_folder)
     return State(sources, now=now, as_of=as_of, catalog=catalog)
+
+
+def columns_at(project: Project, snapshot: Snapshot, as_of: datetime | str | None = None) -> Computed:
+    """What computes the columns of a snapshot that no file has; `as_of` is what it was asked for by."""
+    return status_columns(snapshot, lambda: state_at(project, snapshot, as_of))
 
 
 def _then(project: Project, snapshot: Snapshot, as_of: datetime | str) -> datetime:

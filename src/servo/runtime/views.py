@@ -7,9 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from servo.runtime.settings import load_settings
-from servo.runtime.states import state_at
+from servo.runtime.states import columns_at
 from servo.runtime.wiring import open_workspace
-from servo.status.columns import status_columns
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,4 +26,4 @@ def spark_views(
 
     with open_workspace(load_settings(None if project is None else Path(project))) as opened:
         snapshot = opened.reader.snapshot(fresh=True, as_of=as_of)
-        return register_views(spark, snapshot, status_columns(snapshot, lambda: state_at(opened, snapshot, as_of)))
+        return register_views(spark, snapshot, columns_at(opened, snapshot, as_of))

@@ -53,8 +53,8 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.close()
 
 
-def _replay(spark: SparkSession, place: Place) -> None:
-    replay_on_spark(spark, place.store, place.history, clock=place.clock, mint=place.mint_text)
+def _replay(place: Place) -> None:
+    replay_on_spark(place.store, place.history, clock=place.clock, mint=place.mint_text)
 
 
 @pytest.mark.parametrize("seed", [1])
@@ -69,7 +69,7 @@ def test_spark_replay_from_archive_and_ledger_equals_the_local_one(
     for proposal in story[150:]:
         place.ledger.append([proposal])
     local = place.replay()
-    _replay(spark, place)
+    _replay(place)
     by_spark = place.store.current()
     assert by_spark.version == local.version + 1
     assert by_spark.watermark == local.watermark
@@ -81,7 +81,7 @@ def test_spark_replay_from_archive_and_ledger_equals_the_local_one(
 
 
 def test_spark_replay_of_an_empty_ledger_publishes_an_empty_version(spark: SparkSession, place: Place) -> None:
-    _replay(spark, place)
+    _replay(place)
     assert place.store.current().version == 1
     assert place.store.current().tables == {}
 
@@ -90,7 +90,7 @@ def test_spark_replay_leaves_nothing_behind_and_the_session_as_it_was(spark: Spa
     name = "spark.sql.execution.arrow.maxRecordsPerBatch"
     before = spark.conf.get(name)
     place.ledger.append(mixed(20))
-    _replay(spark, place)
+    _replay(place)
     assert spark.conf.get(name) == before
     assert not list((place.store.root / "staging").iterdir())
     assert spark.range(3).count() == 3, "a session that was not started here must not be stopped"
