@@ -18,7 +18,7 @@ from servo.ledger import Workspace, open_ledger
 from servo.runtime.automation.driver import one_pass
 from servo.runtime.evaluation.pool import Question
 from tests.support.automatic import Automatic, automatic
-from tests.support.idle import ME
+from tests.support.workshop import ME
 
 DEFINITIONS = """
 from datetime import timedelta

@@ -21,8 +21,9 @@ from servo.operations.backfills.records import backfills_of
 from servo.operations.backfills.requests import CreateBackfill
 from servo.runtime import Project
 from servo.runtime.states import state_of
-from tests.support.idle import Plant, at_work, plant
+from tests.support.idle import at_work
 from tests.support.operating import Backfills
+from tests.support.workshop import Workshop, deployed_workshop
 
 _HOURS = """
 from servo import Daily, Hourly, asset
@@ -57,10 +58,10 @@ print(plan.partitions, time.perf_counter() - began, resource.getrusage(resource.
 
 
 @contextmanager
-def _hours() -> Iterator[Plant]:
+def _hours() -> Iterator[Workshop]:
     with (
         tempfile.TemporaryDirectory(prefix="servo-bench-", ignore_cleanup_errors=True) as folder,
-        plant(Path(folder), _HOURS) as found,
+        deployed_workshop(Path(folder), _HOURS) as found,
     ):
         yield found
 
@@ -112,7 +113,7 @@ def steer_many() -> Iterator[Figure]:
             )
 
 
-def _steps(shop: Plant) -> Iterator[tuple[str, Callable[[CreateBackfill], float]]]:
+def _steps(shop: Workshop) -> Iterator[tuple[str, Callable[[CreateBackfill], float]]]:
     def create(asked: CreateBackfill) -> float:
         return _seconds(lambda: shop.backfills.create(asked, actor=ME))
 
@@ -172,7 +173,7 @@ def idle_sizes() -> Iterator[Figure]:
             before = each if before is None else before
 
 
-def _through(shop: Plant, size: int, chunk_size: int = 10) -> tuple[float, int, float]:
+def _through(shop: Workshop, size: int, chunk_size: int = 10) -> tuple[float, int, float]:
     """Seconds until it has succeeded, how many chunks, and seconds until the first of them was asked for."""
     count = shop.project.ledger.head().position
     began = time.perf_counter()

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -20,8 +17,7 @@ from servo.events.model import MaterializationPublished, RunFinished, RunRequest
 from servo.ids import ulid_offset
 from servo.ledger import Ledger, Receipt
 from servo.runtime import Project, load_settings, open_workspace
-from tests.support import commands
-from tests.support.workshop import environment
+from tests.support.commands import Commands
 
 START = datetime(2025, 1, 1, tzinfo=UTC)
 FIRST_MATERIALIZATION = "01JGFJJZ000000000000000000"
@@ -40,13 +36,16 @@ class FromTheFuture(Fact, frozen=True, kw_only=True):
 
 
 @dataclass
-class Folder:
+class Folder(Commands):
     """A project's folder, and a clock that goes on by a minute whenever it is looked at."""
 
     path: Path
     runs: int = 0
     now: datetime = START
     variables: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.here = self.path
 
     def clock(self) -> datetime:
         self.now += timedelta(minutes=1)
@@ -103,50 +102,8 @@ class Folder:
 
     # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def environment(self) -> dict[str, str]:
-        return environment(self.variables)
-
-    def servo(self, *args: str, python: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-        """Run a command in the folder; with options of Python's own, by a Python that is started for it."""
-        if not python:
-            return commands.servo(args, cwd=self.path, env=self.environment())
-        return subprocess.run(
-            [sys.executable, *python, "-m", "servo", *args],
-            cwd=self.path,
-            env=self.environment(),
-            capture_output=True,
-            text=True,
-            timeout=commands.PATIENCE,
-            check=False,
-        )
-
-    def ok(self, *args: str) -> str:
-        """What a command that must succeed, without a word on stderr, says."""
-        done = self.servo(*args)
-        assert (done.returncode, done.stderr) == (0, ""), done
-        return done.stdout
-
-    def json(self, *args: str) -> Any:
-        """The one JSON document that a command answers."""
-        return json.loads(self.ok(*args, "--json"))
-
     def rows(self, sql: str, *options: str) -> list[list[Any]]:
         return list(self.json("query", sql, *options)["rows"])
-
-    def fails(self, code: int, *args: str) -> str:
-        """The one line in which a command says why it fails; nothing but that, and nothing on stdout."""
-        done = self.servo(*args)
-        assert done.returncode == code, done
-        assert done.stdout == ""
-        assert done.stderr.count("\n") == 1, done.stderr
-        assert done.stderr.startswith("servo: ")
-        return done.stderr
-
-    def json_of_failing(self, *args: str) -> Any:
-        """What a command that finds something wrong answers."""
-        done = self.servo(*args, "--json")
-        assert (done.returncode, done.stderr) == (1, ""), done
-        return json.loads(done.stdout)
 
     def files(self) -> dict[Path, bytes]:
         """Everything in the folder, to see whether a command changed anything."""

@@ -14,10 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.chaos.workplace import Site, site
 from tests.support.operation_examples import CASES, send
 from tests.support.served import House
 from tests.support.traffic import free_port, is_ready
+from tests.support.workshop import Workshop, spark_workshop
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -92,13 +92,13 @@ class Coverage:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("shop"), DEFINITIONS) as found:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def shop(place: Site) -> Iterator[House]:
+def shop(place: Workshop) -> Iterator[House]:
     port = free_port()
     process = place.start("up", "--workers", "1", "--port", str(port))
     place.until(lambda: is_ready(port) or process.poll() is not None, "the server is ready")
@@ -169,7 +169,7 @@ def test_no_route_is_left_out(coverage: Coverage) -> None:
     assert coverage.left == set()
 
 
-def test_what_was_done_is_sound(place: Site, shop: House) -> None:
+def test_what_was_done_is_sound(place: Workshop, shop: House) -> None:
     assert shop.head() > 0
     verified = place.servo("ledger", "verify")
     assert verified.returncode == 0, verified.stderr

@@ -13,7 +13,7 @@ from servo.events import RecordedEvent, decode
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunRequested, TaskFinished
-from tests.chaos.workplace import Site, site
+from tests.support.workshop import Workshop, spark_workshop
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -54,38 +54,33 @@ AT_ONCE = 20  # seconds, on any machine: a watch of the ledger is asked when wok
 
 
 class Shop:
-    """The site, asked through the program alone; the ledger only tells when something happened."""
+    """The workshop, asked through the program alone; the ledger only tells when something happened."""
 
-    def __init__(self, place: Site) -> None:
-        self.site = place
-
-    def json(self, *args: str) -> Any:
-        done = self.site.servo(*args, "--json")
-        assert (done.returncode, done.stderr) == (0, ""), done
-        return json.loads(done.stdout)
+    def __init__(self, place: Workshop) -> None:
+        self.workshop = place
 
     def land(self, day: str, name: str, *rows: dict[str, int]) -> None:
         """A file that is complete as soon as it is there."""
-        folder = self.site.path / "landing" / day
+        folder = self.workshop.path / "landing" / day
         folder.mkdir(parents=True, exist_ok=True)
         (folder / ".part").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (folder / ".part").replace(folder / name)
 
     def status(self, asset: str, day: str) -> str:
-        [row] = self.json("partition", "list", asset, "--partitions", day)["partitions"]
+        [row] = self.workshop.json("partition", "list", asset, "--partitions", day)["partitions"]
         return str(row["status"])
 
     def read(self, asset: str, day: str) -> list[dict[str, Any]]:
-        data = self.json("read", asset, day)
+        data = self.workshop.json("read", asset, day)
         return [dict(zip(data["columns"], row, strict=True)) for row in data["rows"]]
 
     def facts(self, kind: type[Fact]) -> list[tuple[RecordedEvent, Any]]:
-        events = self.site.project.history.events()
+        events = self.workshop.project.history.events()
         return [(event, decode(event)) for event in events if event.event_type == kind.event_type]
 
     def ended(self, run_id: str) -> None:
         """Wait for the end of a run, which must be a good one."""
-        assert self.site.wait(run_id).status == "SUCCEEDED"
+        assert self.workshop.wait(run_id).status == "SUCCEEDED"
 
     def asked(self, sensor: str, count: int) -> list[tuple[RecordedEvent, RunRequested]]:
         """The runs that a sensor asked for, once there are so many."""
@@ -99,18 +94,18 @@ class Shop:
             ]
             return [(event, fact) for event, fact in self.facts(RunRequested) if fact.run_key in keys]
 
-        self.site.until(lambda: len(found()) >= count, f"{sensor} asks for {count} runs")
+        self.workshop.until(lambda: len(found()) >= count, f"{sensor} asks for {count} runs")
         return found()
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    with site(tmp_path_factory.mktemp("shop"), DEFINITIONS) as place:
+    with spark_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS) as place:
         place.start("up", "--workers", "1", "--port", "0")
         place.until(lambda: place.project.ledger.head().position > 0, "the definitions are deployed")
         shop = Shop(place)
         # Created first, so that its minute is over while the others are at it.
-        shop.json(
+        shop.workshop.json(
             "schedule", "create", "each-minute", "--cron", "* * * * *", "--select", "takings", "--overlap", "skip"
         )
         yield shop
@@ -129,7 +124,7 @@ def test_a_file_appears_and_its_partition_is_computed_and_what_reads_it(shop: Sh
     shop.ended(reader.run_id)
     assert shop.status("revenue", DAY) == "MATERIALIZED"
     assert [row["cents"] for row in shop.read("revenue", DAY)] == [400]
-    assert shop.json("run", "show", reader.run_id)["source_kind"] == "sensor"
+    assert shop.workshop.json("run", "show", reader.run_id)["source_kind"] == "sensor"
 
     # Another file of the day: the partition is computed again, and so is what reads it.
     shop.land(DAY, "b.json", {"id": 3, "cents": 1})
@@ -152,9 +147,9 @@ def test_what_is_published_is_asked_about_at_once(shop: Shop) -> None:
 
 
 def test_a_schedule_that_is_triggered_fills_yesterday(shop: Shop) -> None:
-    ticked = shop.json("schedule", "trigger", "nightly")
+    ticked = shop.workshop.json("schedule", "trigger", "nightly")
     shop.ended(ticked["run_id"])
-    [tick] = shop.json("schedule", "ticks", "nightly")["ticks"]
+    [tick] = shop.workshop.json("schedule", "ticks", "nightly")["ticks"]
     filled(shop, tick["partition_selection"], datetime.fromisoformat(tick["scheduled_for"]).astimezone(UTC).date())
 
 
@@ -162,7 +157,7 @@ def test_a_schedule_fills_yesterday_when_its_minute_is_over(shop: Shop) -> None:
     def first() -> ScheduleTicked | None:
         return next((fact for event, fact in shop.facts(ScheduleTicked) if event.actor == "schedule:each-minute"), None)
 
-    tick = shop.site.until(first, "the minute is over")
+    tick = shop.workshop.until(first, "the minute is over")
     assert (tick.status, tick.scheduled_for.second, tick.manual) == ("TRIGGERED", 0, False)
     shop.ended(tick.run_id)
     filled(shop, tick.partition_selection, tick.scheduled_for.date())

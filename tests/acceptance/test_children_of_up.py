@@ -21,7 +21,7 @@ from servo.runtime import load_settings
 from servo.runtime.processes.background import CompactionProcess
 from servo.runtime.processes.children import exit_text
 from tests.acceptance.support import Folder
-from tests.chaos.workplace import children
+from tests.support.workshop import children
 
 SETTINGS = """
 namespace = "shop"

@@ -114,7 +114,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         shop.made("totals")
         shop.made("filing", partitions="2025-01-01")
         shop.post("/backfills", {"assets": ["orders"], "partitions": "2025-01-01..2025-01-03", "name": "history"})
-        shop.plant.ended("history")
+        shop.workshop.ended("history")
         shop.post("/schedules/nightly/trigger", {"at": "2025-01-10T06:00:00Z"})
         shop.post("/sensors/landing/evaluate")
         shop.post("/lineage/invalidate", {"asset": "orders", "partitions": [DAY], "reason": "corrected"})
@@ -124,7 +124,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         )
         (waiting,) = shop.items("/checkpoints")
         ended = ("SUCCEEDED", "FAILED", "CANCELLED")
-        shop.plant.until(
+        shop.workshop.until(
             lambda: sum(run["status"] not in ended for run in shop.items("/runs")) == 1, "all but one has ended"
         )
         for task in ("shop/orders", "shop/revenue"):

@@ -18,8 +18,8 @@ from servo.assets.loading import load
 from servo.events.access import RequestAccepted
 from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime.deploying import deploy
-from tests.chaos.workplace import ME, PATIENCE, Site, site
 from tests.support.operating import Schedules
+from tests.support.workshop import ME, PATIENCE, Workshop, spark_workshop
 
 DEFINITIONS = """
 import servo
@@ -42,8 +42,8 @@ STORY = (
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Site]:
-    with site(tmp_path / "shop", DEFINITIONS) as shop:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path / "shop", DEFINITIONS) as shop:
         deploy(shop.project, load(shop.project.settings), actor=ME)
         mine = CreateSchedule(name="mine", cron="0 2 1 1 *", select=("orders",), partitions="2025-01-03")
         Schedules(shop.project).create(mine, actor=ME)
@@ -53,7 +53,7 @@ def shop(tmp_path: Path) -> Iterator[Site]:
 class Server:
     """`servo up` without workers."""
 
-    def __init__(self, shop: Site) -> None:
+    def __init__(self, shop: Workshop) -> None:
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
         self.process: subprocess.Popen[bytes] = shop.start("up", "--workers", "0", "--port", str(self.port))
@@ -75,7 +75,7 @@ class Server:
         return httpx.request(method, url, headers={"Idempotency-Key": key}, timeout=PATIENCE, **how)
 
 
-def test_killed_between_the_append_and_the_answer(shop: Site) -> None:
+def test_killed_between_the_append_and_the_answer(shop: Workshop) -> None:
     shop.variables["SERVO_FAULTS"] = "append.after_commit=kill"
     server = Server(shop)
     for number, (method, path, body, event_type) in enumerate(STORY):

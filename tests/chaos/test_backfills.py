@@ -17,7 +17,8 @@ from servo.events import decode
 from servo.events.automation import BackfillChunkPlanned
 from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskFinished, TaskRetryScheduled, TaskStarted
-from tests.support.idle import Plant, plant, work_for_ever
+from tests.support.idle import work_for_ever
+from tests.support.workshop import Workshop, deployed_workshop
 
 ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "10"))
 PROCESSES = 3  # each with a control loop and a worker
@@ -43,19 +44,19 @@ CHILDREN.set_forkserver_preload(["tests.support.idle"])
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, ASSETS, toml=IMPATIENT) as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, ASSETS, toml=IMPATIENT) as found:
         yield found
 
 
-def begin(shop: Plant) -> ForkServerProcess:
+def begin(shop: Workshop) -> ForkServerProcess:
     """A control loop and a worker, in a process of their own."""
     child = CHILDREN.Process(target=work_for_ever, args=(shop.project.settings.root, 0.05), daemon=True)
     child.start()
     return child
 
 
-def test_it_completes_though_everybody_is_killed(shop: Plant) -> None:
+def test_it_completes_though_everybody_is_killed(shop: Workshop) -> None:
     random = Random(os.environ.get("SERVO_TEST_SEED", "backfills"))
     made = shop.create(
         "report", start="2025-01", end="2025-04", include_upstream=True, max_upstream_depth=-1, chunk_size=5
@@ -85,7 +86,7 @@ def test_it_completes_though_everybody_is_killed(shop: Plant) -> None:
     require_once(shop)
 
 
-def require_once(shop: Plant) -> None:
+def require_once(shop: Workshop) -> None:
     """Each chunk was planned once, each partition made once, and nothing was tried again without a word of why."""
     chunks = Counter((fact.backfill_id, fact.chunk_index) for fact in shop.facts(BackfillChunkPlanned))
     assert set(chunks.values()) == {1}

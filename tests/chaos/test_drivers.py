@@ -31,8 +31,8 @@ from servo.events.automation import (
 from servo.events.definitions import ScheduleDefinition
 from servo.events.model import DefinitionsDeployed, RunFinished, RunRequested
 from servo.ids import run_id
-from tests.chaos.workplace import PATIENCE, Site, children, is_running, site
 from tests.support import hasty
+from tests.support.workshop import PATIENCE, Workshop, children, is_running, spark_workshop
 
 pytest_plugins = ("tests.contract.fixtures",)
 
@@ -80,7 +80,7 @@ def counts(context):
 class Drivers:
     """The processes: those that stay, and those that are started again and again."""
 
-    def __init__(self, shop: Site) -> None:
+    def __init__(self, shop: Workshop) -> None:
         self._shop = shop
         self._stop = Event()
         self._began = time.monotonic()
@@ -147,7 +147,7 @@ class Drivers:
 
 
 @contextmanager
-def drivers(shop: Site) -> Iterator[Drivers]:
+def drivers(shop: Workshop) -> Iterator[Drivers]:
     at_work = Drivers(shop)
     try:
         yield at_work
@@ -155,7 +155,7 @@ def drivers(shop: Site) -> Iterator[Drivers]:
         at_work.leave()
 
 
-def servo(shop: Site, *args: str) -> subprocess.CompletedProcess[str]:
+def servo(shop: Workshop, *args: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         hasty.command(*args),
         cwd=shop.here,
@@ -167,7 +167,7 @@ def servo(shop: Site, *args: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def ok(shop: Site, *args: str) -> Any:
+def ok(shop: Workshop, *args: str) -> Any:
     done = servo(shop, *args, "--json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
@@ -175,7 +175,7 @@ def ok(shop: Site, *args: str) -> Any:
 
 def test_each_due_moment_ticks_once_whoever_drives(tmp_path: Path, new_database: Callable[[], str]) -> None:
     variables = {"SERVO_LEDGER": new_database(), **hasty.from_now_on()}
-    with site(tmp_path / "shop", DEFINITIONS, variables=variables) as shop, drivers(shop) as at_work:
+    with spark_workshop(tmp_path / "shop", DEFINITIONS, variables=variables) as shop, drivers(shop) as at_work:
         at_work.until(0.35)
         at_work.kill_and_start()
         ok(shop, "schedule", "pause", "paused")
@@ -212,7 +212,7 @@ def test_each_due_moment_ticks_once_whoever_drives(tmp_path: Path, new_database:
 class Story:
     """What the ledger says of it."""
 
-    def __init__(self, shop: Site) -> None:
+    def __init__(self, shop: Workshop) -> None:
         self.events: list[tuple[RecordedEvent, Any]] = [(one, decode(one)) for one in shop.project.history.events()]
         self.definitions: dict[str, tuple[ScheduleDefinition, datetime]] = {}
         for event, fact in self.events:
@@ -242,7 +242,7 @@ class Story:
         )
 
 
-def first_of(shop: Site, name: str) -> str:
+def first_of(shop: Workshop, name: str) -> str:
     return next(tick.run_id for tick in Story(shop).ticks(name) if tick.run_id is not None)
 
 
@@ -258,7 +258,7 @@ def every_moment_once(story: Story, name: str, until: datetime) -> None:
     assert ids == [f"{definition.schedule_id}:{moment.timestamp():.0f}" for moment in moments]
 
 
-def one_run_for_each_tick(story: Story, shop: Site) -> None:
+def one_run_for_each_tick(story: Story, shop: Workshop) -> None:
     ticks = [(event, fact) for event, fact in story.of(ScheduleTicked) if fact.status == "TRIGGERED"]
     asked = {fact.run_key: (event, fact) for event, fact in story.of(RunRequested) if fact.source.kind == "schedule"}
     assert len(asked) == len([one for _, one in story.of(RunRequested) if one.source.kind == "schedule"])

@@ -14,8 +14,8 @@ import pytest
 
 from servo.events import decode
 from servo.events.model import RunRequested
-from tests.chaos.workplace import PATIENCE, Site, site
 from tests.support.traffic import DEFINITIONS, Ask, Heard, Traffic, answer_of, free_port, is_ready
+from tests.support.workshop import PATIENCE, Workshop, spark_workshop
 
 pytest_plugins = ("tests.contract.fixtures",)
 
@@ -26,20 +26,20 @@ RATE = 25  # requests a second, on a machine that has other things to do; `make 
 class Server:
     """`servo up` without workers on a folder."""
 
-    def __init__(self, place: Site) -> None:
-        self.site, self.port = place, free_port()
+    def __init__(self, place: Workshop) -> None:
+        self.workshop, self.port = place, free_port()
         self._process = self._started()
 
     def _started(self) -> subprocess.Popen[bytes]:
-        process = self.site.start("up", "--workers", "0", "--port", str(self.port))
-        self.site.until(lambda: is_ready(self.port) or process.poll() is not None, "the server is ready")
-        assert process.poll() is None, self.site.said()
+        process = self.workshop.start("up", "--workers", "0", "--port", str(self.port))
+        self.workshop.until(lambda: is_ready(self.port) or process.poll() is not None, "the server is ready")
+        assert process.poll() is None, self.workshop.said()
         return process
 
     def terminate(self) -> None:
         """Ask it to end, and wait until it has."""
         self._process.send_signal(signal.SIGTERM)
-        assert self._process.wait(PATIENCE) == 0, self.site.said()
+        assert self._process.wait(PATIENCE) == 0, self.workshop.said()
 
     def start(self) -> None:
         self._process = self._started()
@@ -51,15 +51,15 @@ class Server:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Site]:
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Workshop]:
     variables = {}
     if request.param == "postgresql":
         variables["SERVO_LEDGER"] = request.getfixturevalue("new_database")()
-    with site(tmp_path / "shop", DEFINITIONS, variables=variables) as found:
+    with spark_workshop(tmp_path / "shop", DEFINITIONS, variables=variables) as found:
         yield found
 
 
-def test_what_was_acknowledged_before_the_server_was_told_to_end_is_there_after_it_is_back(shop: Site) -> None:
+def test_what_was_acknowledged_before_the_server_was_told_to_end_is_there_after_it_is_back(shop: Workshop) -> None:
     server = Server(shop)
     traffic = Traffic([server.port], rate=RATE, seconds=600).start()
     shop.until(lambda: len(traffic.heard.accepted) >= ACCEPTED, "they ask")
@@ -84,11 +84,14 @@ def test_who_goes_from_one_server_to_another_finds_what_was_accepted(
 ) -> None:
     shared = {"SERVO_LEDGER": new_database(), "SERVO_SECRET": "one for both machines"}
     with ExitStack() as stack:
-        sites = [stack.enter_context(site(tmp_path / name, DEFINITIONS, variables=shared)) for name in ("one", "two")]
-        servers = [Server(place) for place in sites]
+        shops = [
+            stack.enter_context(spark_workshop(tmp_path / name, DEFINITIONS, variables=shared))
+            for name in ("one", "two")
+        ]
+        servers = [Server(place) for place in shops]
         # Each request goes to the other server than the one before; reads wait for what either has accepted last.
         traffic = Traffic([server.port for server in servers], rate=RATE, seconds=600).start()
-        sites[0].until(
+        shops[0].until(
             lambda: len(traffic.heard.accepted) >= ACCEPTED and len(traffic.heard.seconds.get("GET run", ())) > 3,
             "they ask, and read what was accepted",
         )
@@ -97,13 +100,13 @@ def test_who_goes_from_one_server_to_another_finds_what_was_accepted(
         assert heard.wrong == []
         assert heard.unanswered == []
         for server in servers:
-            all_there(sites[0], server, heard)
+            all_there(shops[0], server, heard)
             server.terminate()
-        for place in sites:
+        for place in shops:
             fits(place)
 
 
-def all_there(place: Site, server: Server, heard: Heard) -> None:
+def all_there(place: Workshop, server: Server, heard: Heard) -> None:
     """Every event that was acknowledged is in the ledger, and what it made is what the server shows."""
     events = {event.event_id: event for event in place.project.history.events()}
     for ask, said in heard.accepted:
@@ -122,7 +125,7 @@ def all_there(place: Site, server: Server, heard: Heard) -> None:
         assert shown["data"]["run_id"] == run_id
 
 
-def fits(place: Site) -> None:
+def fits(place: Workshop) -> None:
     """The chain of the ledger is whole, and its projections are what a replay makes of it."""
     verified = place.servo("ledger", "verify", "--json")
     assert verified.returncode == 0, verified.stderr

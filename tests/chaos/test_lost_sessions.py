@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from servo.events.model import TaskFinished, TaskRetryScheduled
-from tests.chaos.workplace import Site, children, is_running, site
+from tests.support.workshop import Workshop, children, is_running, spark_workshop
 
 KILLS = int(os.environ.get("SERVO_JVM_KILLS", "2"))
 
@@ -97,20 +97,20 @@ DAY = "2025-01-01"
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     conf = '[limits]\ntasks = 2\n[spark.conf]\n"spark.driver.memory" = "512m"'
-    with site(tmp_path_factory.mktemp("shop"), DEFINITIONS, conf) as shop:
+    with spark_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS, conf) as shop:
         shop.start("up", "--workers", "1", "--port", "0")
         yield shop
 
 
-def machine(shop: Site) -> int:
+def machine(shop: Workshop) -> int:
     """The JVM of the only worker."""
     found: int = shop.until(lambda: children(worker(shop), "java")[0], "its JVM is there")
     return found
 
 
-def worker(shop: Site) -> int:
+def worker(shop: Workshop) -> int:
     """The process of the only worker: it stays the same when it begins anew."""
     found: int = shop.until(
         lambda: next((holder.pid for holder in shop.project.leases.live() if holder.kind == "worker"), None),
@@ -123,16 +123,16 @@ def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
-def writing(shop: Site, run_id: str) -> None:
+def writing(shop: Workshop, run_id: str) -> None:
     staging = f"_staging/{run_id}.*/**/_temporary/**/*.parquet"
     shop.until(lambda: list((shop.path / ".servo").rglob(staging)), "Spark writes")
 
 
-def retries(shop: Site, run_id: str) -> list[TaskRetryScheduled]:
+def retries(shop: Workshop, run_id: str) -> list[TaskRetryScheduled]:
     return [fact for fact in shop.facts(run_id) if isinstance(fact, TaskRetryScheduled)]
 
 
-def test_a_jvm_killed_between_and_during_tasks_is_replaced_and_nothing_is_charged(shop: Site) -> None:
+def test_a_jvm_killed_between_and_during_tasks_is_replaced_and_nothing_is_charged(shop: Workshop) -> None:
     assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
     assert shop.do("kept", partitions=DAY).status == "SUCCEEDED"
     process = worker(shop)
@@ -164,7 +164,7 @@ def test_a_jvm_killed_between_and_during_tasks_is_replaced_and_nothing_is_charge
     assert worker(shop) == process
 
 
-def test_a_jvm_killed_while_a_partition_of_a_batch_is_computed_alone_costs_no_attempt(shop: Site) -> None:
+def test_a_jvm_killed_while_a_partition_of_a_batch_is_computed_alone_costs_no_attempt(shop: Workshop) -> None:
     run_id = shop.request("sampled", partitions="2025-01-01..2025-01-03")
     shop.until(lambda: shop.notes("alone"), "a partition is computed alone")
     kill(machine(shop))
@@ -175,7 +175,7 @@ def test_a_jvm_killed_while_a_partition_of_a_batch_is_computed_alone_costs_no_at
     assert [shop.rows("sampled", f"2025-01-0{day}")[0][-1] for day in (1, 2, 3)] == [1, 2, 3]
 
 
-def test_a_task_beside_one_that_takes_all_memory_is_not_charged_for_it(shop: Site) -> None:
+def test_a_task_beside_one_that_takes_all_memory_is_not_charged_for_it(shop: Workshop) -> None:
     innocent = shop.request("innocent", partitions=DAY)
     shop.until(lambda: shop.notes("innocent"), "it waits")
     shop.tell("greedy")
@@ -187,7 +187,7 @@ def test_a_task_beside_one_that_takes_all_memory_is_not_charged_for_it(shop: Sit
     assert shop.wait(greedy).status == "SUCCEEDED"
 
 
-def test_a_jvm_that_hangs_keeps_no_worker_from_giving_up_its_tasks(shop: Site) -> None:
+def test_a_jvm_that_hangs_keeps_no_worker_from_giving_up_its_tasks(shop: Workshop) -> None:
     shop.do("rows", partitions=DAY)
     shop.tell("slow")
     run_id = shop.request("rows", partitions=DAY)
@@ -203,7 +203,7 @@ def test_a_jvm_that_hangs_keeps_no_worker_from_giving_up_its_tasks(shop: Site) -
     assert shop.do("rows", partitions=DAY).status == "SUCCEEDED"
 
 
-def test_a_worker_without_room_for_more_is_replaced(shop: Site) -> None:
+def test_a_worker_without_room_for_more_is_replaced(shop: Workshop) -> None:
     """Python that heeds no interrupt goes on in its thread: of these, a worker has room for so many."""
     for _ in range(2):
         runs = [shop.request("stuck", partitions=f"2025-01-0{day}") for day in (1, 2)]
@@ -215,7 +215,7 @@ def test_a_worker_without_room_for_more_is_replaced(shop: Site) -> None:
     shop.until(lambda: "leave no room for others" in shop.logs(), "it says why")
 
 
-def test_an_out_of_memory_is_told_as_such_and_the_next_session_does_the_work(shop: Site) -> None:
+def test_an_out_of_memory_is_told_as_such_and_the_next_session_does_the_work(shop: Workshop) -> None:
     shop.tell("greedy")
     run_id = shop.request("greedy_once", partitions=DAY)
     run = shop.wait(run_id)
@@ -227,7 +227,7 @@ def test_an_out_of_memory_is_told_as_such_and_the_next_session_does_the_work(sho
     assert "bug" not in (again.reason or "")
 
 
-def test_a_task_that_always_takes_too_much_memory_fails_with_that_reason(shop: Site) -> None:
+def test_a_task_that_always_takes_too_much_memory_fails_with_that_reason(shop: Workshop) -> None:
     greedy = shop.request("greedy", partitions=DAY)
     shop.until(lambda: retries(shop, greedy), "it has lost its first session")
     run = shop.wait(greedy)

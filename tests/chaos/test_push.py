@@ -23,7 +23,7 @@ import pytest
 from servo.events import decode
 from servo.events.automation import SensorEvaluated
 from servo.events.model import RunRequested
-from tests.chaos.workplace import PATIENCE, Site, children, is_running, site
+from tests.support.workshop import PATIENCE, Workshop, children, is_running, spark_workshop
 
 MESSAGES = int(os.environ.get("SERVO_TEST_MESSAGES", "800"))  # more of them: when something here changes
 DISTINCT = MESSAGES * 7 // 10
@@ -46,15 +46,15 @@ def placed(context):
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Site]:
-    with site(tmp_path / "shop", DEFINITIONS) as shop:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path / "shop", DEFINITIONS) as shop:
         yield shop
 
 
 class Server:
     """`servo up` without workers, killed and started again at the same port."""
 
-    def __init__(self, shop: Site) -> None:
+    def __init__(self, shop: Workshop) -> None:
         self._shop = shop
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port: int = free.getsockname()[1]
@@ -161,7 +161,7 @@ class Senders:
             raise self.failures[0]
 
 
-def test_ten_thousand_messages_while_the_server_is_killed_twice(shop: Site) -> None:
+def test_ten_thousand_messages_while_the_server_is_killed_twice(shop: Workshop) -> None:
     chance = Random(7)
     numbers = [*range(DISTINCT), *chance.choices(range(DISTINCT), k=MESSAGES - DISTINCT)]
     chance.shuffle(numbers)
@@ -211,7 +211,7 @@ def test_ten_thousand_messages_while_the_server_is_killed_twice(shop: Site) -> N
     assert not left, f"processes outlive the server: {left}"
 
 
-def recorded(shop: Site) -> tuple[dict[str, SensorEvaluated], list[RunRequested]]:
+def recorded(shop: Workshop) -> tuple[dict[str, SensorEvaluated], list[RunRequested]]:
     """The evaluations by event id, and the runs that were asked for."""
     evaluations, requests = {}, []
     for event in shop.project.history.events():
@@ -223,8 +223,6 @@ def recorded(shop: Site) -> tuple[dict[str, SensorEvaluated], list[RunRequested]
     return evaluations, requests
 
 
-def asked(shop: Site, sql: str) -> list[Any]:
-    answer = shop.servo("query", "--json", "--timeout", "120", sql)
-    assert answer.returncode == 0, answer.stderr
-    [row] = json.loads(answer.stdout)["rows"]
+def asked(shop: Workshop, sql: str) -> list[Any]:
+    [row] = shop.json("query", "--timeout", "120", sql)["rows"]
     return list(row)

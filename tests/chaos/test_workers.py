@@ -14,8 +14,8 @@ import pytest
 
 from servo.events.model import TaskFinished, TaskRetryScheduled, TaskStarted
 from servo.runtime import load_settings, open_workspace
-from tests.chaos.workplace import Site, children, is_running, site
 from tests.support.questions import Data
+from tests.support.workshop import Workshop, children, is_running, spark_workshop
 
 # With the note `slow`, each row takes as many milliseconds as the note says: in Spark, while it is written.
 DEFINITIONS = """
@@ -49,21 +49,21 @@ FOR_EVER = "600000"
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
     """A control loop without workers: the tests bring them."""
-    with site(tmp_path_factory.mktemp("shop"), DEFINITIONS) as shop:
+    with spark_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS) as shop:
         shop.start("up", "--workers", "0")
         yield shop
 
 
 @pytest.fixture(scope="module")
-def crew(shop: Site) -> list[subprocess.Popen[bytes]]:
+def crew(shop: Workshop) -> list[subprocess.Popen[bytes]]:
     """Three workers; each starts its Spark when it is first given something to do."""
     return [shop.start("worker") for _ in range(3)]
 
 
 @contextmanager
-def watched(shop: Site) -> Iterator[list[tuple[int, ...]]]:
+def watched(shop: Workshop) -> Iterator[list[tuple[int, ...]]]:
     """What a reader sees meanwhile, each time it is something else: rows, distinct ids, versions."""
     seen: list[tuple[int, ...]] = []
     stop = Event()
@@ -89,7 +89,7 @@ def watched(shop: Site) -> Iterator[list[tuple[int, ...]]]:
         thread.join()
 
 
-def writing(shop: Site, run_id: str) -> int:
+def writing(shop: Workshop, run_id: str) -> int:
     """The process that writes the only task of a run, once Spark is at it."""
     staging = f"_staging/{run_id}.*/**/_temporary/**/*.parquet"
     shop.until(lambda: list((shop.path / ".servo").rglob(staging)), "Spark writes")
@@ -97,7 +97,7 @@ def writing(shop: Site, run_id: str) -> int:
     return pid
 
 
-def made(shop: Site, run_id: str) -> list[tuple[str, int]]:
+def made(shop: Workshop, run_id: str) -> list[tuple[str, int]]:
     """How often each partition was published by a run."""
     return shop.query(
         "SELECT partition_key, count(*) FROM materializations"
@@ -108,7 +108,7 @@ def made(shop: Site, run_id: str) -> list[tuple[str, int]]:
 ONCE = [("date=d:2025-01-01", 1), ("date=d:2025-01-02", 1)]
 
 
-def test_a_worker_killed_in_the_middle_of_a_write(shop: Site, crew: list[subprocess.Popen[bytes]]) -> None:
+def test_a_worker_killed_in_the_middle_of_a_write(shop: Workshop, crew: list[subprocess.Popen[bytes]]) -> None:
     assert shop.do("rows", partitions=DAYS).status == "SUCCEEDED"
     shop.tell("version", "2")
     shop.tell("slow", FOR_EVER)
@@ -130,7 +130,7 @@ def test_a_worker_killed_in_the_middle_of_a_write(shop: Site, crew: list[subproc
 
 
 def test_a_worker_paused_past_its_lease_is_fenced_and_goes_on_under_another_name(
-    shop: Site, crew: list[subprocess.Popen[bytes]]
+    shop: Workshop, crew: list[subprocess.Popen[bytes]]
 ) -> None:
     shop.tell("version", "3")
     shop.tell("slow", "20")  # some seconds: Spark ends while its worker sleeps
@@ -179,14 +179,14 @@ def test_a_worker_paused_past_its_lease_is_fenced_and_goes_on_under_another_name
     assert start.worker != paused
 
 
-def _names(shop: Site, pid: int) -> set[str]:
+def _names(shop: Workshop, pid: int) -> set[str]:
     return {one.id for one in shop.project.leases.live() if one.pid == pid and one.kind == "worker"}
 
 
 def test_who_asked_is_killed_and_what_was_asked_for_is_done_later(tmp_path: Path) -> None:
     # Typed in a folder of the project, with settings that mean something only there.
     kept = {"SERVO_HOME": "kept", "SERVO_PROJECTIONS": "kept/elsewhere", "SERVO_TENANT": "acme"}
-    with site(tmp_path, DEFINITIONS, variables=kept, below="notebooks") as shop:
+    with spark_workshop(tmp_path, DEFINITIONS, variables=kept, below="notebooks") as shop:
         shop.tell("slow", FOR_EVER)
         asked = ("materialize", "rows", "--partitions", DAYS, "--request-id", "mine")
         process = shop.start(*asked)

@@ -10,29 +10,27 @@ from typing import Any
 
 from servo.answers.automations import Accepted, Ticked
 from servo.assets.evaluation import Message
-from servo.assets.loading import load
 from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.sensor_board import SensorState
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.model import RunRequested
 from servo.operations.schedules.requests import TriggerSchedule
 from servo.operations.sensors.requests import EvaluateSensor
-from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime import Project
 from servo.runtime.automation.driver import Driver
 from servo.runtime.automation.sensors import Sensing
-from servo.runtime.deploying import deploy
 from servo.runtime.evaluation.pool import EvaluatorPool
 from servo.runtime.loop.tracker import AutomationTracker
 from servo.runtime.performer import Performer
 from servo.runtime.states import state_of
 from servo.runtime.user_code import ScheduleFunctions, ServerUserCode
 from servo.status.automation import schedule_state
-from tests.support.idle import ME, Plant
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)
 
 
-class Automatic(Plant):
+class Automatic(Workshop):
     """The project, its sensors, and its clock: `now` stands still until the test moves it."""
 
     def __init__(self, project: Project, evaluators: EvaluatorPool, clock: list[datetime]) -> None:
@@ -100,14 +98,10 @@ class Automatic(Plant):
 @contextmanager
 def automatic(folder: Path, definitions: str, *, toml: str = "", ledger: str | None = None) -> Iterator[Automatic]:
     """A project with these definitions, deployed; its clock stands still."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "servo.toml").write_text(f'namespace = "shop"\n{toml}')
-    (folder / "definitions.py").write_text(definitions)
-    settings = load_settings(folder, {} if ledger is None else {"SERVO_LEDGER": ledger})
     clock = [START]
+    variables = {} if ledger is None else {"SERVO_LEDGER": ledger}
     with (
-        open_workspace(settings, create=True, clock=lambda: clock[0]) as project,
-        EvaluatorPool(settings) as evaluators,
+        deployed_workshop(folder, definitions, toml=toml, variables=variables, clock=lambda: clock[0]) as made,
+        EvaluatorPool(made.project.settings) as evaluators,
     ):
-        deploy(project, load(settings), actor=ME)
-        yield Automatic(project, evaluators, clock)
+        yield Automatic(made.project, evaluators, clock)

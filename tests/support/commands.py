@@ -49,6 +49,53 @@ def servo(
     return _nest().run(args, cwd, env, timeout)
 
 
+class Commands:
+    """Commands that are typed in a folder (`here`), with variables of their own in their environment."""
+
+    here: Path
+    variables: dict[str, str]
+
+    def environment(self) -> dict[str, str]:
+        """That of this process with these variables, and without its own settings of Servo."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("SERVO_")}
+        return kept | self.variables
+
+    def servo(self, *args: str, python: Sequence[str] = (), **variables: str) -> subprocess.CompletedProcess[str]:
+        """Run a command; with options of Python's own, by a Python that is started for it."""
+        env = self.environment() | variables
+        if not python:
+            return servo(args, cwd=self.here, env=env)
+        command = [sys.executable, *python, "-m", "servo", *args]
+        return subprocess.run(
+            command, cwd=self.here, env=env, capture_output=True, text=True, timeout=PATIENCE, check=False
+        )
+
+    def ok(self, *args: str) -> str:
+        """What a command that must succeed, without a word on stderr, says."""
+        done = self.servo(*args)
+        assert (done.returncode, done.stderr) == (0, ""), done
+        return done.stdout
+
+    def json(self, *args: str) -> Any:
+        """The one JSON document that a command answers."""
+        return json.loads(self.ok(*args, "--json"))
+
+    def fails(self, code: int, *args: str) -> str:
+        """The one line in which a command says why it fails; nothing but that, and nothing on stdout."""
+        done = self.servo(*args)
+        assert done.returncode == code, done
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1, done.stderr
+        assert done.stderr.startswith("servo: ")
+        return done.stderr
+
+    def json_of_failing(self, *args: str) -> Any:
+        """What a command that finds something wrong answers."""
+        done = self.servo(*args, "--json")
+        assert (done.returncode, done.stderr) == (1, ""), done
+        return json.loads(done.stdout)
+
+
 def _differs(env: Mapping[str, str], *prefixes: str) -> bool:
     """Whether a variable whose name begins so is otherwise than in this process."""
     names = (name for name in {*env, *os.environ} if name.startswith(prefixes))

@@ -18,14 +18,11 @@ from servo.events.columns import Outcome
 from servo.execution.executor import Executor
 from servo.execution.protocol import Commit, Order, PartitionResult, Place, Staged
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.deploying import deploy
 from servo.runtime.loop.control import Control
 from servo.runtime.worker.worker import Worker
-from tests.support.workshop import ME, PATIENCE, Workshop
+from tests.support.workshop import Workshop
 
-__all__ = ["ME", "PATIENCE", "IdleExecutor", "IdleStorage", "Plant", "at_work", "plant", "work_for_ever"]
-
-Plant = Workshop
+__all__ = ["IdleExecutor", "IdleStorage", "at_work", "work_for_ever"]
 
 
 class IdleStorage:
@@ -71,19 +68,9 @@ def _no_spark() -> Any:
 
 
 @contextmanager
-def plant(folder: Path, definitions: str, *, toml: str = "") -> Iterator[Plant]:
-    """A project with these definitions, deployed; nobody is at work yet."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "servo.toml").write_text(f'namespace = "shop"\n{toml}')
-    (folder / "definitions.py").write_text(definitions)
-    settings = load_settings(folder, {})
-    with open_workspace(settings, create=True) as project:
-        deploy(project, load(settings), actor=ME)
-        yield Plant(project)
-
-
-@contextmanager
-def at_work(place: Plant, executor: Executor | None = None, *, controls: int = 1, workers: int = 1) -> Iterator[None]:
+def at_work(
+    place: Workshop, executor: Executor | None = None, *, controls: int = 1, workers: int = 1
+) -> Iterator[None]:
     """Control loops and workers, each with the project to itself as in a process of its own."""
     settings, stop = place.project.settings, Event()
     definitions = load(settings)
@@ -105,5 +92,5 @@ def work_for_ever(folder: Path, seconds: float) -> None:
     """Be a control loop and a worker, which takes so long for each partition, until somebody kills the process."""
     with open_workspace(load_settings(folder, {})) as project:
         executor = IdleExecutor(works=lambda order: time.sleep(seconds * len(order.keys)))
-        with at_work(Plant(project), executor):
+        with at_work(Workshop(project), executor):
             Event().wait()

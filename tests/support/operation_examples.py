@@ -144,7 +144,7 @@ def backfill(shop: House, state: str = "RUNNING") -> tuple[str, int]:
     """One that goes on until a person decides; its path and version."""
     made = shop.post("/backfills", {"assets": ["filing"], "partitions": day()})
     path = f"/backfills/{made['backfill_id']}"
-    shop.plant.until(lambda: shop.data(path)["state"] == "RUNNING", "it runs")
+    shop.workshop.until(lambda: shop.data(path)["state"] == "RUNNING", "it runs")
     if state == "PAUSED":
         shop.post(f"{path}/pause")
     return path, shop.data(path)["state_version"]
@@ -254,7 +254,7 @@ def _(shop: House) -> Asked:
 @case("POST /backfills/{backfill}/retry-failed")
 def _(shop: House) -> Asked:
     made = shop.post("/backfills", {"assets": ["orders"], "partitions": day(poisoned=True)})
-    shop.plant.ended(made["name"])
+    shop.workshop.ended(made["name"])
     return Asked(f"/backfills/{made['name']}/retry-failed", {}, None, ("BackfillCreated",))
 
 
@@ -372,14 +372,14 @@ def stock(shop: House) -> Stocked:
     shop.made("totals")
     shop.made("filing", partitions="2025-01-01")
     shop.post("/backfills", {"assets": ["orders"], "partitions": "2025-01-01..2025-01-03", "name": "history"})
-    shop.plant.ended("history")
+    shop.workshop.ended("history")
     shop.post("/schedules/nightly/trigger", {"at": "2025-01-10T06:00:00Z"})
     shop.post("/sensors/landing/evaluate")
     shop.post("/lineage/invalidate", {"asset": "orders", "partitions": [DAY], "reason": "corrected"})
     frozen = {"asset": "orders", "partitions": ["2025-01-12"], "mark": "frozen", "reason": "audited"}
     shop.post("/partitions/mark", frozen)
     (waiting,) = shop.items("/checkpoints")
-    shop.plant.at_rest()
+    shop.workshop.at_rest()
     for task in ("shop/orders", "shop/revenue"):
         TaskLog.open(shop.project.settings, run_id, task, 1).write("computed")
     _write(shop, "orders", [{"n": number, "when": "2025-01-08T00:00:00"} for number in range(25)])

@@ -19,7 +19,8 @@ from servo.runtime.automation.driver import one_pass
 from servo.runtime.automation.sensors import Sensing
 from servo.runtime.evaluation.pool import EvaluatorPool
 from servo.runtime.user_code import ScheduleFunctions
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 PREFIX = "/api/v1/orchestration"
 
@@ -86,8 +87,8 @@ class Promises:
 class House:
     """The server, what is behind it, and a client."""
 
-    def __init__(self, place: Plant, served: Served, token: str | None = None) -> None:
-        self.plant, self.served, self.project, self.token = place, served, place.project, token
+    def __init__(self, place: Workshop, served: Served, token: str | None = None) -> None:
+        self.workshop, self.served, self.project, self.token = place, served, place.project, token
         headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self.client = httpx.Client(base_url=served.url + PREFIX, timeout=60, headers=headers)
         self._keys = count(1)
@@ -120,7 +121,7 @@ class House:
         """A run that has ended, or waits for a person; its id."""
         body: dict[str, Any] = {"select": list(select)}
         run_id: str = self.post("/runs", body | ({"partitions": partitions} if partitions else {}))["run_id"]
-        self.plant.until(
+        self.workshop.until(
             lambda: (
                 self.data(f"/runs/{run_id}")["status"] in ("SUCCEEDED", "FAILED", "CANCELLED")
                 or self.items("/checkpoints", run_id=run_id)
@@ -153,7 +154,7 @@ def house(
     `guarded`: it listens to everybody, and takes nothing without a token; the client's is an admin's.
     """
     with ExitStack() as stack:
-        place = stack.enter_context(plant(folder, definitions, toml=toml))
+        place = stack.enter_context(deployed_workshop(folder, definitions, toml=toml))
         token = Tokens(place.project).create("tester", "admin", actor=ME).token if guarded else None
         evaluators = stack.enter_context(EvaluatorPool(place.project.settings))
         stack.enter_context(at_work(place, executor))

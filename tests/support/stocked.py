@@ -28,7 +28,7 @@ def stock(shop: House, mark: str = "") -> dict[str, list[str]]:
     waiting = shop.made(filing, partitions="2025-01-01..2025-01-02")
     body = {"assets": [orders], "start": "2025-01-04", "end": "2025-01-06", "chunk_size": 1, "name": f"history{mark}"}
     history = shop.post("/backfills", body)["backfill_id"]
-    shop.plant.ended(f"history{mark}")
+    shop.workshop.ended(f"history{mark}")
     held = {"assets": [filing], "start": "2025-01-05", "end": "2025-01-08", "chunk_size": 1, "name": f"held{mark}"}
     shop.post("/backfills", held)
     shop.post("/schedules", {"name": hourly, "cron": "0 * * * *", "select": [totals], "tags": {"for": f"us{mark}"}})
@@ -40,10 +40,10 @@ def stock(shop: House, mark: str = "") -> dict[str, list[str]]:
         shop.client.post(f"/sensors/{uploads}/messages", json={"message": message}).raise_for_status()
     shop.post("/lineage/invalidate", {"asset": orders, "partitions": ["2025-01-01"], "reason": f"for{mark}"})
     # A run key that was used for two things: only what writes the ledger by itself can do that.
-    first = next(fact for fact in shop.plant.facts(RunRequested) if fact.run_id == done)
+    first = next(fact for fact in shop.workshop.facts(RunRequested) if fact.run_id == done)
     other = msgspec.structs.replace(first, request_fingerprint="another")
     shop.project.ledger.append([Proposal(fact=other, occurred_at=shop.project.clock(), actor=f"person:other{mark}")])
-    shop.plant.at_rest()
+    shop.workshop.at_rest()
     checkpoints = [one["checkpoint_id"] for one in shop.items("/checkpoints")]
     assert checkpoints, "something waits for a person"
     return {

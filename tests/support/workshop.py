@@ -1,7 +1,7 @@
 """A project in a folder, for whatever is tested with it.
 
-From inside there are its ledger, runs and backfills; from outside the program, in processes that a test may kill, pause
-and continue.
+From inside there are its ledger, runs, backfills and data; from outside the program, in processes that a test may kill,
+pause and continue.
 """
 
 from __future__ import annotations
@@ -11,27 +11,34 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from servo.answers.backfills import Backfilled, BackfillTree
+from servo.answers.runs import RunProgress
+from servo.assets.loading import load
+from servo.clock import Clock, system_clock
 from servo.controllers import backfilling
 from servo.errors import Conflict, LedgerUnavailable
 from servo.events import RecordedEvent, decode
 from servo.events.fact import Fact
 from servo.operations.backfills.requests import CreateBackfill
-from servo.runtime import Project
+from servo.runtime import Project, load_settings, open_workspace
+from servo.runtime.deploying import deploy
 from servo.runtime.loop.tracker import RunTracker
-from tests.support import commands
-from tests.support.operating import Backfills
+from tests.support.commands import Commands
+from tests.support.operating import Backfills, Runs
+from tests.support.questions import Data
 
 ME = "person:tester"
 PATIENCE = 240.0  # seconds; a wait ends as soon as what is waited for is so
+# Short, so that a lost worker is soon noticed; and long enough for a machine that has other things to do.
+PULSE = {"SERVO_WORKER_LEASE_SECONDS": "4", "SERVO_WORKER_HEARTBEAT_SECONDS": "0.5"}
 
 
-class Workshop:
+class Workshop(Commands):
     """The project, short ways to ask it and to wait for it, and the processes that were started in it.
 
     `here`: where commands are typed, if not in its root. `variables`: the environment of its processes, beside that of
@@ -44,7 +51,26 @@ class Workshop:
         self.here = here or self.path
         self.variables = variables or {}
         self.backfills = Backfills(project)
+        self.runs = Runs(project)
+        self.data = Data(project)
         self._started: list[subprocess.Popen[bytes]] = []
+
+    # ── telling the assets what to do ────────────────────────────────────────────────────────────────────────────
+
+    def tell(self, name: str, text: str = "") -> None:
+        """Leave a note that the assets look for; complete when it is there."""
+        note = self.path / "notes" / name
+        note.parent.mkdir(exist_ok=True)
+        part = note.with_name(f".{name}.part")
+        part.write_text(text)
+        part.replace(note)
+
+    def untell(self, name: str) -> None:
+        (self.path / "notes" / name).unlink(missing_ok=True)
+
+    def notes(self, prefix: str) -> list[str]:
+        folder = self.path / "notes"
+        return sorted(note.name for note in folder.glob(f"{prefix}*")) if folder.is_dir() else []
 
     # ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -94,10 +120,43 @@ class Workshop:
         [run_id] = [one for one in of if isinstance(one, str)] or [None]
         return [decode(event) for event in self.events(run_id) if not kinds or event.event_type in kinds]
 
-    # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────
+    def request(self, *selection: str, partitions: str | None = None, **options: Any) -> str:
+        return self.runs.request(list(selection), partitions=partitions, actor=ME, **options).run_id
 
-    def environment(self) -> dict[str, str]:
-        return environment(self.variables)
+    def wait(self, run_id: str) -> RunProgress:
+        """How it ended."""
+        ended = self.runs.follow(run_id, lambda _: None, timeout=PATIENCE)
+        assert ended.ended, (ended, self.said())
+        return ended
+
+    def do(self, *selection: str, partitions: str | None = None, **options: Any) -> RunProgress:
+        return self.wait(self.request(*selection, partitions=partitions, **options))
+
+    def task(self, run_id: str, number: int = 0) -> Any:
+        return self.runs.progress(run_id).tasks[number]
+
+    def rows(self, asset: str, *partitions: str, as_of: Any = None) -> list[tuple[Any, ...]]:
+        return sorted(self.data.read(asset, partitions, as_of=as_of).rows)
+
+    def hashes(self, asset: str, *partitions: str, as_of: Any = None) -> dict[str, str | None]:
+        return {one.key: one.content_hash for one in self.data.places(asset, partitions, as_of=as_of)[1]}
+
+    def query(self, sql: str, **when: Any) -> list[Any]:
+        when = when or {"fresh": True, "timeout": 60.0}
+        return list(self.project.reader.query(sql, **when).rows)
+
+    def head(self) -> str | None:
+        """The newest event: by its id, everything can be asked as of then."""
+        return self.project.ledger.head().event_id
+
+    def files_of(self, materialization_id: str) -> list[Path]:
+        return sorted((self.path / ".servo").rglob(f"{materialization_id}/*.parquet"))
+
+    def pid_of(self, worker: str | None) -> int | None:
+        """The process that is that worker now."""
+        return next((one.pid for one in self.project.leases.live() if one.id == worker), None)
+
+    # ── from outside ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def start(self, *args: str) -> subprocess.Popen[bytes]:
         """A process that goes on beside the test, and ends with the workshop."""
@@ -113,9 +172,6 @@ class Workshop:
             )
         self._started.append(process)
         return process
-
-    def servo(self, *args: str, **variables: str) -> subprocess.CompletedProcess[str]:
-        return commands.servo(args, cwd=self.here, env=self.environment() | variables, timeout=PATIENCE)
 
     def logs(self) -> str:
         """What the processes wrote."""
@@ -155,10 +211,53 @@ class Workshop:
         self.project.close()
 
 
-def environment(variables: dict[str, str]) -> dict[str, str]:
-    """The environment of this process with these variables, and without its own settings of Servo."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SERVO_")}
-    return kept | variables
+@contextmanager
+def deployed_workshop(
+    folder: Path,
+    definitions: str,
+    *,
+    toml: str = "",
+    variables: dict[str, str] | None = None,
+    clock: Clock = system_clock,
+) -> Iterator[Workshop]:
+    """A project with these definitions, deployed; nobody is at work yet."""
+    with _opened(folder, definitions, toml, variables or {}, clock=clock) as made:
+        deploy(made.project, load(made.project.settings), actor=ME)
+        yield made
+
+
+@contextmanager
+def spark_workshop(
+    folder: Path, definitions: str, toml: str = "", *, variables: dict[str, str] | None = None, below: str = ""
+) -> Iterator[Workshop]:
+    """A project whose processes compute on Spark, and soon notice that one of them is lost; nothing is deployed.
+
+    `below`: the folder in it where commands are typed.
+    """
+    toml = f'{toml}\n[spark]\nmaster = "local[2]"\n'
+    with _opened(folder, definitions, toml, PULSE | (variables or {}), below=below) as made:
+        yield made
+
+
+@contextmanager
+def _opened(
+    folder: Path,
+    definitions: str,
+    toml: str,
+    variables: dict[str, str],
+    *,
+    below: str = "",
+    clock: Clock = system_clock,
+) -> Iterator[Workshop]:
+    (folder / below).mkdir(parents=True, exist_ok=True)
+    (folder / "servo.toml").write_text(f'namespace = "shop"\n{toml}')
+    (folder / "definitions.py").write_text(definitions)
+    project = open_workspace(load_settings(folder / below, variables), create=True, clock=clock)
+    made = Workshop(project, here=folder / below, variables=variables)
+    try:
+        yield made
+    finally:
+        made.close()
 
 
 def is_running(pid: int) -> bool:

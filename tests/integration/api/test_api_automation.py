@@ -85,7 +85,7 @@ def test_schedules_are_switched_and_ticked_by_hand(shop: House) -> None:
     assert shop.post("/schedules/nightly/trigger", {}, 409, key=key)["code"] == "idempotency-mismatch"
     now = shop.post("/schedules/nightly/trigger", {}, key=(key := shop.key()))
     assert shop.post("/schedules/nightly/trigger", {}, 200, key=key) == now
-    shop.plant.at_rest()  # a tick tells how its run is doing
+    shop.workshop.at_rest()  # a tick tells how its run is doing
     ticks = shop.items("/schedules/nightly/ticks")
     assert [tick["tick_id"] for tick in ticks] == [now["tick_id"], ticked["tick_id"]]
     assert ticks == as_json(Schedules(shop.project).ticks("nightly"))
@@ -117,7 +117,7 @@ def test_sensors_are_listed_with_what_they_found(shop: House) -> None:
     first = shop.client.post("/sensors/uploads/messages", json=sent)
     assert first.status_code == 202, first.text
     assert shop.client.post("/sensors/uploads/messages", json=sent).status_code == 200
-    shop.plant.at_rest()  # an evaluation tells how its runs are doing
+    shop.workshop.at_rest()  # an evaluation tells how its runs are doing
     (found,) = shop.items("/sensors/uploads/evals", trigger="push")
     assert found["message_id"] == "m1"
     assert shop.items("/sensors/uploads/evals") == as_json(Sensors(shop.project).evals("uploads"))

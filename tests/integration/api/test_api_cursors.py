@@ -48,14 +48,14 @@ def name_of(shop: House) -> str:
 def add_conflict(shop: House) -> None:
     """A run key that was used for two things."""
     run_id = shop.post("/runs", {"select": ["totals"]})["run_id"]
-    first = next(fact for fact in shop.plant.facts(RunRequested) if fact.run_id == run_id)
+    first = next(fact for fact in shop.workshop.facts(RunRequested) if fact.run_id == run_id)
     other = msgspec.structs.replace(first, request_fingerprint="another")
     shop.project.ledger.append([Proposal(fact=other, occurred_at=shop.project.clock(), actor="person:other")])
 
 
 def add_runs(shop: House) -> None:
     """Several that were asked for at the same moment: nothing but their ids tells where each stands."""
-    first = shop.plant.facts(RunRequested)[0]
+    first = shop.workshop.facts(RunRequested)[0]
     now = shop.project.clock()
     new = [shop.key() for _ in range(3)]
     facts = [msgspec.structs.replace(first, run_id=f"run_{key[::-1]}", run_key=f"manual:{key}") for key in new]
@@ -71,7 +71,7 @@ def add_held(shop: House) -> None:
     """A backfill that goes on until somebody decides."""
     days = {"start": DAYS[0], "end": DAYS[0]}
     made = shop.post("/backfills", {"assets": ["filing"], **days})
-    shop.plant.until(lambda: shop.data(f"/backfills/{made['backfill_id']}")["state"] == "RUNNING", "it runs")
+    shop.workshop.until(lambda: shop.data(f"/backfills/{made['backfill_id']}")["state"] == "RUNNING", "it runs")
 
 
 def make_day(shop: House) -> None:
@@ -224,7 +224,7 @@ steps = st.lists(
 @given(steps=steps)
 def test_what_stays_comes_once(shop: House, what: str, steps: list[tuple[int, str, int]]) -> None:
     one = LISTS[what]
-    shop.plant.at_rest()  # runs that others have added come and go until then
+    shop.workshop.at_rest()  # runs that others have added come and go until then
     before = whole(shop, what)
     assert len(before) > 1, "a list of one page would show nothing"
     seen: list[Any] = []
@@ -278,7 +278,7 @@ def test_events_go_on_after_the_one_that_was_seen_last(shop: House, cuts: list[i
             break
         if number < adds:
             add_message(shop)
-    known = [event.event_id for event in shop.plant.events()]
+    known = [event.event_id for event in shop.workshop.events()]
     assert seen == known[: len(seen)]
     assert len(known) - len(seen) <= 5  # what others wrote since then
 

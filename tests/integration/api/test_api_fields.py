@@ -89,7 +89,7 @@ def test_tasks_that_wait_for_approval_are_counted_as_active(house: House) -> Non
         return float(found[0].split()[-1])
 
     house.made("filing", partitions="2025-01-02")
-    house.plant.until(lambda: waiting() == 1, "the task that waits is counted")
+    house.workshop.until(lambda: waiting() == 1, "the task that waits is counted")
     (one,) = house.items("/checkpoints")
     house.post(f"/checkpoints/{one['checkpoint_id']}/reject", {"reason": "wrong"})
-    house.plant.until(lambda: waiting() == 0, "it does not wait any more")
+    house.workshop.until(lambda: waiting() == 0, "it does not wait any more")

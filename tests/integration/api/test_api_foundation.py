@@ -48,19 +48,19 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 def test_the_same_request_fifty_times_from_ten_threads_has_one_effect(
     shop: House, path: str, body: dict[str, Any], other: dict[str, Any], fact: Any
 ) -> None:
-    before, key = len(shop.plant.facts(fact)), shop.key()
+    before, key = len(shop.workshop.facts(fact)), shop.key()
     with ThreadPoolExecutor(10) as pool:
         answers = list(pool.map(lambda _: shop.send(path, body, key=key), range(50)))
     assert {answer.status_code for answer in answers} <= {200, 202}, answers[0].text
     assert len({answer.text for answer in answers}) == 1
-    made = shop.plant.facts(fact)[before:]
+    made = shop.workshop.facts(fact)[before:]
     if fact is RunRequested:
         made = [one for one in made if one.run_key == f"manual:{key}"]
     assert len(made) == 1
     assert shop.post(path, body | other, 409, key=key)["code"] == "idempotency-mismatch"
     again = shop.send(path, body, key=key)
     assert (again.status_code, again.headers["idempotency-replayed"]) == (200, "true")
-    assert len(shop.plant.facts(fact)) >= before + 1
+    assert len(shop.workshop.facts(fact)) >= before + 1
 
 
 def test_the_header_wins_over_the_body(shop: House) -> None:
@@ -88,7 +88,7 @@ def test_a_crash_between_the_append_and_the_answer_loses_no_answer(
     monkeypatch.setattr(contexts, "_performed", crash)
     assert shop.send("/runs", body, key=key).status_code == 500
     monkeypatch.setattr(contexts, "_performed", real)
-    (fact,) = [one for one in shop.plant.facts(RunRequested) if one.run_key == f"manual:{key}"]
+    (fact,) = [one for one in shop.workshop.facts(RunRequested) if one.run_key == f"manual:{key}"]
     retried = shop.post("/runs", body, 200, key=key)
     assert retried["run_id"] == fact.run_id
     # Nor does it matter which server is asked.
@@ -296,7 +296,7 @@ def test_events_are_streamed_as_they_come_and_go_on_where_a_client_left(shop: Ho
         (event,) = told(lines, 1)
     assert event["event_id"] == made["accepted_event_id"]
     assert event["payload"]["definition"]["name"] == "heard"
-    everything = [event.event_id for event in shop.plant.events()]
+    everything = [event.event_id for event in shop.workshop.events()]
     with shop.client.stream("GET", "/events", params={"after": "0", "until_now": True}) as stream:
         whole = [one["event_id"] for one in told(stream.iter_lines(), 10**9)]
     assert whole[: len(everything)] == everything

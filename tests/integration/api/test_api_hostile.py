@@ -117,7 +117,7 @@ def test_nothing_that_is_sent_is_a_fault_of_the_server(shop: House, seed: int) -
 
 @pytest.fixture
 def unharmed(shop: House) -> Iterator[None]:
-    shop.plant.at_rest()  # of what other tests have asked for
+    shop.workshop.at_rest()  # of what other tests have asked for
     head = shop.head()
     yield
     assert shop.head() == head, "something was written"
@@ -365,7 +365,7 @@ def test_what_is_echoed_breaks_no_line(shop: House) -> None:
     """What comes back in a header, or as a line of a stream, has no ends of lines of somebody else's making."""
     forged = "x\r\nSet-Cookie: a=b\n\nid: forged\nevent: forged\ndata: forged\n\n"
     made = shop.post("/runs", {"select": ["totals"], "tags": {"forged": forged}})
-    shop.plant.until(lambda: shop.data(f"/runs/{made['run_id']}")["status"] == "SUCCEEDED", "the run succeeded")
+    shop.workshop.until(lambda: shop.data(f"/runs/{made['run_id']}")["status"] == "SUCCEEDED", "the run succeeded")
     shop.send("/schedules/nightly/pause", {"reason": forged})
     text = shop.client.get("/events", params={"after": "0", "until_now": True}).text
     assert "forged" in text

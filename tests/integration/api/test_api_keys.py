@@ -141,13 +141,13 @@ def test_who_overtakes_the_look_for_a_key_is_told_by_the_ledger(shop: House, mon
 def test_a_run_that_is_being_cancelled_is_cancelled_by_its_first_event(shop: House) -> None:
     run_id, key = shop.post("/runs", {"select": ["orders"], "partitions": HELD})["run_id"], shop.key()
     try:
-        shop.plant.until(lambda: shop.data(f"/runs/{run_id}")["status"] == "RUNNING", "it runs")
+        shop.workshop.until(lambda: shop.data(f"/runs/{run_id}")["status"] == "RUNNING", "it runs")
         first = shop.post(f"/runs/{run_id}/cancel", {"reason": "wrong"})
         again = [shop.post(f"/runs/{run_id}/cancel", {"reason": "late"}, 200, key=key) for _ in range(2)]
     finally:
         HOLD.set()
     assert again[0] == again[1] == first
-    shop.plant.until(lambda: shop.data(f"/runs/{run_id}")["status"] == "CANCELLED", "it was cancelled")
+    shop.workshop.until(lambda: shop.data(f"/runs/{run_id}")["status"] == "CANCELLED", "it was cancelled")
     assert shop.post(f"/runs/{run_id}/cancel", {"reason": "late"}, 200, key=key) == first
 
 

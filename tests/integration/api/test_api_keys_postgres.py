@@ -16,8 +16,8 @@ from servo.api.serving import serving
 from servo.events import RecordedEvent
 from servo.events.access import RequestAccepted
 from servo.runtime import load_settings, open_workspace
-from tests.support.idle import Plant, plant
 from tests.support.served import PREFIX, SHOP
+from tests.support.workshop import Workshop, deployed_workshop
 
 pytest_plugins = ("tests.contract.fixtures",)
 
@@ -27,7 +27,7 @@ TIMES, THREADS = 50, 10
 class Pair:
     """Two servers, and whatever they record."""
 
-    def __init__(self, place: Plant, urls: list[str]) -> None:
+    def __init__(self, place: Workshop, urls: list[str]) -> None:
         self.place, self.urls = place, urls
 
     def send(self, number: int, method: str, path: str, body: dict[str, Any], key: str) -> httpx.Response:
@@ -42,7 +42,7 @@ class Pair:
 @pytest.fixture
 def pair(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[Pair]:
     with ExitStack() as stack:
-        place = stack.enter_context(plant(tmp_path, SHOP, toml=f'ledger = "{new_database()}"\n'))
+        place = stack.enter_context(deployed_workshop(tmp_path, SHOP, toml=f'ledger = "{new_database()}"\n'))
         urls = []
         for _ in range(2):
             project = stack.enter_context(open_workspace(load_settings(tmp_path, {})))

@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[House]:
 @pytest.fixture
 def shop(served: House) -> House:
     """The server, once nothing is under way that an earlier test asked for: answers are compared as they are now."""
-    served.plant.at_rest()
+    served.workshop.at_rest()
     return served
 
 
@@ -46,7 +46,7 @@ def test_a_run_is_asked_for_listed_and_shown(shop: House) -> None:
     made = shop.post("/runs", body)
     assert made["assets"] == {"shop/orders": 1, "shop/revenue": 1}
     assert made["correlation_id"] == made["run_id"]
-    shop.plant.until(lambda: shop.data(f"/runs/{made['run_id']}")["status"] == "SUCCEEDED", "the run succeeded")
+    shop.workshop.until(lambda: shop.data(f"/runs/{made['run_id']}")["status"] == "SUCCEEDED", "the run succeeded")
     shown = shop.data(f"/runs/{made['run_id']}")
     assert shown == as_json(Runs(shop.project).show(made["run_id"]))
     assert shown["tags"]["team"] == "sales"
@@ -97,7 +97,7 @@ def test_a_run_is_cancelled_and_once_is_enough(shop: House) -> None:
     waiting = shop.made("filing", partitions="2025-01-01")
     cancelled = shop.post(f"/runs/{waiting}/cancel", {"reason": "wrong day"})
     assert cancelled["status"] == "CANCELLING"
-    shop.plant.until(lambda: shop.data(f"/runs/{waiting}")["status"] == "CANCELLED", "the run was cancelled")
+    shop.workshop.until(lambda: shop.data(f"/runs/{waiting}")["status"] == "CANCELLED", "the run was cancelled")
     assert shop.post(f"/runs/{waiting}/cancel", {}, 409)["code"] == "conflict"
 
 
@@ -114,7 +114,7 @@ def test_a_backfill_is_previewed_made_and_shown(shop: House) -> None:
     made = shop.post("/backfills", body, key=key)
     assert (made["name"], made["total_partitions"]) == ("history", 6)
     assert made["correlation_id"] == made["backfill_id"]
-    shop.plant.ended("history")
+    shop.workshop.ended("history")
     assert shop.post("/backfills", body, 200, key=key) == made
     assert shop.post("/backfills", body | {"chunk_size": 3}, 409, key=key)["code"] == "idempotency-mismatch"
     tree = shop.data("/backfills/history/tree")
@@ -140,7 +140,7 @@ def test_a_backfill_is_steered_at_the_version_that_was_seen(shop: House) -> None
     # What waits for a person goes on until somebody decides.
     body = {"assets": ["filing"], "start": "2025-01-02", "end": "2025-01-05", "chunk_size": 1, "name": "filed"}
     shop.post("/backfills", body)
-    shop.plant.until(lambda: shop.data("/backfills/filed")["state"] == "RUNNING", "it runs")
+    shop.workshop.until(lambda: shop.data("/backfills/filed")["state"] == "RUNNING", "it runs")
     version = shop.data("/backfills/filed")["state_version"]
     stale = shop.post("/backfills/filed/pause", {"expected_state_version": version + 5}, 409)
     assert (stale["expected"], stale["actual"]) == (version + 5, version)
@@ -154,7 +154,7 @@ def test_a_backfill_is_steered_at_the_version_that_was_seen(shop: House) -> None
 def test_what_failed_in_a_backfill_is_retried_once_for_a_key(shop: House) -> None:
     body = {"assets": ["orders"], "start": "2025-01-12", "end": "2025-01-14", "chunk_size": 1, "name": "poisoned"}
     shop.post("/backfills", body)
-    shop.plant.ended("poisoned")
+    shop.workshop.ended("poisoned")
     key = shop.key()
     retried = shop.post("/backfills/poisoned/retry-failed", key=key)
     assert (retried["name"], retried["total_partitions"]) == ("poisoned-retry", 1)
@@ -243,7 +243,7 @@ def test_lineage_is_followed_invalidated_and_made_anew(shop: House) -> None:
     key, again = shop.key(), {"asset": "orders", "partitions": ["2025-01-08"]}
     anew = shop.post("/lineage/rematerialize", again, key=key)
     assert anew["total_partitions"] == 1
-    shop.plant.ended(anew["name"])
+    shop.workshop.ended(anew["name"])
     assert shop.post("/lineage/rematerialize", again, 200, key=key) == anew
     nothing = shop.post("/lineage/rematerialize", again, 200)
     assert (nothing["backfill_id"], nothing["accepted_event_id"]) == (None, None)
@@ -319,8 +319,8 @@ def test_run_keys_that_were_used_for_two_things_are_listed(shop: House) -> None:
     assert shop.items("/conflicts") == []
     key = shop.key()
     made = shop.post("/runs", {"select": ["totals"]}, key=key)
-    shop.plant.until(lambda: shop.data(f"/runs/{made['run_id']}")["status"] == "SUCCEEDED", "the run succeeded")
-    (first,) = [fact for fact in shop.plant.facts(RunRequested) if fact.run_id == made["run_id"]]
+    shop.workshop.until(lambda: shop.data(f"/runs/{made['run_id']}")["status"] == "SUCCEEDED", "the run succeeded")
+    (first,) = [fact for fact in shop.workshop.facts(RunRequested) if fact.run_id == made["run_id"]]
     other = msgspec.structs.replace(first, request_fingerprint="another")
     shop.project.ledger.append([Proposal(fact=other, occurred_at=shop.project.clock(), actor="person:other")])
     (conflict,) = shop.items("/conflicts")

@@ -262,7 +262,7 @@ def test_lineage_history_and_audit(client: servo.Client) -> None:
 
 def test_checkpoints_and_conflicts(client: servo.Client, shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = client.runs.create("filing", "2025-01-02").run_id
-    shop.plant.until(lambda: list(client.checkpoints.list(run_id=run_id, fresh=True)), "it waits for a person")
+    shop.workshop.until(lambda: list(client.checkpoints.list(run_id=run_id, fresh=True)), "it waits for a person")
     (waiting,) = client.checkpoints.list(run_id=run_id, status="REQUESTED", fresh=True)
     shown = client.checkpoints.get(waiting.checkpoint_id)
     assert isinstance(shown.requested_at, datetime)

@@ -28,9 +28,10 @@ from servo.runtime.processes.workplace import controlling
 from servo.runtime.states import state_of
 from servo.runtime.worker.worker import Worker
 from servo.status.staleness import stale_partitions
-from tests.support.idle import IdleExecutor, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs
 from tests.support.questions import Audits, Why
+from tests.support.workshop import deployed_workshop
 
 ME = "person:tester"
 DEFINITIONS = """
@@ -270,7 +271,7 @@ class OneCall(IdleExecutor):
 
 
 def test_what_a_call_of_a_thousand_partitions_was_given_is_a_few_numbers(tmp_path: Path) -> None:
-    with plant(tmp_path / "plant", MANY) as place, at_work(place, OneCall()):
+    with deployed_workshop(tmp_path / "plant", MANY) as place, at_work(place, OneCall()):
         runs = Runs(place.project)
         for selection in ("raw@all", "recent@all"):
             runs.follow(runs.request([selection], actor=ME).run_id, lambda _: None, timeout=300)

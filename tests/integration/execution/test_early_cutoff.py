@@ -25,9 +25,10 @@ from servo.execution.protocol import Order, PartitionResult, Staged
 from servo.runtime.deploying import recorded_catalog
 from servo.runtime.states import state_of, statuses_in
 from servo.status.staleness import stale_partitions
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Invalidation, Runs
 from tests.support.questions import Why
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -89,7 +90,7 @@ def _name(order: Order, key: str) -> str:
 class Mill:
     """A project at work whose assets come out as the test says."""
 
-    def __init__(self, place: Plant, executor: Contents) -> None:
+    def __init__(self, place: Workshop, executor: Contents) -> None:
         self.place, self.executor, self.project = place, executor, place.project
 
     def run(self, *select: str, partitions: str | None = None) -> RunFinished:
@@ -141,7 +142,7 @@ def _invalidated(project: Any, asset: str, day: str) -> list[Any]:
 @pytest.fixture
 def mill(tmp_path: Path) -> Iterator[Mill]:
     executor = Contents()
-    with plant(tmp_path, DEFINITIONS) as place, at_work(place, executor):
+    with deployed_workshop(tmp_path, DEFINITIONS) as place, at_work(place, executor):
         made = Mill(place, executor)
         assert made.run(*WITHOUT_APPROVAL, partitions=f"{ONE}..{TWO}").outcome is Outcome.SUCCEEDED
         executor.take()

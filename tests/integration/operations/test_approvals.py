@@ -15,8 +15,8 @@ from servo.errors import Conflict, DataNotFound, NotAllowed
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.processes.workplace import controlling
 from servo.runtime.worker.worker import open_worker
-from tests.chaos.workplace import PATIENCE, Site, site
 from tests.support.operating import Checkpoints
+from tests.support.workshop import PATIENCE, Workshop, spark_workshop
 
 SETTINGS = """
 [limits]
@@ -64,13 +64,13 @@ KEYS = [f"date=d:2025-01-0{day}" for day in (1, 2, 3)]
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("shop"), DEFINITIONS, SETTINGS) as shop:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS, SETTINGS) as shop:
         yield shop
 
 
 @contextmanager
-def at_work(shop: Site) -> Iterator[None]:
+def at_work(shop: Workshop) -> Iterator[None]:
     """A control loop and a worker with Spark, which were not there before and are gone afterwards."""
     stop = Event()
     with ExitStack() as stack:
@@ -88,24 +88,24 @@ def at_work(shop: Site) -> Iterator[None]:
             thread.join()
 
 
-def ask(shop: Site, *selection: str, by: str = "anna", partitions: str | None = None) -> str:
+def ask(shop: Workshop, *selection: str, by: str = "anna", partitions: str | None = None) -> str:
     return shop.runs.request(list(selection), partitions=partitions, actor=f"person:{by}").run_id
 
 
-def states(shop: Site, run_id: str) -> list[str]:
+def states(shop: Workshop, run_id: str) -> list[str]:
     return [task.state for task in shop.runs.progress(run_id).tasks]
 
 
-def waiting_of(shop: Site, run_id: str) -> CheckpointListed:
+def waiting_of(shop: Workshop, run_id: str) -> CheckpointListed:
     [row] = Checkpoints(shop.project).list(run_id=run_id)
     return row
 
 
-def files(shop: Site, ids: list[str]) -> dict[Any, Any]:
+def files(shop: Workshop, ids: list[str]) -> dict[Any, Any]:
     return {path: (path.read_bytes(), path.stat().st_mtime_ns) for name in ids for path in shop.files_of(name)}
 
 
-def test_from_a_staged_output_to_a_decision(shop: Site) -> None:
+def test_from_a_staged_output_to_a_decision(shop: Workshop) -> None:
     found = Checkpoints(shop.project)
     with at_work(shop):
         run_id = ask(shop, "+total", partitions="2025-01")

@@ -28,9 +28,9 @@ from servo.operations.checkpoints import handlers as deciding
 from servo.runtime.deploying import deploy
 from servo.runtime.loop.control import Control
 from servo.runtime.outside import ProjectOutside
-from tests.chaos.workplace import PATIENCE, Site, site
 from tests.integration.runtime.test_runs_attempts import Begun, begin, claimed
 from tests.support.operating import Checkpoints
+from tests.support.workshop import PATIENCE, Workshop, spark_workshop
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -72,13 +72,13 @@ class Clock:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Site]:
-    with site(tmp_path, DEFINITIONS, '[approvals]\nfinance = ["anna", "ben"]\nboard = ["zoe"]') as shop:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path, DEFINITIONS, '[approvals]\nfinance = ["anna", "ben"]\nboard = ["zoe"]') as shop:
         shop.project.clock = Clock()
         yield shop
 
 
-def stage(shop: Site, asset: str) -> tuple[Begun, str]:
+def stage(shop: Workshop, asset: str) -> tuple[Begun, str]:
     """A run whose three partitions wait, and the checkpoint that they wait in."""
     begun = begin(shop, asset)
     # In parts: people are asked once all the same.
@@ -90,23 +90,23 @@ def stage(shop: Site, asset: str) -> tuple[Begun, str]:
     return begun, row.checkpoint_id
 
 
-def ahead(shop: Site, **time: float) -> None:
+def ahead(shop: Workshop, **time: float) -> None:
     assert isinstance(shop.project.clock, Clock)
     shop.project.clock.ahead = timedelta(**time)
 
 
-def settled(shop: Site, begun: Begun) -> str:
+def settled(shop: Workshop, begun: Begun) -> str:
     for _ in range(3):
         begun.control.step()
     return shop.runs.progress(begun.run_id).status
 
 
-def standing(shop: Site, name: str) -> tuple[Any, ...]:
+def standing(shop: Workshop, name: str) -> tuple[Any, ...]:
     row = Checkpoints(shop.project).show(name)
     return row.status, row.decided_by, row.decision_reason
 
 
-def test_it_expires_at_its_deadline_by_the_clock_of_the_control_loop(shop: Site) -> None:
+def test_it_expires_at_its_deadline_by_the_clock_of_the_control_loop(shop: Workshop) -> None:
     begun, name = stage(shop, "urgent")
     ahead(shop, hours=7.99)
     assert settled(shop, begun) == "RUNNING"
@@ -120,7 +120,7 @@ def test_it_expires_at_its_deadline_by_the_clock_of_the_control_loop(shop: Site)
         Checkpoints(shop.project).approve(name, actor=ANNA)
 
 
-def test_the_deadline_holds_also_where_nobody_was_at_work_when_it_passed(shop: Site) -> None:
+def test_the_deadline_holds_also_where_nobody_was_at_work_when_it_passed(shop: Workshop) -> None:
     begun, name = stage(shop, "urgent")
     ahead(shop, hours=9)
     with pytest.raises(Conflict, match="expired at"):
@@ -129,7 +129,7 @@ def test_the_deadline_holds_also_where_nobody_was_at_work_when_it_passed(shop: S
     assert settled(shop, begun) == "FAILED"
 
 
-def test_what_is_escalated_waits_for_another_role(shop: Site) -> None:
+def test_what_is_escalated_waits_for_another_role(shop: Workshop) -> None:
     begun, name = stage(shop, "grave")
     found = Checkpoints(shop.project)
     with pytest.raises(NotAllowed, match="that is for finance"):
@@ -147,7 +147,7 @@ def test_what_is_escalated_waits_for_another_role(shop: Site) -> None:
     assert settled(shop, begun) == "SUCCEEDED"
 
 
-def test_a_run_that_stages_the_same_partitions_supersedes_it(shop: Site) -> None:
+def test_a_run_that_stages_the_same_partitions_supersedes_it(shop: Workshop) -> None:
     first, name = stage(shop, "solemn")
     second, newer = stage(shop, "solemn")
     found = Checkpoints(shop.project)
@@ -169,7 +169,7 @@ def test_a_run_that_stages_the_same_partitions_supersedes_it(shop: Site) -> None
     assert one == second.run_id  # the other was never published
 
 
-def test_cancelling_the_run_ends_it(shop: Site) -> None:
+def test_cancelling_the_run_ends_it(shop: Workshop) -> None:
     begun, name = stage(shop, "solemn")
     begun.cancel()
     with pytest.raises(Conflict, match="was cancelled"):
@@ -190,7 +190,7 @@ def _flipped(path: Path, place: int) -> bytes:
     return whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
 
 
-def test_one_byte_that_changed_since_it_was_staged_is_not_approved(shop: Site) -> None:
+def test_one_byte_that_changed_since_it_was_staged_is_not_approved(shop: Workshop) -> None:
     """In a page of the data, or in the footer, which no checksum of Parquet's covers; the length is as it was."""
     begun, name = stage(shop, "solemn")
     found = Checkpoints(shop.project)
@@ -216,7 +216,7 @@ def test_one_byte_that_changed_since_it_was_staged_is_not_approved(shop: Site) -
     assert begun.current() == list(begun.keys)
 
 
-def test_what_was_overtaken_need_not_be_there_for_the_rest_to_be_approved(shop: Site) -> None:
+def test_what_was_overtaken_need_not_be_there_for_the_rest_to_be_approved(shop: Workshop) -> None:
     begun, name = stage(shop, "solemn")
     found = Checkpoints(shop.project)
     newer = begin(shop, "solemn", "w2")
@@ -230,7 +230,7 @@ def test_what_was_overtaken_need_not_be_there_for_the_rest_to_be_approved(shop: 
     assert [one["partition_key"] for one in decided.published] == list(begun.keys[1:])
 
 
-def test_checkpoints_of_an_asset_are_found_by_what_it_is_called_now(shop: Site) -> None:
+def test_checkpoints_of_an_asset_are_found_by_what_it_is_called_now(shop: Workshop) -> None:
     _, name = stage(shop, "solemn")
     _, other = stage(shop, "urgent")
     found = Checkpoints(shop.project)
@@ -253,7 +253,7 @@ def test_checkpoints_of_an_asset_are_found_by_what_it_is_called_now(shop: Site) 
     }
 
 
-def test_a_run_of_many_partitions_asks_once_for_each_of_its_tasks(shop: Site) -> None:
+def test_a_run_of_many_partitions_asks_once_for_each_of_its_tasks(shop: Workshop) -> None:
     """A task takes a hundred partitions at most: more than that are several checkpoints, each decided by itself."""
     shop.project.leases.beat(Holder.here("worker", "w1"), 1000)
     run_id = shop.request("vast", partitions="2024-01-01..2024-04-19")  # 110 days
@@ -275,7 +275,7 @@ def test_a_run_of_many_partitions_asks_once_for_each_of_its_tasks(shop: Site) ->
         assert settled(shop, begun) == status
 
 
-def test_whoever_is_asked_for_roles_decides_who_may(shop: Site) -> None:
+def test_whoever_is_asked_for_roles_decides_who_may(shop: Workshop) -> None:
     _, name = stage(shop, "solemn")
     shop.project.settings = msgspec.structs.replace(shop.project.settings, approvals={"finance": ["robot"]})
     tokens = Checkpoints(shop.project)
@@ -312,7 +312,7 @@ with open_workspace(load_settings()) as project:
 """
 
 
-def test_of_two_approvers_in_two_processes_one_decides(shop: Site) -> None:
+def test_of_two_approvers_in_two_processes_one_decides(shop: Workshop) -> None:
     processes = {}
     for who in ("anna", "ben"):
         processes[who] = subprocess.Popen(
@@ -352,7 +352,7 @@ def _line(process: subprocess.Popen[str]) -> str:
 
 
 def test_who_rejects_in_the_same_words_a_moment_later_is_told_who_was_first(
-    shop: Site, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _, name = stage(shop, "solemn")
     real = deciding.rejected
@@ -369,7 +369,7 @@ def test_who_rejects_in_the_same_words_a_moment_later_is_told_who_was_first(
 
 
 def test_nothing_is_approved_after_its_deadline_whatever_else_its_run_records(
-    shop: Site, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun, name = stage(shop, "urgent")
     ahead(shop, hours=9)

@@ -10,7 +10,8 @@ import pytest
 
 from servo.errors import BackfillNotFound
 from servo.operations.backfills.requests import GetBackfill, ListBackfills
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 ASSETS = """
 from servo import Daily, asset
@@ -26,12 +27,12 @@ def rates(context): ...
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, ASSETS) as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, ASSETS) as found:
         yield found
 
 
-def test_only_chunks_that_succeeded_tell_how_long_it_takes(shop: Plant) -> None:
+def test_only_chunks_that_succeeded_tell_how_long_it_takes(shop: Workshop) -> None:
     go = Semaphore(0)
     executor = IdleExecutor(fails=lambda _, key: key == "date=d:2025-01-01", works=lambda _: go.acquire())
     name = shop.create("raw", start="2025-01-01", end="2025-01-08", chunk_size=1, concurrency=1).name
@@ -54,7 +55,7 @@ def test_only_chunks_that_succeeded_tell_how_long_it_takes(shop: Plant) -> None:
     ]
 
 
-def test_failures_that_nobody_has_repaired_come_first(shop: Plant) -> None:
+def test_failures_that_nobody_has_repaired_come_first(shop: Workshop) -> None:
     name = shop.create("raw", "rates", start="2025-01-01", end="2025-01-03", chunk_size=1).name
     with at_work(shop, IdleExecutor(fails=lambda _, __: True)):
         shop.until(lambda: len(shop.tree(name).failures) == 6, "all has failed")
@@ -72,7 +73,7 @@ def test_failures_that_nobody_has_repaired_come_first(shop: Plant) -> None:
     assert sum(job.chunks.get("FAILED", 0) for job in tree.jobs) == 6
 
 
-def test_chunks_count_what_their_runs_made(shop: Plant) -> None:
+def test_chunks_count_what_their_runs_made(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-06", chunk_size=3)
     with at_work(shop, IdleExecutor(fails=lambda _, key: key == "date=d:2025-01-05")):
         tree = shop.ended(made.name)
@@ -87,7 +88,7 @@ def test_chunks_count_what_their_runs_made(shop: Plant) -> None:
     assert tree.root.started_at == min(one.started_at for one in chunks if one.started_at)
 
 
-def test_backfills_are_shown_as_they_were(shop: Plant) -> None:
+def test_backfills_are_shown_as_they_were(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-06", name="days")
     paused = shop.backfills.pause("days", actor=ME)
     later = shop.create("rates", start="2025-01-01", end="2025-01-06", name="later")

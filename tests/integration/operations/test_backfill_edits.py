@@ -13,9 +13,10 @@ from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskFinished
 from servo.execution.protocol import Order
 from servo.partitions import PartitionKey
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs
 from tests.support.questions import change_partitions
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 SHOP = """
 from servo import Daily, Dynamic, Static, asset
@@ -38,8 +39,8 @@ def bills(context): ...
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, SHOP) as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, SHOP) as found:
         yield found
 
 
@@ -47,14 +48,14 @@ def day(number: int) -> str:
     return f"date=d:2025-01-{number:02}"
 
 
-def edit(shop: Plant, before: str, after: str) -> None:
+def edit(shop: Workshop, before: str, after: str) -> None:
     """Deploy the definitions with something else in them."""
     assert before in SHOP
-    with plant(shop.project.settings.root, SHOP.replace(before, after)):
+    with deployed_workshop(shop.project.settings.root, SHOP.replace(before, after)):
         pass
 
 
-def outcomes(shop: Plant) -> dict[str, tuple[Outcome, str | None]]:
+def outcomes(shop: Workshop) -> dict[str, tuple[Outcome, str | None]]:
     """What became of each partition last, and why."""
     found = {}
     for fact in shop.facts(TaskFinished):
@@ -64,15 +65,15 @@ def outcomes(shop: Plant) -> dict[str, tuple[Outcome, str | None]]:
     return found
 
 
-def failed(shop: Plant) -> dict[str, str | None]:
+def failed(shop: Workshop) -> dict[str, str | None]:
     return {key: error for key, (outcome, error) in outcomes(shop).items() if outcome is Outcome.FAILED}
 
 
-def made(shop: Plant) -> list[str]:
+def made(shop: Workshop) -> list[str]:
     return sorted(key for key, (outcome, _) in outcomes(shop).items() if outcome is Outcome.SUCCEEDED)
 
 
-def test_days_before_a_start_that_moved_fail_one_by_one(shop: Plant) -> None:
+def test_days_before_a_start_that_moved_fail_one_by_one(shop: Workshop) -> None:
     backfill = shop.create("raw", start="2025-01-01", end="2025-01-12", chunk_size=5, concurrency=1)
     assert shop.tree(backfill.name).root.edited is None
     edit(shop, 'days = Daily("date", start="2025-01-01"', 'days = Daily("date", start="2025-01-04"')
@@ -88,7 +89,7 @@ def test_days_before_a_start_that_moved_fail_one_by_one(shop: Plant) -> None:
     assert failure.reason == "shop/raw#gone failed: shop/raw no longer has 2025-01-01..2025-01-03"
 
 
-def test_an_edit_in_the_middle_concerns_what_is_left(shop: Plant) -> None:
+def test_an_edit_in_the_middle_concerns_what_is_left(shop: Workshop) -> None:
     def pause(order: Order) -> None:
         if day(1) in order.keys:
             shop.backfills.pause(backfill.name, actor=ME)
@@ -109,7 +110,7 @@ def test_an_edit_in_the_middle_concerns_what_is_left(shop: Plant) -> None:
     assert failed(shop) == {day(3): "shop/raw no longer has it"}
 
 
-def test_a_chunk_of_which_nothing_is_left_is_refused_in_one_line(shop: Plant) -> None:
+def test_a_chunk_of_which_nothing_is_left_is_refused_in_one_line(shop: Workshop) -> None:
     backfill = shop.create("raw", start="2025-01-01", end="2025-01-04", chunk_size=2, concurrency=1)
     edit(shop, 'days = Daily("date", start="2025-01-01"', 'days = Daily("date", start="2025-01-03"')
     with at_work(shop):
@@ -120,7 +121,7 @@ def test_a_chunk_of_which_nothing_is_left_is_refused_in_one_line(shop: Plant) ->
     assert "\n" not in (reason or "")
 
 
-def test_a_static_value_that_was_removed(shop: Plant) -> None:
+def test_a_static_value_that_was_removed(shop: Workshop) -> None:
     backfill = shop.create("sales", partitions="date=2025-01-01..2025-01-02", chunk_size=10)
     edit(shop, '["eu", "us", "asia"]', '["us", "eu"]')
     assert (shop.tree(backfill.name).root.edited or "").startswith("2 of its partitions are no longer defined")
@@ -131,7 +132,7 @@ def test_a_static_value_that_was_removed(shop: Plant) -> None:
     assert failed(shop) == dict.fromkeys(asia, "shop/sales no longer has it")
 
 
-def test_a_dynamic_value_that_was_removed(shop: Plant) -> None:
+def test_a_dynamic_value_that_was_removed(shop: Workshop) -> None:
     change_partitions(shop.project, "customer", added=["ada", "bob", "eve"], actor=ME)
     backfill = shop.create("bills", partitions="all", chunk_size=10)
     change_partitions(shop.project, "customer", added=["zoe"], actor=ME)
@@ -146,7 +147,7 @@ def test_a_dynamic_value_that_was_removed(shop: Plant) -> None:
     assert failed(shop) == {bob: "shop/bills no longer has it"}
 
 
-def test_a_run_whose_definitions_changed_before_it_was_planned(shop: Plant) -> None:
+def test_a_run_whose_definitions_changed_before_it_was_planned(shop: Workshop) -> None:
     runs = Runs(shop.project)
     asked = runs.request(["raw"], partitions="2025-01-01..2025-01-04", actor=ME)
     edit(shop, 'days = Daily("date", start="2025-01-01"', 'days = Daily("date", start="2025-01-03"')
@@ -166,7 +167,7 @@ def test_a_run_whose_definitions_changed_before_it_was_planned(shop: Plant) -> N
     assert made(shop) == [day(number) for number in (1, 2, 3, 4)]
 
 
-def test_one_input_that_is_not_there_fails_its_reader_alone(shop: Plant) -> None:
+def test_one_input_that_is_not_there_fails_its_reader_alone(shop: Workshop) -> None:
     poisoned = IdleExecutor(fails=lambda _, key: key == day(5))
     with at_work(shop, poisoned):
         shop.ended(shop.create("raw", start="2025-01-01", end="2025-01-10", chunk_size=10).name)
@@ -185,7 +186,7 @@ def test_one_input_that_is_not_there_fails_its_reader_alone(shop: Plant) -> None
     assert tree.root.described == "2025-01-05"
 
 
-def test_a_run_of_a_person_without_its_inputs_is_refused_as_a_whole(shop: Plant) -> None:
+def test_a_run_of_a_person_without_its_inputs_is_refused_as_a_whole(shop: Workshop) -> None:
     with at_work(shop):
         shop.ended(shop.create("raw", start="2025-01-01", end="2025-01-04", chunk_size=10).name)
     runs = Runs(shop.project)
@@ -197,7 +198,7 @@ def test_a_run_of_a_person_without_its_inputs_is_refused_as_a_whole(shop: Plant)
     assert len(made(shop)) == 4
 
 
-def test_nobody_says_until_when_while_something_upstream_has_failed(shop: Plant) -> None:
+def test_nobody_says_until_when_while_something_upstream_has_failed(shop: Workshop) -> None:
     asked = {"start": "2025-01-01", "end": "2025-01-04", "include_upstream": True}
     with at_work(shop):
         shop.ended(shop.create("orders", **asked).name)

@@ -18,9 +18,10 @@ from servo.operations.backfills.records import partition_seconds
 from servo.operations.backfills.requests import CreateBackfill
 from servo.planning.backfill_partitions import learned_size
 from servo.runtime import open_workspace
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Backfills
 from tests.support.questions import mark
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 ASSETS = """
 from servo import Daily, Hourly, Monthly, Static, asset, mapping, Dep
@@ -57,12 +58,12 @@ def hours(context): ...
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, ASSETS, toml="[backfill]\nmax_allowed_upstream_depth = 2\n") as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, ASSETS, toml="[backfill]\nmax_allowed_upstream_depth = 2\n") as found:
         yield found
 
 
-def plan(shop: Plant, *assets: str, **asked: Any) -> BackfillPlan:
+def plan(shop: Workshop, *assets: str, **asked: Any) -> BackfillPlan:
     return shop.backfills.preview(CreateBackfill(assets=assets, **asked))
 
 
@@ -70,7 +71,7 @@ def sizes(found: BackfillPlan) -> dict[str, int]:
     return {job.asset_key.removeprefix("shop/"): job.partitions.count for job in found.jobs}
 
 
-def test_a_preview_tells_all_and_writes_nothing(shop: Plant) -> None:
+def test_a_preview_tells_all_and_writes_nothing(shop: Workshop) -> None:
     before = shop.project.ledger.head()
     found = plan(shop, "totals", start="2025-01-01", end="2025-01-31", include_upstream=True, max_upstream_depth=-1)
     assert shop.project.ledger.head() == before
@@ -82,7 +83,7 @@ def test_a_preview_tells_all_and_writes_nothing(shop: Plant) -> None:
     assert [(read.asset_key, read.mapping, read.partitions) for read in raw.reads] == [("shop/orders", "default", 31)]
 
 
-def test_partitions_are_named_in_many_ways(shop: Plant) -> None:
+def test_partitions_are_named_in_many_ways(shop: Workshop) -> None:
     assert sizes(plan(shop, "raw", start="2025-03-30")) == {"raw": 2}
     assert sizes(plan(shop, "raw", end="2025-01-05")) == {"raw": 5}
     assert sizes(plan(shop, "raw", partitions="2025-01-01,2025-01-05,2025-02")) == {"raw": 30}
@@ -94,7 +95,7 @@ def test_partitions_are_named_in_many_ways(shop: Plant) -> None:
     assert newest.first_chunk.describe() == "2025-01-22..2025-01-31"
 
 
-def test_filters_ask_what_is_so_now(shop: Plant) -> None:
+def test_filters_ask_what_is_so_now(shop: Workshop) -> None:
     mark(shop.project, "raw", ["2025-01-01..2025-03-20"], as_what="materialized", reason="moved here", actor=ME)
     assert sizes(plan(shop, "raw", filter="missing")) == {"raw": 11}
     assert sizes(plan(shop, "raw", filter="missing", end="2025-03-25")) == {"raw": 5}
@@ -110,7 +111,7 @@ def test_filters_ask_what_is_so_now(shop: Plant) -> None:
     }
 
 
-def test_what_is_stale_can_be_asked_for(shop: Plant) -> None:
+def test_what_is_stale_can_be_asked_for(shop: Workshop) -> None:
     with at_work(shop):
         shop.ended(shop.create("orders", start="2025-01-01", end="2025-01-03", include_upstream=True).name)
         with pytest.raises(InvalidInput, match="no partition of shop/orders is stale"):
@@ -121,13 +122,13 @@ def test_what_is_stale_can_be_asked_for(shop: Plant) -> None:
     assert sizes(plan(shop, "orders", filter="stale", partitions="2025-01-02,eu")) == {"orders": 1}
 
 
-def test_only_missing_leaves_out_what_is_current(shop: Plant) -> None:
+def test_only_missing_leaves_out_what_is_current(shop: Workshop) -> None:
     mark(shop.project, "raw", ["2025-01-01..2025-01-20"], as_what="materialized", reason="moved here", actor=ME)
     asked = {"start": "2025-01-01", "end": "2025-01-31", "include_upstream": True, "max_upstream_depth": 2}
     assert sizes(plan(shop, "totals", only_missing=True, **asked)) == {"raw": 11, "orders": 62, "totals": 31}
 
 
-def test_what_cannot_be_mapped_is_taken_whole_with_a_warning(shop: Plant, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_cannot_be_mapped_is_taken_whole_with_a_warning(shop: Workshop, caplog: pytest.LogCaptureFixture) -> None:
     asked = {"start": "2025-01-01", "end": "2025-01-02", "include_upstream": True}
     found = plan(shop, "puzzled", **asked)
     assert sizes(found) == {"raw": 90, "puzzled": 2}
@@ -145,7 +146,7 @@ def test_what_cannot_be_mapped_is_taken_whole_with_a_warning(shop: Plant, caplog
     assert (sizes(tiers), "no dimension in common" in tiers.warnings[0]) == ({"raw": 90, "tiers": 1}, True)
 
 
-def test_inputs_that_nobody_makes_are_told(shop: Plant) -> None:
+def test_inputs_that_nobody_makes_are_told(shop: Workshop) -> None:
     [warning] = plan(shop, "totals", start="2025-01-01", end="2025-01-02").warnings
     assert warning == (
         "shop/totals reads shop/orders 2025-01-01..2025-01-02 × eu, us, which is not there;"
@@ -153,7 +154,7 @@ def test_inputs_that_nobody_makes_are_told(shop: Plant) -> None:
     )
 
 
-def test_chunks_of_a_duration_are_learned(shop: Plant) -> None:
+def test_chunks_of_a_duration_are_learned(shop: Workshop) -> None:
     asked = {"start": "2025-01-01", "end": "2025-03-31", "target_chunk_seconds": 1.0}
     [warning] = plan(shop, "raw", **asked).warnings
     assert warning == "shop/raw has not run yet: its chunks are of 10 partitions"
@@ -168,7 +169,7 @@ def test_chunks_of_a_duration_are_learned(shop: Plant) -> None:
     assert not found.warnings
 
 
-def test_a_hundred_thousand_partitions_are_a_small_event(shop: Plant) -> None:
+def test_a_hundred_thousand_partitions_are_a_small_event(shop: Workshop) -> None:
     made = shop.create("hours", start="2014-01-01T00:00", end="2025-05-29T15:00", request_id="many")
     assert made.total_partitions == 100_000
     event = next(event for event in shop.events() if event.event_type == BackfillCreated.event_type)
@@ -209,7 +210,7 @@ def test_a_hundred_thousand_partitions_are_a_small_event(shop: Plant) -> None:
     ],
 )
 def test_what_cannot_be_meant_is_one_line_and_writes_nothing(
-    shop: Plant, asset: str, asked: dict[str, Any], kind: type[ServoError], said: str
+    shop: Workshop, asset: str, asked: dict[str, Any], kind: type[ServoError], said: str
 ) -> None:
     before = shop.project.ledger.head()
     with pytest.raises(kind, match=said):
@@ -217,13 +218,13 @@ def test_what_cannot_be_meant_is_one_line_and_writes_nothing(
     assert shop.project.ledger.head() == before
 
 
-def test_any_number_within_its_bounds_is_a_priority(shop: Plant) -> None:
+def test_any_number_within_its_bounds_is_a_priority(shop: Workshop) -> None:
     for number in (2**31, -(2**31)):
         assert shop.tree(shop.create("raw", partitions="2025-01-01", priority=number).name).root.priority == number
 
 
 def test_where_propagation_is_switched_off_it_is_refused(tmp_path: Path) -> None:
-    with plant(tmp_path, ASSETS, toml="[backfill]\nupstream_propagation_enabled = false\n") as shop:
+    with deployed_workshop(tmp_path, ASSETS, toml="[backfill]\nupstream_propagation_enabled = false\n") as shop:
         before = shop.project.ledger.head()
         with pytest.raises(InvalidInput) as refused:
             shop.create("totals", start="2025-01-01", include_upstream=True)
@@ -234,7 +235,7 @@ def test_where_propagation_is_switched_off_it_is_refused(tmp_path: Path) -> None
         assert sizes(plan(shop, "totals", start="2025-03-31")) == {"totals": 1}
 
 
-def test_who_ask_at_once_under_one_id_get_one_backfill(shop: Plant) -> None:
+def test_who_ask_at_once_under_one_id_get_one_backfill(shop: Workshop) -> None:
     ready = Barrier(4)
 
     def ask(_: int) -> Backfilled:
@@ -250,7 +251,7 @@ def test_who_ask_at_once_under_one_id_get_one_backfill(shop: Plant) -> None:
     assert [fact.asset_selection for fact in shop.facts(BackfillCreated)] == [["shop/totals"], ["shop/orders"]]
 
 
-def test_a_name_is_given_once(shop: Plant) -> None:
+def test_a_name_is_given_once(shop: Workshop) -> None:
     shop.create("raw", start="2025-01-01", end="2025-01-02", name="january")
     assert shop.tree("january").root.name == "january"
     with pytest.raises(Conflict, match="there is a backfill january already"):

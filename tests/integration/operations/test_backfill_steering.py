@@ -28,8 +28,9 @@ from servo.runtime import keyed_requests, open_workspace
 from servo.runtime.loop.control import Control
 from servo.status.state import State
 from tests.support.backfill_stories import COUNTED
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Backfills
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 SHOP = """
 from servo import Daily, asset
@@ -49,15 +50,15 @@ TEN_DAYS = {"start": "2025-01-01", "end": "2025-01-10", "chunk_size": 2}
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, SHOP) as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, SHOP) as found:
         yield found
 
 
 class Busy:
     """A ledger to which somebody else is always faster: something happens before each append of the one who has it."""
 
-    def __init__(self, shop: Plant, meanwhile: Callable[[], Any], times: int = 10_000) -> None:
+    def __init__(self, shop: Workshop, meanwhile: Callable[[], Any], times: int = 10_000) -> None:
         self._ledger, self._meanwhile, self._times = shop.project.ledger, meanwhile, times
         self._inside = False
 
@@ -76,27 +77,27 @@ class Busy:
 
 
 @pytest.fixture
-def meanwhile(shop: Plant, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+def meanwhile(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def set_up(happens: Callable[[], Any], times: int = 10_000) -> None:
         monkeypatch.setitem(shop.project.__dict__, "ledger", Busy(shop, happens, times))
 
     return set_up
 
 
-def says(shop: Plant, *facts: Any) -> None:
+def says(shop: Workshop, *facts: Any) -> None:
     shop.project.ledger.append([Proposal(fact=fact, occurred_at=shop.project.clock(), actor="other") for fact in facts])
 
 
-def changes(shop: Plant, name: str, state: str) -> None:
+def changes(shop: Workshop, name: str, state: str) -> None:
     job = job_of(shop, name)
     says(shop, BackfillStateChanged(backfill_id=job.id, state=state, state_version=job.state_version + 1))
 
 
-def job_of(shop: Plant, name: str) -> Backfill:
+def job_of(shop: Workshop, name: str) -> Backfill:
     return shop.backfills.job(name)
 
 
-def plans(shop: Plant, name: str) -> str:
+def plans(shop: Workshop, name: str) -> str:
     """The next chunk of a backfill is planned, by somebody else."""
     job = job_of(shop, name)
     index = job.next_chunk
@@ -115,7 +116,7 @@ def plans(shop: Plant, name: str) -> str:
     return fact.run_id
 
 
-def ends(shop: Plant, run_id: str, outcome: Outcome) -> None:
+def ends(shop: Workshop, run_id: str, outcome: Outcome) -> None:
     _, backfill_id, index = run_id.split("-")
     source = Source(kind="backfill", id=backfill_id, detail=index)
     says(shop, RunFinished(run_id=run_id, outcome=outcome, source=source))
@@ -126,7 +127,7 @@ def ends(shop: Plant, run_id: str, outcome: Outcome) -> None:
 
 @pytest.mark.parametrize("what", ["pause", "cancel"])
 def test_chunks_that_are_planned_all_the_time_hold_nobody_up(
-    shop: Plant, meanwhile: Callable[..., None], what: str
+    shop: Workshop, meanwhile: Callable[..., None], what: str
 ) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-03-31", chunk_size=1, name="busy")
     changes(shop, "busy", "RUNNING")
@@ -136,7 +137,7 @@ def test_chunks_that_are_planned_all_the_time_hold_nobody_up(
     assert len(shop.facts(BackfillChunkPlanned)) == 1
 
 
-def test_a_state_that_moves_on_is_looked_at_again(shop: Plant, meanwhile: Callable[..., None]) -> None:
+def test_a_state_that_moves_on_is_looked_at_again(shop: Workshop, meanwhile: Callable[..., None]) -> None:
     shop.create("raw", **TEN_DAYS, name="moving")
     meanwhile(lambda: changes(shop, "moving", "RUNNING"), times=1)
     steered = shop.backfills.pause("moving", actor=ME)
@@ -144,7 +145,7 @@ def test_a_state_that_moves_on_is_looked_at_again(shop: Plant, meanwhile: Callab
 
 
 def test_who_never_gets_a_word_in_is_told_so(
-    shop: Plant, meanwhile: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, meanwhile: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     shop.create("raw", **TEN_DAYS, name="contended")
     monkeypatch.setattr(keyed_requests, "_PATIENCE_SECONDS", 0.3)
@@ -156,7 +157,7 @@ def test_who_never_gets_a_word_in_is_told_so(
 
 
 def test_a_run_that_was_planned_while_its_backfill_was_cancelled_is_stopped_after_a_restart_too(
-    shop: Plant, meanwhile: Callable[..., None]
+    shop: Workshop, meanwhile: Callable[..., None]
 ) -> None:
     shop.create("raw", **TEN_DAYS, name="late")
     changes(shop, "late", "RUNNING")
@@ -178,7 +179,7 @@ def test_a_run_that_was_planned_while_its_backfill_was_cancelled_is_stopped_afte
 
 @pytest.mark.parametrize(("what", "state"), [("pause", "PAUSED"), ("cancel", "CANCELLED")])
 def test_a_retry_that_was_asked_for_meanwhile_is_steered_with_its_tree(
-    shop: Plant, meanwhile: Callable[..., None], what: str, state: str
+    shop: Workshop, meanwhile: Callable[..., None], what: str, state: str
 ) -> None:
     made = shop.create("orders", **TEN_DAYS, include_upstream=True, name="tree")
     fail(shop, "tree.raw")
@@ -194,7 +195,7 @@ def test_a_retry_that_was_asked_for_meanwhile_is_steered_with_its_tree(
     assert job_of(shop, retried[0].name).state == state
 
 
-def fail(shop: Plant, name: str) -> None:
+def fail(shop: Workshop, name: str) -> None:
     """A backfill whose chunks have all failed."""
     changes(shop, name, "RUNNING")
     while job_of(shop, name).next_chunk < job_of(shop, name).chunks:
@@ -205,7 +206,7 @@ def fail(shop: Plant, name: str) -> None:
 # ── what was cancelled ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_retry_of_a_cancelled_job_makes_all_that_others_wait_for(shop: Plant) -> None:
+def test_a_retry_of_a_cancelled_job_makes_all_that_others_wait_for(shop: Workshop) -> None:
     poison = {"date=d:2025-01-01"}
     executor = IdleExecutor(fails=lambda order, key: order.task_key == "shop/raw" and key in poison)
     shop.create("orders", **TEN_DAYS, concurrency=1, include_upstream=True, name="tree")
@@ -229,7 +230,7 @@ def test_a_retry_of_a_cancelled_job_makes_all_that_others_wait_for(shop: Plant) 
     }
 
 
-def test_of_a_cancelled_job_that_nobody_waits_for_just_what_failed_is_retried(shop: Plant) -> None:
+def test_of_a_cancelled_job_that_nobody_waits_for_just_what_failed_is_retried(shop: Workshop) -> None:
     shop.create("raw", **TEN_DAYS, name="alone")
     changes(shop, "alone", "RUNNING")
     ends(shop, plans(shop, "alone"), Outcome.FAILED)
@@ -238,7 +239,7 @@ def test_of_a_cancelled_job_that_nobody_waits_for_just_what_failed_is_retried(sh
     assert shop.backfills.retry_failed("alone", actor=ME).total_partitions == 2
 
 
-def test_what_was_left_unchanged_is_not_retried(shop: Plant) -> None:
+def test_what_was_left_unchanged_is_not_retried(shop: Workshop) -> None:
     shop.create("raw", start="2025-01-01", end="2025-01-03", chunk_size=3, name="days")
     changes(shop, "days", "RUNNING")
     run_id, made, failed = plans(shop, "days"), "date=d:2025-01-01", "date=d:2025-01-02"
@@ -270,7 +271,7 @@ def test_what_was_left_unchanged_is_not_retried(shop: Plant) -> None:
 # ── retries ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def at_once(shop: Plant, *asked: Callable[[Backfills], Backfilled]) -> list[Backfilled | ServoError]:
+def at_once(shop: Workshop, *asked: Callable[[Backfills], Backfilled]) -> list[Backfilled | ServoError]:
     """What each is told when all of them ask at the same time, each as a process of its own."""
     ready = Barrier(len(asked))
 
@@ -287,7 +288,7 @@ def at_once(shop: Plant, *asked: Callable[[Backfills], Backfilled]) -> list[Back
         return list(pool.map(ask, asked))
 
 
-def test_one_request_for_a_retry_by_two_processes_has_one_answer(shop: Plant) -> None:
+def test_one_request_for_a_retry_by_two_processes_has_one_answer(shop: Workshop) -> None:
     shop.create("raw", **TEN_DAYS, name="days")
     fail(shop, "days")
 
@@ -301,7 +302,7 @@ def test_one_request_for_a_retry_by_two_processes_has_one_answer(shop: Plant) ->
     assert sorted([first.duplicate, second.duplicate]) == [False, True]
 
 
-def test_while_it_is_retried_it_is_not_retried_again(shop: Plant, meanwhile: Callable[..., None]) -> None:
+def test_while_it_is_retried_it_is_not_retried_again(shop: Workshop, meanwhile: Callable[..., None]) -> None:
     shop.create("raw", **TEN_DAYS, name="days")
     fail(shop, "days")
 
@@ -316,7 +317,7 @@ def test_while_it_is_retried_it_is_not_retried_again(shop: Plant, meanwhile: Cal
     assert shop.backfills.retry_failed("days", actor=ME).name == "days-retry-2"
 
 
-def test_a_retry_in_a_tree_that_is_paused_meanwhile_is_paused(shop: Plant, meanwhile: Callable[..., None]) -> None:
+def test_a_retry_in_a_tree_that_is_paused_meanwhile_is_paused(shop: Workshop, meanwhile: Callable[..., None]) -> None:
     shop.create("orders", **TEN_DAYS, include_upstream=True, name="tree")
     fail(shop, "tree.raw")
 
@@ -361,14 +362,14 @@ def puzzle(context): ...
 
 
 def test_two_assets_of_one_name_are_told_apart(tmp_path: Path) -> None:
-    with plant(tmp_path, TWO_OF_A_NAME) as shop:
+    with deployed_workshop(tmp_path, TWO_OF_A_NAME) as shop:
         shop.create("report", include_upstream=True, name="a")
         shop.create("puzzle", include_upstream=True, name="b")
         names = {fact.name for fact in shop.facts(BackfillCreated)}
     assert names == {"a", "a.eu.raw", "a.us.raw", "a.other", "b", "b.eu.raw", "b.us.raw", "b.shop.eu.raw"}
 
 
-def test_a_name_that_a_job_of_a_tree_has_is_taken_and_so_is_one_whose_jobs_would_take_another(shop: Plant) -> None:
+def test_a_name_that_a_job_of_a_tree_has_is_taken_and_so_is_one_whose_jobs_would_take_another(shop: Workshop) -> None:
     shop.create("orders", **TEN_DAYS, include_upstream=True, name="tree")
     with pytest.raises(Conflict, match=r"there is a backfill tree\.raw already"):
         shop.create("raw", **TEN_DAYS, name="tree.raw")
@@ -377,7 +378,7 @@ def test_a_name_that_a_job_of_a_tree_has_is_taken_and_so_is_one_whose_jobs_would
         shop.create("orders", **TEN_DAYS, include_upstream=True, name="other")
 
 
-def test_a_name_that_somebody_else_was_given_meanwhile_is_taken(shop: Plant, meanwhile: Callable[..., None]) -> None:
+def test_a_name_that_somebody_else_was_given_meanwhile_is_taken(shop: Workshop, meanwhile: Callable[..., None]) -> None:
     def create() -> None:
         with open_workspace(shop.project.settings) as other:
             asked = CreateBackfill(assets=("raw",), **TEN_DAYS, name="mine")
@@ -389,7 +390,7 @@ def test_a_name_that_somebody_else_was_given_meanwhile_is_taken(shop: Plant, mea
     assert len(shop.facts(BackfillCreated)) == 1
 
 
-def test_two_requests_for_one_name_at_once_give_one_backfill(shop: Plant) -> None:
+def test_two_requests_for_one_name_at_once_give_one_backfill(shop: Workshop) -> None:
     asked = CreateBackfill(assets=("raw",), **TEN_DAYS, name="mine")
     told = at_once(shop, *[lambda all_of: all_of.create(asked, actor=ME)] * 2)
     assert sorted(type(one).__name__ for one in told) == ["Backfilled", "Conflict"]
@@ -403,7 +404,7 @@ def renamed(asked: CreateBackfill) -> CreateBackfill:
 
 
 def test_a_name_that_the_same_request_was_given_meanwhile_is_its_own(
-    shop: Plant, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, made = CreateBackfill(assets=("raw",), **TEN_DAYS, name="mine"), []
 
@@ -421,7 +422,7 @@ def test_a_name_that_the_same_request_was_given_meanwhile_is_its_own(
 # ── as the projections know them ─────────────────────────────────────────────────────────────────────────────────
 
 
-def test_boards_from_the_projections_are_those_of_the_events(shop: Plant) -> None:
+def test_boards_from_the_projections_are_those_of_the_events(shop: Workshop) -> None:
     """At every step of a history with failures, pauses, cancellations and retries."""
     poison = {"date=d:2025-01-02", "date=d:2025-01-07"}
     executor = IdleExecutor(fails=lambda order, key: order.task_key == "shop/raw" and key in poison)
@@ -470,11 +471,11 @@ def test_boards_from_the_projections_are_those_of_the_events(shop: Plant) -> Non
     }
 
 
-def board_of_all(shop: Plant) -> Board:
+def board_of_all(shop: Workshop) -> Board:
     return Board(keep_ended=True).take(shop.events())
 
 
-def require_the_same(shop: Plant) -> None:
+def require_the_same(shop: Workshop) -> None:
     folded = board_of_all(shop)
     loaded = backfills_of(shop.backfills.state.tables, {job.root for job in folded.jobs.values()})
     assert loaded.position == folded.position

@@ -14,9 +14,10 @@ from servo.errors import AssetNotFound
 from servo.runtime.deploying import Deployment, deploy, recorded_catalog
 from servo.runtime.states import state_of
 from servo.status.staleness import stale_sets
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs
 from tests.support.questions import Data, Lineages, Why
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 HEAD = """
 from servo import Daily, asset
@@ -62,12 +63,12 @@ WEEK = "2025-01-01..2025-01-07"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, ORDERS) as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, ORDERS) as found:
         yield found
 
 
-def switch(shop: Plant, text: str, told: list[str] | None = None) -> Deployment:
+def switch(shop: Workshop, text: str, told: list[str] | None = None) -> Deployment:
     """The folder with another branch in it, deployed."""
     (shop.project.settings.root / "definitions.py").write_text(text)
 
@@ -81,18 +82,18 @@ def switch(shop: Plant, text: str, told: list[str] | None = None) -> Deployment:
     return deploy(shop.project, load(shop.project.settings), actor=ME, tell=tell)
 
 
-def make(shop: Plant, *selection: str, executor: IdleExecutor | None = None) -> str:
+def make(shop: Workshop, *selection: str, executor: IdleExecutor | None = None) -> str:
     asked = Runs(shop.project).request(selection, actor=ME)
     with at_work(shop, executor):
         assert Runs(shop.project).follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
     return asked.run_id
 
 
-def rows(shop: Plant, sql: str, **how: Any) -> list[tuple[Any, ...]]:
+def rows(shop: Workshop, sql: str, **how: Any) -> list[tuple[Any, ...]]:
     return shop.project.reader.query(sql, fresh="as_of" not in how, **how).rows
 
 
-def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Plant) -> None:
+def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Workshop) -> None:
     make(shop, f"+revenue@{WEEK}")
     first = recorded_catalog(shop.project).asset_id("shop/orders")
     before = shop.project.clock()
@@ -143,7 +144,7 @@ def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Plant) -> No
         data.places("nobody", ["2025-01-01"])
 
 
-def test_what_is_removed_stays_and_what_is_partitioned_anew_is_said(shop: Plant) -> None:
+def test_what_is_removed_stays_and_what_is_partitioned_anew_is_said(shop: Workshop) -> None:
     make(shop, f"+revenue@{WEEK}")
     told: list[str] = []
     switch(shop, RAW.replace('end="2025-01-08"', 'end="2025-01-04"'), told)
@@ -168,7 +169,7 @@ def test_what_is_removed_stays_and_what_is_partitioned_anew_is_said(shop: Plant)
     )
 
 
-def test_the_old_name_is_free_and_each_keeps_its_own(shop: Plant) -> None:
+def test_the_old_name_is_free_and_each_keeps_its_own(shop: Workshop) -> None:
     make(shop, f"+revenue@{WEEK}")
     first = recorded_catalog(shop.project).asset_id("shop/orders")
     told: list[str] = []
@@ -187,7 +188,7 @@ def test_the_old_name_is_free_and_each_keeps_its_own(shop: Plant) -> None:
     assert (known.asset_id("shop/orders_clean"), known.asset_id("shop/orders")) == (first, second)
 
 
-def test_a_run_that_is_under_way_when_its_asset_is_renamed_finishes(shop: Plant) -> None:
+def test_a_run_that_is_under_way_when_its_asset_is_renamed_finishes(shop: Workshop) -> None:
     make(shop, f"raw@{WEEK}")
     begun, go_on = Event(), Event()
 
@@ -216,7 +217,7 @@ def test_a_run_that_is_under_way_when_its_asset_is_renamed_finishes(shop: Plant)
         assert Runs(shop.project).follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
 
 
-def test_names_that_are_swapped_under_a_run_never_mix_data(shop: Plant) -> None:
+def test_names_that_are_swapped_under_a_run_never_mix_data(shop: Workshop) -> None:
     pair = (
         HEAD
         + """

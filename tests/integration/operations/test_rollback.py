@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.workplace import ME, Site, site
 from tests.integration.runtime.test_runs_attempts import DEFINITIONS, begin
 from tests.support.operating import Invalidation
 from tests.support.questions import PartitionBook
+from tests.support.workshop import ME, Workshop, spark_workshop
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Site]:
-    with site(tmp_path, DEFINITIONS) as shop:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path, DEFINITIONS) as shop:
         yield shop
 
 
-def test_going_back_to_what_is_current_changes_nothing(shop: Site) -> None:
+def test_going_back_to_what_is_current_changes_nothing(shop: Workshop) -> None:
     begun = begin(shop, "plain")
     begun.attempt.commit(begun.made(*begun.keys))
     begun.attempt.end(None)

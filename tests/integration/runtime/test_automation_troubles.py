@@ -23,8 +23,8 @@ from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime.automation.driver import may_ask
 from servo.runtime.deploying import deploy
 from tests.support.automatic import START, Automatic, automatic
-from tests.support.idle import ME
 from tests.support.operating import Schedules
+from tests.support.workshop import ME
 
 BASE = """
 from datetime import timedelta

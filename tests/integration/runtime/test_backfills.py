@@ -16,9 +16,10 @@ from servo.events.model import RunCancelRequested, RunFinished, RunRequested, Ta
 from servo.execution.protocol import Order
 from servo.partitions import PartitionKey
 from servo.ui.backfill import lines, to_retry
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Checkpoints, Runs
 from tests.support.questions import Audits
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 DAYS = """
 from servo import Daily, Monthly, asset
@@ -40,12 +41,12 @@ def report(orders, refunds): ...
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, DAYS) as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, DAYS) as found:
         yield found
 
 
-def active_at_most(shop: Plant, backfill_id: str) -> int:
+def active_at_most(shop: Workshop, backfill_id: str) -> int:
     """The most chunks of a backfill that were planned and not ended, over the whole history."""
     active: set[str] = set()
     most = 0
@@ -59,11 +60,11 @@ def active_at_most(shop: Plant, backfill_id: str) -> int:
     return most
 
 
-def planned(shop: Plant, backfill_id: str) -> list[int]:
+def planned(shop: Workshop, backfill_id: str) -> list[int]:
     return [fact.chunk_index for fact in shop.facts(BackfillChunkPlanned) if fact.backfill_id == backfill_id]
 
 
-def test_thirty_one_days_are_four_chunks(shop: Plant) -> None:
+def test_thirty_one_days_are_four_chunks(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-31", chunk_size=10)
     with at_work(shop):
         tree = shop.ended(made.name)
@@ -79,7 +80,7 @@ def test_thirty_one_days_are_four_chunks(shop: Plant) -> None:
         assert requests[chunk.run_id].request_fingerprint == chunk.request_fingerprint
 
 
-def test_never_more_than_the_limit_though_three_decide(shop: Plant) -> None:
+def test_never_more_than_the_limit_though_three_decide(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-10", chunk_size=3, concurrency=2)
     with at_work(shop, controls=3, workers=2):
         tree = shop.ended(made.name)
@@ -88,7 +89,7 @@ def test_never_more_than_the_limit_though_three_decide(shop: Plant) -> None:
     assert active_at_most(shop, made.backfill_id) == 2
 
 
-def test_the_same_request_is_one_backfill(shop: Plant) -> None:
+def test_the_same_request_is_one_backfill(shop: Workshop) -> None:
     asked = {"start": "2025-01-01", "end": "2025-01-04", "include_upstream": True}
     first = shop.create("orders", request_id="r1", **asked)
     again = shop.create("orders", request_id="r1", **asked)
@@ -99,7 +100,7 @@ def test_the_same_request_is_one_backfill(shop: Plant) -> None:
         shop.create("orders", request_id="r1", start="2025-01-01", end="2025-01-05")
 
 
-def test_paused_in_the_middle_it_resumes_with_exactly_the_rest(shop: Plant) -> None:
+def test_paused_in_the_middle_it_resumes_with_exactly_the_rest(shop: Workshop) -> None:
     begun, go_on = Event(), Event()
 
     def wait(_: Order) -> None:
@@ -130,7 +131,7 @@ def test_paused_in_the_middle_it_resumes_with_exactly_the_rest(shop: Plant) -> N
         shop.backfills.resume(made.name, actor=ME)
 
 
-def test_resuming_is_shown_until_a_chunk_starts(shop: Plant) -> None:
+def test_resuming_is_shown_until_a_chunk_starts(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-10")
     shop.backfills.pause(made.name, actor=ME)
     assert shop.tree(made.name).root.display_state == "PAUSED"
@@ -140,7 +141,7 @@ def test_resuming_is_shown_until_a_chunk_starts(shop: Plant) -> None:
         assert shop.ended(made.name).root.display_state == "SUCCEEDED"
 
 
-def test_cancelled_in_the_middle_what_is_done_stays(shop: Plant) -> None:
+def test_cancelled_in_the_middle_what_is_done_stays(shop: Workshop) -> None:
     begun, go_on = Event(), Event()
 
     def wait(order: Order) -> None:
@@ -162,7 +163,7 @@ def test_cancelled_in_the_middle_what_is_done_stays(shop: Plant) -> None:
         shop.backfills.retry_failed(made.name, actor=ME)
 
 
-def test_only_what_failed_is_retried(shop: Plant) -> None:
+def test_only_what_failed_is_retried(shop: Workshop) -> None:
     poison = {"date=d:2025-01-02", "date=d:2025-01-07", "date=d:2025-01-08"}
     made = shop.create("raw", start="2025-01-01", end="2025-01-10", chunk_size=5)
     with at_work(shop, IdleExecutor(fails=lambda _, key: key in poison)):
@@ -188,7 +189,7 @@ def test_only_what_failed_is_retried(shop: Plant) -> None:
     assert len(asked) == 1
 
 
-def test_nothing_starts_before_what_it_reads_is_there(shop: Plant) -> None:
+def test_nothing_starts_before_what_it_reads_is_there(shop: Workshop) -> None:
     made = shop.create("report", start="2025-01", end="2025-02", include_upstream=True, max_upstream_depth=-1)
     assert set(made.jobs) == {"shop/raw", "shop/orders", "shop/refunds"}
     assert made.total_partitions == 59 * 3 + 2
@@ -206,7 +207,7 @@ def test_nothing_starts_before_what_it_reads_is_there(shop: Plant) -> None:
     require_order(shop)
 
 
-def require_order(shop: Plant) -> None:
+def require_order(shop: Workshop) -> None:
     """No partition was begun before every upstream partition of its mapping was published."""
     reads = {"shop/raw": (), "shop/orders": ("shop/raw",), "shop/refunds": ("shop/raw",)}
     reads["shop/report"] = ("shop/orders", "shop/refunds")
@@ -231,7 +232,7 @@ def days_of(key: str) -> set[str]:
     return {f"date=d:{month}-{day:02}" for day in range(1, 32 if month == "2025-01" else 29)}
 
 
-def test_a_failed_upstream_blocks_until_its_retry_succeeds(shop: Plant) -> None:
+def test_a_failed_upstream_blocks_until_its_retry_succeeds(shop: Workshop) -> None:
     poison = {"date=d:2025-01-05"}
     executor = IdleExecutor(fails=lambda order, key: order.task_key == "shop/raw" and key in poison)
     made = shop.create("report", start="2025-01", end="2025-01", include_upstream=True, max_upstream_depth=2)
@@ -251,7 +252,7 @@ def test_a_failed_upstream_blocks_until_its_retry_succeeds(shop: Plant) -> None:
     require_order(shop)
 
 
-def test_a_retry_is_part_of_the_tree_that_it_repairs(shop: Plant) -> None:
+def test_a_retry_is_part_of_the_tree_that_it_repairs(shop: Workshop) -> None:
     poison = {"date=d:2025-01-05", "date=d:2025-01-06"}
     made = shop.create("raw", start="2025-01-01", end="2025-01-10", chunk_size=5, name="days")
     with at_work(shop, IdleExecutor(fails=lambda _, key: key in poison)):
@@ -276,7 +277,7 @@ def test_a_retry_is_part_of_the_tree_that_it_repairs(shop: Plant) -> None:
     assert [job.name for job in listed.jobs] == ["days", "days-retry", "days-retry-retry"]
 
 
-def test_what_blocks_a_root_is_named_to_who_would_retry_it(shop: Plant) -> None:
+def test_what_blocks_a_root_is_named_to_who_would_retry_it(shop: Workshop) -> None:
     executor = IdleExecutor(fails=lambda order, _: order.task_key == "shop/raw")
     made = shop.create("orders", start="2025-01-01", end="2025-01-02", include_upstream=True, name="late")
     with at_work(shop, executor):
@@ -302,7 +303,7 @@ def summary(figures): ...
 def test_who_created_a_backfill_asked_for_its_runs(tmp_path: Path) -> None:
     """Otherwise whoever wants two pairs of eyes on it could bring both: their own, and those of a controller."""
     definitions = APPROVED.replace('Approval("finance")', 'Approval("finance", four_eyes=True)')
-    with plant(tmp_path, definitions) as shop:
+    with deployed_workshop(tmp_path, definitions) as shop:
         made = shop.create("figures", start="2025-01-01", end="2025-01-02", name="mine")
         with at_work(shop):
             shop.until(lambda: shop.tree(made.name).root.waiting_approval, "it waits for an approval")
@@ -314,7 +315,7 @@ def test_who_created_a_backfill_asked_for_its_runs(tmp_path: Path) -> None:
         assert (asked.source.kind, asked.on_behalf_of) == ("backfill", ME)
 
 
-def test_an_audit_report_names_who_created_the_backfill(shop: Plant) -> None:
+def test_an_audit_report_names_who_created_the_backfill(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-02")
     with at_work(shop):
         shop.ended(made.name)
@@ -325,7 +326,7 @@ def test_an_audit_report_names_who_created_the_backfill(shop: Plant) -> None:
 
 
 def test_what_waits_for_people_is_told(tmp_path: Path) -> None:
-    with plant(tmp_path, APPROVED) as shop:
+    with deployed_workshop(tmp_path, APPROVED) as shop:
         asked = {"start": "2025-01-01", "end": "2025-01-06", "chunk_size": 2, "include_upstream": True}
         made = shop.create("summary", **asked, name="approved")
         assert not at_rest(shop.tree(made.name))
@@ -354,7 +355,7 @@ def test_what_waits_for_people_is_told(tmp_path: Path) -> None:
             assert (tree.jobs[0].failed, tree.failed, tree.jobs[0].waiting_approval) == (2, 2, 1)
 
 
-def test_cancel_of_a_root_cancels_every_job(shop: Plant) -> None:
+def test_cancel_of_a_root_cancels_every_job(shop: Workshop) -> None:
     begun, go_on = Event(), Event()
 
     def wait(_: Order) -> None:
@@ -373,7 +374,7 @@ def test_cancel_of_a_root_cancels_every_job(shop: Plant) -> None:
     assert len(shop.facts(RunCancelRequested)) == 2
 
 
-def test_pause_and_resume_of_a_tree_keep_what_is_done(shop: Plant) -> None:
+def test_pause_and_resume_of_a_tree_keep_what_is_done(shop: Workshop) -> None:
     seen, go_on = Event(), Event()
 
     def wait(order: Order) -> None:
@@ -396,11 +397,11 @@ def test_pause_and_resume_of_a_tree_keep_what_is_done(shop: Plant) -> None:
     assert sum(fact.partition_count for fact in raw) == 31
 
 
-def test_it_goes_on_with_its_snapshot_when_the_definition_is_edited(shop: Plant) -> None:
+def test_it_goes_on_with_its_snapshot_when_the_definition_is_edited(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-10", chunk_size=4, concurrency=1)
     file = shop.project.settings.root / "definitions.py"
     file.write_text(DAYS.replace('Daily("date", start="2025-01-01"', 'Daily("date", start="2024-12-01"'))
-    with plant(shop.project.settings.root, file.read_text()):
+    with deployed_workshop(shop.project.settings.root, file.read_text()):
         pass
     assert "goes on with those of its creation" in (shop.tree(made.name).root.edited or "")
     with at_work(shop):
@@ -409,7 +410,7 @@ def test_it_goes_on_with_its_snapshot_when_the_definition_is_edited(shop: Plant)
     assert sorted(keys) == [f"date=d:2025-01-{day:02}" for day in range(1, 11)]
 
 
-def test_several_assets_are_one_tree(shop: Plant) -> None:
+def test_several_assets_are_one_tree(shop: Workshop) -> None:
     made = shop.create("raw", "orders", start="2025-01-01", end="2025-01-05", chunk_size=2)
     assert set(made.jobs) == {"shop/raw", "shop/orders"}
     with at_work(shop, workers=2):
@@ -418,7 +419,7 @@ def test_several_assets_are_one_tree(shop: Plant) -> None:
     require_order(shop)
 
 
-def test_downstream_follows(shop: Plant) -> None:
+def test_downstream_follows(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-31", include_downstream=True, chunk_size=31)
     assert set(made.jobs) == {"shop/orders", "shop/refunds", "shop/report"}
     with at_work(shop):
@@ -427,7 +428,7 @@ def test_downstream_follows(shop: Plant) -> None:
     require_order(shop)
 
 
-def test_what_happened_is_folded_once_nothing_happens_any_more(shop: Plant) -> None:
+def test_what_happened_is_folded_once_nothing_happens_any_more(shop: Workshop) -> None:
     made = shop.create("raw", start="2025-01-01", end="2025-01-03")
     with at_work(shop):
         shop.ended(made.name)

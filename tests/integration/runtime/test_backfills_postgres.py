@@ -8,7 +8,8 @@ from pathlib import Path
 
 from servo.events.automation import BackfillChunkPlanned, BackfillStateChanged
 from servo.events.model import RunRequested
-from tests.support.idle import at_work, plant
+from tests.support.idle import at_work
+from tests.support.workshop import deployed_workshop
 
 pytest_plugins = ("tests.contract.fixtures",)
 
@@ -26,7 +27,7 @@ def clean(raw): ...
 
 
 def test_two_control_loops_plan_each_chunk_once(tmp_path: Path, new_database: Callable[[], str]) -> None:
-    with plant(tmp_path, ASSETS, toml=f'ledger = "{new_database()}"\n') as shop:
+    with deployed_workshop(tmp_path, ASSETS, toml=f'ledger = "{new_database()}"\n') as shop:
         made = shop.create("clean", start="2025-01-01", end="2025-01-31", include_upstream=True, request_id="january")
         again = shop.create("clean", start="2025-01-01", end="2025-01-31", include_upstream=True, request_id="january")
         assert (again.backfill_id, again.duplicate) == (made.backfill_id, True)

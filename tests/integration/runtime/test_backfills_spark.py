@@ -14,8 +14,9 @@ from servo.events.model import RunCancelRequested, TaskFinished, TaskStarted
 from servo.execution.executor import Executor
 from servo.partitions import PartitionKey
 from tests.integration.execution_support import spark
-from tests.support.idle import ME, Plant, at_work, plant
+from tests.support.idle import at_work
 from tests.support.questions import Data
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 __all__ = ["spark"]
 
@@ -53,17 +54,17 @@ def endless(context):
 
 
 @pytest.fixture
-def shop(tmp_path: Path, spark: SparkSession) -> Iterator[Plant]:
-    with plant(tmp_path, ASSETS) as found, at_work(found, Executor(found.project.storage, lambda: spark)):
+def shop(tmp_path: Path, spark: SparkSession) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, ASSETS) as found, at_work(found, Executor(found.project.storage, lambda: spark)):
         yield found
 
 
-def clicks(shop: Plant, asset: str, partition: str) -> list[int]:
+def clicks(shop: Workshop, asset: str, partition: str) -> list[int]:
     table = Data(shop.project).read(asset, [partition])
     return [row[table.columns.index("clicks")] for row in table.rows]
 
 
-def test_hours_of_the_nights_when_clocks_change_up_to_a_total(shop: Plant) -> None:
+def test_hours_of_the_nights_when_clocks_change_up_to_a_total(shop: Workshop) -> None:
     made = shop.create(
         "totals", partitions="2025-03-30,2025-10-26", include_upstream=True, max_upstream_depth=-1, chunk_size=50
     )
@@ -79,7 +80,7 @@ def test_hours_of_the_nights_when_clocks_change_up_to_a_total(shop: Plant) -> No
     require_order(shop)
 
 
-def require_order(shop: Plant) -> None:
+def require_order(shop: Workshop) -> None:
     """No task began before every upstream partition that its partitions read was published; told by inputs as read."""
     there: dict[tuple[str, str], str] = {}
     begun: dict[tuple[str, str, int], dict[tuple[str, str], str]] = {}
@@ -103,7 +104,7 @@ def require_order(shop: Plant) -> None:
     assert all(PartitionKey.parse(key) for _, key in there)
 
 
-def test_cancelled_in_the_middle_its_jobs_stop_and_what_is_done_stays(shop: Plant) -> None:
+def test_cancelled_in_the_middle_its_jobs_stop_and_what_is_done_stays(shop: Workshop) -> None:
     made = shop.create("endless", start="2025-01-01", end="2025-01-08", chunk_size=2, concurrency=1)
     staging = shop.project.settings.root / ".servo"
     shop.until(lambda: len(shop.facts(TaskStarted)) == 2, "the second chunk has begun", 120)

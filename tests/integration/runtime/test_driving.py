@@ -26,8 +26,9 @@ from servo.runtime import open_workspace
 from servo.runtime.automation.driver import Driver, one_pass
 from servo.runtime.deploying import deploy
 from tests.support.automatic import Automatic, automatic
-from tests.support.idle import ME, IdleExecutor, at_work
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs, Schedules
+from tests.support.workshop import ME
 
 DEFINITIONS = """
 from datetime import timedelta

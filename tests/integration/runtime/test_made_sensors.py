@@ -12,8 +12,8 @@ from servo.errors import Conflict, ServoError
 from servo.operations.sensors.requests import CreateSensor
 from servo.runtime.automation.sensors import FoundNothing
 from tests.support.automatic import Automatic, automatic
-from tests.support.idle import ME
 from tests.support.operating import Sensors
+from tests.support.workshop import ME
 
 DEFINITIONS = """
 import servo

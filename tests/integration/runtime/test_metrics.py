@@ -24,8 +24,9 @@ from servo.ledger.leases import Holder
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.loop.control import Control
 from servo.runtime.maintenance import Maintenance
-from tests.support.idle import ME, IdleExecutor, Plant, at_work, plant
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
 SHOP = """
 from servo import Daily, asset
@@ -103,13 +104,13 @@ def scrape(url: str) -> Scraped:
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Plant]:
-    with plant(tmp_path, SHOP) as found:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with deployed_workshop(tmp_path, SHOP) as found:
         yield found
 
 
 @pytest.fixture
-def url(shop: Plant, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def url(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setattr("servo.runtime.telemetry.metrics._KEEP_SECONDS", 0.0)
     with scraping(shop.project) as found:
         yield found
@@ -124,7 +125,7 @@ def test_every_promised_name_is_there_before_anything_happened(url: str) -> None
     assert found.labels <= LABELS
 
 
-def test_backfills_by_state_depth_and_how_long_they_waited(shop: Plant, url: str) -> None:
+def test_backfills_by_state_depth_and_how_long_they_waited(shop: Workshop, url: str) -> None:
     made = shop.create("revenue", start="2025-01-01", end="2025-01-04", include_upstream=True, max_upstream_depth=2)
     found = scrape(url)
     assert found["servo_backfill_upstream_jobs_created_total"] == 2
@@ -147,7 +148,7 @@ def test_backfills_by_state_depth_and_how_long_they_waited(shop: Plant, url: str
     assert found["servo_tasks_total SUCCEEDED"] >= 3
 
 
-def test_runs_and_tasks_that_fail(shop: Plant, url: str) -> None:
+def test_runs_and_tasks_that_fail(shop: Workshop, url: str) -> None:
     def poisoned(order: Order, key: str) -> bool:
         return order.asset_key == "shop/raw"
 
@@ -160,7 +161,7 @@ def test_runs_and_tasks_that_fail(shop: Plant, url: str) -> None:
     assert (found["servo_tasks_total FAILED"], found["servo_tasks_total SKIPPED"]) == (1, 2)
 
 
-def test_two_servers_say_the_same_and_so_does_one_that_was_started_later(shop: Plant, url: str) -> None:
+def test_two_servers_say_the_same_and_so_does_one_that_was_started_later(shop: Workshop, url: str) -> None:
     shop.create("revenue", start="2025-01-01", end="2025-01-09", include_upstream=True, max_upstream_depth=2)
     Control(shop.project).step()
     Maintenance(shop.project).compact()
@@ -175,7 +176,7 @@ def test_two_servers_say_the_same_and_so_does_one_that_was_started_later(shop: P
     assert first["servo_ledger_events_total"] == shop.project.ledger.head().position
 
 
-def test_what_was_refused_as_a_repetition_or_a_conflict(shop: Plant, url: str) -> None:
+def test_what_was_refused_as_a_repetition_or_a_conflict(shop: Workshop, url: str) -> None:
     project = shop.project
     before = scrape(url)
     first, other = (
@@ -198,7 +199,7 @@ def test_what_was_refused_as_a_repetition_or_a_conflict(shop: Plant, url: str) -
     assert after["servo_ledger_append_seconds_bucket +Inf"] == after["servo_ledger_append_seconds_count"]
 
 
-def test_how_late_ticks_are(shop: Plant, url: str) -> None:
+def test_how_late_ticks_are(shop: Workshop, url: str) -> None:
     project, now = shop.project, shop.project.clock()
     for number, (late, manual) in enumerate([(0.2, False), (20, False), (9_000, False), (500, True)]):
         fact = ScheduleTicked(
@@ -225,7 +226,7 @@ def test_how_late_ticks_are(shop: Plant, url: str) -> None:
     assert found[f"{lag}_sum"] == pytest.approx(9_020.2)
 
 
-def test_how_far_the_projections_are_behind(shop: Plant, url: str) -> None:
+def test_how_far_the_projections_are_behind(shop: Workshop, url: str) -> None:
     before = scrape(url)
     assert before["servo_projection_lag_events"] == shop.project.ledger.head().position
     assert before["servo_projection_lag_seconds"] > 0
@@ -235,7 +236,7 @@ def test_how_far_the_projections_are_behind(shop: Plant, url: str) -> None:
     assert after["servo_compactions_total"] == before["servo_compactions_total"] + 1
 
 
-def test_who_is_alive(shop: Plant, url: str) -> None:
+def test_who_is_alive(shop: Workshop, url: str) -> None:
     assert scrape(url)["servo_processes worker"] == 0
     for kind in ("worker", "worker", "control"):
         shop.project.leases.beat(Holder.here(kind, shop.project.mint()), 60.0)  # type: ignore[arg-type]
@@ -253,7 +254,7 @@ def test_requests_are_counted_by_method_and_status_and_by_nothing_that_is_in_the
     assert "secret" not in answer.text
 
 
-def test_figures_that_cannot_be_told_are_left_out_and_it_says_so(shop: Plant, url: str) -> None:
+def test_figures_that_cannot_be_told_are_left_out_and_it_says_so(shop: Workshop, url: str) -> None:
     for path in sorted(shop.project.settings.projections.rglob("*"), reverse=True):
         if path.is_file():
             path.unlink()

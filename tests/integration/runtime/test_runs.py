@@ -11,7 +11,7 @@ import pytest
 from servo.events import decode
 from servo.events.columns import Outcome
 from servo.events.model import TaskFinished, TaskRetryScheduled, TaskStarted
-from tests.chaos.workplace import ME, Site, site
+from tests.support.workshop import ME, Workshop, spark_workshop
 
 SETTINGS = """
 [limits]
@@ -136,28 +136,28 @@ def third(context) -> DataFrame:
 
 
 @pytest.fixture(scope="module")
-def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
-    with site(tmp_path_factory.mktemp("shop"), DEFINITIONS, SETTINGS) as shop:
+def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS, SETTINGS) as shop:
         for _ in range(2):
             shop.start("up", "--workers", "1")
         yield shop
         assert [process.poll() for process in shop._started] == [None, None], shop.said()
 
 
-def outcomes(shop: Site, run_id: str) -> Counter[Outcome]:
+def outcomes(shop: Workshop, run_id: str) -> Counter[Outcome]:
     """Of every partition, in every event that speaks of it."""
     said = [fact.partitions.outcomes() for fact in shop.facts(run_id) if isinstance(fact, TaskFinished)]
     return Counter(outcome for one in said for outcome in one)
 
 
-def starts(shop: Site, run_id: str) -> list[TaskStarted]:
+def starts(shop: Workshop, run_id: str) -> list[TaskStarted]:
     return [fact for fact in shop.facts(run_id) if isinstance(fact, TaskStarted)]
 
 
 # ── one poison partition ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_of_thirty_partitions_the_poisoned_one_fails_alone(shop: Site) -> None:
+def test_of_thirty_partitions_the_poisoned_one_fails_alone(shop: Workshop) -> None:
     shop.tell("poison", "2025-01-17")
     run = shop.do("parsed", partitions="2025-01-01..2025-01-30")
     assert (run.status, run.succeeded, run.failed) == ("FAILED", 29, 1)
@@ -189,7 +189,7 @@ def test_of_thirty_partitions_the_poisoned_one_fails_alone(shop: Site) -> None:
 # ── cancel ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_cancelled_run_ends_within_five_seconds_and_its_worker_goes_on(shop: Site) -> None:
+def test_a_cancelled_run_ends_within_five_seconds_and_its_worker_goes_on(shop: Workshop) -> None:
     run_id = shop.request("endless", partitions="2025-01-01..2025-01-08")
     staging = shop.path / ".servo"
     shop.until(lambda: list(staging.rglob(f"_staging/{run_id}.*/**/_temporary")), "Spark writes")
@@ -218,7 +218,7 @@ def test_a_cancelled_run_ends_within_five_seconds_and_its_worker_goes_on(shop: S
 # ── two at once ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_two_runs_that_write_the_same_partition_at_once_both_stay(shop: Site) -> None:
+def test_two_runs_that_write_the_same_partition_at_once_both_stay(shop: Workshop) -> None:
     shop.tell("meet")
     runs = [shop.request("meeting"), shop.request("meeting")]
     assert [shop.wait(run).status for run in runs] == ["SUCCEEDED", "SUCCEEDED"]
@@ -239,7 +239,7 @@ def test_two_runs_that_write_the_same_partition_at_once_both_stay(shop: Site) ->
 # ── checks ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_what_a_blocking_check_refuses_is_not_published_and_the_old_version_stays(shop: Site) -> None:
+def test_what_a_blocking_check_refuses_is_not_published_and_the_old_version_stays(shop: Workshop) -> None:
     days = "2025-01-01..2025-01-02"
     assert shop.do("+doubled", partitions=days).status == "SUCCEEDED"
     before = (shop.hashes("numbers"), shop.hashes("doubled"), shop.rows("numbers"), shop.rows("doubled"))
@@ -257,14 +257,14 @@ def test_what_a_blocking_check_refuses_is_not_published_and_the_old_version_stay
     assert [name for name in _staged(shop) if name.startswith(run.run_id)] == []
 
 
-def _staged(shop: Site) -> list[str]:
+def _staged(shop: Workshop) -> list[str]:
     return [folder.name for folder in (shop.path / ".servo").rglob("_staging/*")]
 
 
 # ── going back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_whatever_happens_later_what_was_current_then_can_be_read(shop: Site) -> None:
+def test_whatever_happens_later_what_was_current_then_can_be_read(shop: Workshop) -> None:
     day = "2025-02-03"
     seen = {}
 
@@ -323,7 +323,7 @@ def test_whatever_happens_later_what_was_current_then_can_be_read(shop: Site) ->
 # ── trying again ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_flaky_asset_is_tried_until_it_succeeds(shop: Site) -> None:
+def test_a_flaky_asset_is_tried_until_it_succeeds(shop: Workshop) -> None:
     run = shop.do("flaky")
     assert (run.status, run.tasks[0].attempt) == ("SUCCEEDED", 3)
     assert len(shop.notes("flaky-")) == 3
@@ -332,14 +332,14 @@ def test_a_flaky_asset_is_tried_until_it_succeeds(shop: Site) -> None:
     assert outcomes(shop, run.run_id) == {Outcome.FAILED: 2, Outcome.SUCCEEDED: 1}
 
 
-def test_an_error_that_no_retry_is_meant_for_ends_it_at_once(shop: Site) -> None:
+def test_an_error_that_no_retry_is_meant_for_ends_it_at_once(shop: Workshop) -> None:
     run = shop.do("hopeless")
     assert (run.status, run.tasks[0].attempt) == ("FAILED", 1)
     assert shop.notes("hopeless-") == ["hopeless-1"]
     assert "never" in (run.reason or "")
 
 
-def test_a_run_is_tried_again_from_failure_in_part_or_whole(shop: Site) -> None:
+def test_a_run_is_tried_again_from_failure_in_part_or_whole(shop: Workshop) -> None:
     shop.tell("refuse", "2025-01-02 2025-01-03 2025-01-04")
     run = shop.do("fussy", partitions="2025-01-01..2025-01-05")
     assert (run.status, run.succeeded, run.failed) == ("FAILED", 2, 3)
@@ -362,7 +362,7 @@ def test_a_run_is_tried_again_from_failure_in_part_or_whole(shop: Site) -> None:
 # ── limits, and each task once ───────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_pool_is_kept_and_the_urgent_run_goes_first(shop: Site) -> None:
+def test_a_pool_is_kept_and_the_urgent_run_goes_first(shop: Workshop) -> None:
     runs = [shop.request("first")]
     shop.until(lambda: shop.task(runs[0]).state == "RUNNING", "the first runs")
     runs += [shop.request("second"), shop.request("third", priority=10)]
@@ -379,7 +379,7 @@ def test_a_pool_is_kept_and_the_urgent_run_goes_first(shop: Site) -> None:
     assert steps == [(run, step) for run in (0, 2, 1) for step in ("TaskStarted", "TaskFinished")]
 
 
-def test_two_control_loops_and_two_workers_do_each_task_once(shop: Site) -> None:
+def test_two_control_loops_and_two_workers_do_each_task_once(shop: Workshop) -> None:
     shop.tell("quick")
     # Of the second half, nothing is asked for at the same time by anybody else.
     runs = [shop.request("endless", "numbers", partitions=f"2025-02-{day:02d}") for day in range(10, 18)]
@@ -398,7 +398,7 @@ def test_two_control_loops_and_two_workers_do_each_task_once(shop: Site) -> None
     assert {number for _, _, number in shop.query(made.format(", ".join(f"'{run}'" for run in runs)))} == {1}
 
 
-def test_never_more_at_once_than_allowed_and_both_workers_worked(shop: Site) -> None:
+def test_never_more_at_once_than_allowed_and_both_workers_worked(shop: Workshop) -> None:
     """Over everything that happened in this file."""
     shop.tell("quick")
     for _ in range(60):  # whoever is idle takes what comes, and on a busy machine one may have come late

@@ -34,9 +34,9 @@ from servo.runtime.worker.fence import Fence
 from servo.runtime.worker.newest_versions import NewestVersions
 from servo.runtime.worker.order import order_for
 from servo.runtime.worker.worker import Worker
-from tests.chaos.workplace import ME, Site, site
 from tests.support.idle import IdleExecutor
 from tests.support.questions import Data
+from tests.support.workshop import ME, Workshop, spark_workshop
 
 DEFINITIONS = """
 from datetime import timedelta
@@ -65,8 +65,8 @@ DAYS = "2025-01-01..2025-01-03"
 
 
 @pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Site]:
-    with site(tmp_path, DEFINITIONS) as shop:
+def shop(tmp_path: Path) -> Iterator[Workshop]:
+    with spark_workshop(tmp_path, DEFINITIONS) as shop:
         yield shop
 
 
@@ -74,7 +74,7 @@ def shop(tmp_path: Path) -> Iterator[Site]:
 class Begun:
     """An attempt that a worker has claimed."""
 
-    shop: Site
+    shop: Workshop
     run_id: str
     claim: Claim
     attempt: Attempt
@@ -118,7 +118,7 @@ class Begun:
         return self.shop.runs.progress(self.run_id).status
 
 
-def begin(shop: Site, asset: str, worker: str = "w1", *, ordered: bool = True) -> Begun:
+def begin(shop: Workshop, asset: str, worker: str = "w1", *, ordered: bool = True) -> Begun:
     shop.project.leases.beat(Holder.here("worker", worker), 1000)
     run_id = shop.request(asset, partitions=DAYS)
     control = Control(shop.project)
@@ -126,7 +126,7 @@ def begin(shop: Site, asset: str, worker: str = "w1", *, ordered: bool = True) -
     return claimed(shop, run_id, control, worker, ordered=ordered)
 
 
-def claimed(shop: Site, run_id: str, control: Control, worker: str, *, ordered: bool = True) -> Begun:
+def claimed(shop: Workshop, run_id: str, control: Control, worker: str, *, ordered: bool = True) -> Begun:
     project = shop.project
     tracker = RunTracker(project)
     tracker.refresh()
@@ -155,7 +155,7 @@ def commit(begun: Begun, groups: Sequence[Sequence[str]]) -> None:
         begun.attempt.commit(begun.made(*keys))
 
 
-def test_one_group_is_one_event_and_several_are_parts(shop: Site) -> None:
+def test_one_group_is_one_event_and_several_are_parts(shop: Workshop) -> None:
     whole, parts = begin(shop, "plain"), begin(shop, "patient")
     commit(whole, [whole.keys])
     assert whole.attempt.end(None) is Outcome.SUCCEEDED
@@ -167,7 +167,7 @@ def test_one_group_is_one_event_and_several_are_parts(shop: Site) -> None:
     assert [whole.ended(), parts.ended()] == ["SUCCEEDED", "SUCCEEDED"]
 
 
-def test_a_cancel_at_the_last_moment_leaves_nothing_of_what_was_held(shop: Site) -> None:
+def test_a_cancel_at_the_last_moment_leaves_nothing_of_what_was_held(shop: Workshop) -> None:
     begun = begin(shop, "plain")
     commit(begun, [begun.keys[:1], begun.keys[1:]])  # the first is recorded, the others are held
     begun.cancel()
@@ -180,7 +180,7 @@ def test_a_cancel_at_the_last_moment_leaves_nothing_of_what_was_held(shop: Site)
     assert begun.ended() == "CANCELLED"
 
 
-def test_a_cancel_is_heard_by_the_next_commit(shop: Site) -> None:
+def test_a_cancel_is_heard_by_the_next_commit(shop: Workshop) -> None:
     begun = begin(shop, "plain")
     commit(begun, [begun.keys[:1]])
     begun.cancel()
@@ -192,7 +192,7 @@ def test_a_cancel_is_heard_by_the_next_commit(shop: Site) -> None:
     assert begun.ended() == "CANCELLED"
 
 
-def test_a_worker_that_is_stopped_while_the_run_is_cancelled_ends_it(shop: Site) -> None:
+def test_a_worker_that_is_stopped_while_the_run_is_cancelled_ends_it(shop: Workshop) -> None:
     begun = begin(shop, "plain")
     commit(begun, [begun.keys[:2]])
     begun.cancel()
@@ -201,7 +201,7 @@ def test_a_worker_that_is_stopped_while_the_run_is_cancelled_ends_it(shop: Site)
     assert begun.ended() == "CANCELLED"
 
 
-def test_what_was_moved_before_it_was_refused_is_moved_no_second_time(shop: Site) -> None:
+def test_what_was_moved_before_it_was_refused_is_moved_no_second_time(shop: Workshop) -> None:
     """A cancel comes between two groups: the executor raises what the commit raised, and its worker hands back."""
     begun = begin(shop, "plain")
     commit(begun, [begun.keys[:1]])
@@ -216,7 +216,7 @@ def test_what_was_moved_before_it_was_refused_is_moved_no_second_time(shop: Site
 
 
 def test_what_was_moved_before_the_ledger_went_away_is_recorded_where_it_is(
-    shop: Site, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun = begin(shop, "plain")
     commit(begun, [begun.keys[:2]])
@@ -231,7 +231,7 @@ def test_what_was_moved_before_the_ledger_went_away_is_recorded_where_it_is(
     assert [len(shop.files_of(name or "")) for name in fact.partitions.materialization_ids()] == [1, 1]
 
 
-def test_a_cancel_while_the_disk_is_full_is_still_a_cancel(shop: Site) -> None:
+def test_a_cancel_while_the_disk_is_full_is_still_a_cancel(shop: Workshop) -> None:
     for ending in ("end", "hand_back"):
         begun = begin(shop, "plain")
         commit(begun, [begun.keys])
@@ -243,7 +243,7 @@ def test_a_cancel_while_the_disk_is_full_is_still_a_cancel(shop: Site) -> None:
         assert begun.ended() == "CANCELLED"
 
 
-def test_what_fails_before_it_begins_is_tried_as_often_as_its_asset_says(shop: Site) -> None:
+def test_what_fails_before_it_begins_is_tried_as_often_as_its_asset_says(shop: Workshop) -> None:
     begun = begin(shop, "patient", ordered=False)
     assert begun.attempt.end(TaskError("nothing can be found", hint="look")) is None
     [again] = [fact for fact in shop.facts(begun.run_id) if isinstance(fact, TaskRetryScheduled)]
@@ -251,7 +251,7 @@ def test_what_fails_before_it_begins_is_tried_as_often_as_its_asset_says(shop: S
     assert shop.task(begun.run_id).state == "RETRY_WAIT"
 
 
-def test_only_what_trying_again_can_mend_is_tried_again(shop: Site) -> None:
+def test_only_what_trying_again_can_mend_is_tried_again(shop: Workshop) -> None:
     begun = begin(shop, "brisk")
     good, bad, broken = begun.keys
     begun.attempt.commit(
@@ -272,7 +272,7 @@ def test_only_what_trying_again_can_mend_is_tried_again(shop: Site) -> None:
     assert begun.current() == [good, broken]
 
 
-def test_what_a_stopped_worker_hands_back_is_the_rest(shop: Site) -> None:
+def test_what_a_stopped_worker_hands_back_is_the_rest(shop: Workshop) -> None:
     begun = begin(shop, "plain")
     commit(begun, [begun.keys[:1], begun.keys[1:2]])
     begun.attempt.hand_back("its worker was stopped")
@@ -286,7 +286,7 @@ def test_what_a_stopped_worker_hands_back_is_the_rest(shop: Site) -> None:
     assert shop.query(made) == [(3, 3)]
 
 
-def test_what_cannot_be_kept_has_failed(shop: Site) -> None:
+def test_what_cannot_be_kept_has_failed(shop: Workshop) -> None:
     begun = begin(shop, "patient")
     results = begun.made(*begun.keys)
     begun.attempt.commit(results)
@@ -309,7 +309,7 @@ def test_what_cannot_be_kept_has_failed(shop: Site) -> None:
     assert begun.ended() == "FAILED"
 
 
-def test_who_was_given_up_for_lost_records_nothing_and_its_files_are_swept(shop: Site) -> None:
+def test_who_was_given_up_for_lost_records_nothing_and_its_files_are_swept(shop: Workshop) -> None:
     begun = begin(shop, "plain")
     commit(begun, [begun.keys])
     shop.project.leases.release("w1")
@@ -333,12 +333,12 @@ def test_who_was_given_up_for_lost_records_nothing_and_its_files_are_swept(shop:
     assert len(shop.rows("plain")) == 3
 
 
-def swept_at_once(shop: Site) -> list[Removed]:
+def swept_at_once(shop: Workshop) -> list[Removed]:
     with open_workspace(load_settings(shop.path, {"SERVO_RETENTION_GRACE_HOURS": "0"})) as project:
         return Data(project).vacuum(dry_run=False)
 
 
-def test_what_is_on_its_way_is_not_swept(shop: Site) -> None:
+def test_what_is_on_its_way_is_not_swept(shop: Workshop) -> None:
     begun = begin(shop, "plain")
     facts = begun.attempt._finished(begun.made(*begun.keys), final=True)  # moved to its place, and not yet recorded
     staged = begun.staged(begun.keys[0])
@@ -349,7 +349,7 @@ def test_what_is_on_its_way_is_not_swept(shop: Site) -> None:
     assert len(shop.rows("plain")) == 3
 
 
-def test_what_needs_an_approval_is_written_and_waits(shop: Site) -> None:
+def test_what_needs_an_approval_is_written_and_waits(shop: Workshop) -> None:
     begun = begin(shop, "solemn")
     begun.attempt.commit(begun.made(*begun.keys, outcome=Outcome.STAGED))
     assert begun.attempt.end(None) is Outcome.STAGED
@@ -367,7 +367,7 @@ def test_what_needs_an_approval_is_written_and_waits(shop: Site) -> None:
     assert begun.ended() == "CANCELLED"
 
 
-def test_a_ledger_that_is_away_for_a_while_is_waited_for(shop: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_ledger_that_is_away_for_a_while_is_waited_for(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> None:
     """It is locked by another program: to SQLite, that is being away."""
     monkeypatch.setattr(fencing, "_PAUSE_SECONDS", 0.01)
     begun = begin(shop, "plain")
@@ -407,7 +407,7 @@ def test_a_ledger_that_is_away_for_a_while_is_waited_for(shop: Site, monkeypatch
 
 def test_what_was_deployed_to_a_ledger_that_is_gone_is_deployed_again(tmp_path: Path) -> None:
     for _ in range(2):
-        with site(tmp_path, DEFINITIONS) as shop:
+        with spark_workshop(tmp_path, DEFINITIONS) as shop:
             begun = begin(shop, "plain")
             begun.attempt.commit(begun.made(*begun.keys))
             begun.attempt.end(None)
@@ -416,7 +416,7 @@ def test_what_was_deployed_to_a_ledger_that_is_gone_is_deployed_again(tmp_path: 
             file.unlink()
 
 
-def test_no_task_is_claimed_after_the_jvm_has_ended(shop: Site) -> None:
+def test_no_task_is_claimed_after_the_jvm_has_ended(shop: Workshop) -> None:
     """Also not where it ends in the very pass in which the task is found: it was well when the pass began."""
     definitions = load(shop.project.settings)
     asked = iter([False])

@@ -20,7 +20,7 @@ from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.deploying import recorded_catalog
 from servo.runtime.loop.control import Control
 from servo.runtime.worker.worker import Worker
-from tests.chaos.workplace import Site, site
+from tests.support.workshop import Workshop, spark_workshop
 
 pytest_plugins = ("tests.contract.fixtures",)
 
@@ -47,7 +47,7 @@ def squared(numbers):
 
 
 @contextmanager
-def going(shop: Site, act: Callable[[Project, Event], None]) -> Iterator[None]:
+def going(shop: Workshop, act: Callable[[Project, Event], None]) -> Iterator[None]:
     """Somebody at work in a thread, with connections of his own."""
     stop = Event()
     failures: list[BaseException] = []
@@ -72,7 +72,7 @@ def going(shop: Site, act: Callable[[Project, Event], None]) -> Iterator[None]:
 def test_each_task_is_done_once(tmp_path: Path, new_database: Callable[[], str]) -> None:
     with ExitStack() as stack:
         spark: SparkSession = stack.enter_context(session(SparkSettings(master="local[2]")))
-        shop = stack.enter_context(site(tmp_path, DEFINITIONS, variables={"SERVO_LEDGER": new_database()}))
+        shop = stack.enter_context(spark_workshop(tmp_path, DEFINITIONS, variables={"SERVO_LEDGER": new_database()}))
 
         def work(project: Project, stop: Event) -> None:
             Worker(project, lambda: load(project.settings), Executor(project.storage, lambda: spark)).run(stop)
@@ -105,7 +105,7 @@ def test_each_task_is_done_once(tmp_path: Path, new_database: Callable[[], str])
         assert sorted(row[0] for row in shop.rows("squared", "2025-01-02")) == [0, 1, 4]
 
 
-def _claim_and_die(shop: Site, run_id: str) -> None:
+def _claim_and_die(shop: Workshop, run_id: str) -> None:
     task = shop.task(run_id)
     shop.project.leases.beat(Holder.here("worker", "gone"), 0.2)
     fact = TaskStarted(

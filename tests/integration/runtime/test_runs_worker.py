@@ -37,7 +37,7 @@ from servo.runtime.worker import worker as workers
 from servo.runtime.worker.task_log import logs_folder
 from servo.runtime.worker.worker import Worker
 from servo.status.plans import plan_for
-from tests.chaos.workplace import Site, site
+from tests.support.workshop import Workshop, spark_workshop
 
 DEFINITIONS = """
 from servo import asset
@@ -53,10 +53,10 @@ def letters(context): ...
 
 
 @pytest.fixture
-def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
     monkeypatch.setattr(spark_health, "_PAUSE_SECONDS", 0.05)
     monkeypatch.setattr(retries, "_TROUBLE", Retry(delay=timedelta(0)))
-    with site(tmp_path / "shop", DEFINITIONS, "[limits]\ntasks = 1") as shop:
+    with spark_workshop(tmp_path / "shop", DEFINITIONS, "[limits]\ntasks = 1") as shop:
         shop.project.ledger.head()
         yield shop
 
@@ -71,7 +71,7 @@ def there() -> SparkSession:
 
 @contextmanager
 def at_work(
-    shop: Site,
+    shop: Workshop,
     spark: Callable[[], SparkSession],
     stop: Event,
     *,
@@ -102,15 +102,15 @@ def at_work(
     assert failures == []
 
 
-def names(shop: Site) -> set[str]:
+def names(shop: Workshop) -> set[str]:
     return {one.id for one in shop.project.leases.live() if one.kind == "worker"}
 
 
-def starts(shop: Site, run_id: str) -> list[tuple[int, str | None]]:
+def starts(shop: Workshop, run_id: str) -> list[tuple[int, str | None]]:
     return [(fact.attempt, fact.worker) for fact in shop.facts(run_id) if isinstance(fact, TaskStarted)]
 
 
-def test_a_task_that_its_worker_knows_nothing_of_is_not_held_for_ever(shop: Site) -> None:
+def test_a_task_that_its_worker_knows_nothing_of_is_not_held_for_ever(shop: Workshop) -> None:
     """As after a claim of which nobody knew whether it was recorded: it was, and nobody is at it."""
     run_id = shop.request("numbers")
     with at_work(shop, never, Event()) as worker:
@@ -140,7 +140,7 @@ def test_a_task_that_its_worker_knows_nothing_of_is_not_held_for_ever(shop: Site
 
 
 def test_work_that_heeds_no_interrupt_loses_its_worker_and_is_fenced(
-    shop: Site, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(workers, "_PATIENCE_SECONDS", 0.1)
     begun, go_on, stop = Event(), Event(), Event()
@@ -168,7 +168,7 @@ def test_work_that_heeds_no_interrupt_loses_its_worker_and_is_fenced(
     assert [attempt for attempt, _ in starts(shop, run_id)] == [1, 2]
 
 
-def test_a_cancel_before_spark_is_there_is_not_forgotten(shop: Site) -> None:
+def test_a_cancel_before_spark_is_there_is_not_forgotten(shop: Workshop) -> None:
     begun, go_on = Event(), Event()
 
     def slow() -> SparkSession:
@@ -187,7 +187,7 @@ def test_a_cancel_before_spark_is_there_is_not_forgotten(shop: Site) -> None:
     assert shop.runs.progress(run_id).status == "CANCELLED"
 
 
-def test_while_spark_is_away_nothing_is_taken_and_nothing_fails(shop: Site) -> None:
+def test_while_spark_is_away_nothing_is_taken_and_nothing_fails(shop: Workshop) -> None:
     away, looks = Event(), [0]
     away.set()
 
@@ -214,7 +214,7 @@ def test_while_spark_is_away_nothing_is_taken_and_nothing_fails(shop: Site) -> N
     assert all("no session" in (shop.runs.progress(run_id).reason or "") for run_id in run_ids)
 
 
-def test_spark_that_never_comes_is_not_waited_for_for_ever(shop: Site) -> None:
+def test_spark_that_never_comes_is_not_waited_for_for_ever(shop: Workshop) -> None:
     run_id = shop.request("numbers")
     control = Control(shop.project)
     with at_work(shop, never, Event()):
@@ -223,7 +223,7 @@ def test_spark_that_never_comes_is_not_waited_for_for_ever(shop: Site) -> None:
     assert len(starts(shop, run_id)) == 1 + retries.MOST_TROUBLES
 
 
-def test_a_ledger_that_is_away_before_anything_is_computed_is_not_held_against_the_task(shop: Site) -> None:
+def test_a_ledger_that_is_away_before_anything_is_computed_is_not_held_against_the_task(shop: Workshop) -> None:
     called: list[int] = []
 
     def spark() -> SparkSession:
@@ -243,7 +243,7 @@ def test_a_ledger_that_is_away_before_anything_is_computed_is_not_held_against_t
 
 
 def test_what_heeds_no_cancel_is_ended_by_its_worker_and_holds_up_nobody(
-    shop: Site, monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As Python does that waits for something other than Spark."""
     monkeypatch.setattr(workers, "_PATIENCE_SECONDS", 0.1)
@@ -274,7 +274,7 @@ def test_what_heeds_no_cancel_is_ended_by_its_worker_and_holds_up_nobody(
     assert len([fact for fact in shop.facts(run_id) if isinstance(fact, TaskFinished)]) == 1
 
 
-def test_when_it_is_enough_what_is_begun_is_finished(shop: Site) -> None:
+def test_when_it_is_enough_what_is_begun_is_finished(shop: Workshop) -> None:
     begun, asked, go_on = Event(), Event(), Event()
     interrupted: list[str] = []
 
@@ -309,7 +309,7 @@ def test_when_it_is_enough_what_is_begun_is_finished(shop: Site) -> None:
 
 
 def test_what_was_planned_by_another_checkout_is_left_to_its_workers(
-    shop: Site, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    shop: Workshop, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     old = tmp_path / "old"
     old.mkdir()
@@ -327,7 +327,7 @@ def test_what_was_planned_by_another_checkout_is_left_to_its_workers(
     assert "no session" in (shop.runs.progress(newer).reason or "")
 
 
-def test_a_worker_deploys_only_where_nothing_is_deployed(shop: Site, tmp_path: Path) -> None:
+def test_a_worker_deploys_only_where_nothing_is_deployed(shop: Workshop, tmp_path: Path) -> None:
     """It starts no Spark, since there is nothing to do."""
     assert shop.servo("worker", "--until-idle").returncode == 0
     first = recorded_catalog(shop.project)
@@ -337,7 +337,7 @@ def test_a_worker_deploys_only_where_nothing_is_deployed(shop: Site, tmp_path: P
     assert recorded_catalog(shop.project).deployment_id == first.deployment_id
 
 
-def test_a_worker_that_loses_every_session_stops_and_says_so(shop: Site) -> None:
+def test_a_worker_that_loses_every_session_stops_and_says_so(shop: Workshop) -> None:
     def lost() -> SparkSession:
         raise SessionLost("its JVM is gone", hint="see why")
 
@@ -364,7 +364,7 @@ def test_a_worker_that_loses_every_session_stops_and_says_so(shop: Site) -> None
     assert [fact.session_lost for fact in again] == [True] * 4
 
 
-def test_a_task_that_loses_every_session_fails_in_the_end_and_others_do_not(shop: Site) -> None:
+def test_a_task_that_loses_every_session_fails_in_the_end_and_others_do_not(shop: Workshop) -> None:
     def lost() -> SparkSession:
         raise SessionLost("its JVM is gone", hint="see why")
 
@@ -377,7 +377,7 @@ def test_a_task_that_loses_every_session_fails_in_the_end_and_others_do_not(shop
     assert "its JVM is gone; so were the sessions of 3 attempts before" in (shop.runs.progress(run_id).reason or "")
 
 
-def test_the_log_of_a_task_says_what_its_worker_died_of(shop: Site) -> None:
+def test_the_log_of_a_task_says_what_its_worker_died_of(shop: Workshop) -> None:
     """A killed worker cannot write that itself: whoever started it does, here about a process that is this one."""
     begun, go_on = Event(), Event()
 

@@ -19,8 +19,9 @@ from servo.events import Proposal
 from servo.events.automation import SensorCursorReset, SensorDeleted, SensorPaused, SensorResumed
 from servo.events.model import DynamicPartitionsChanged
 from tests.support.automatic import START, Automatic, automatic
-from tests.support.idle import ME, at_work
+from tests.support.idle import at_work
 from tests.support.operating import Runs
+from tests.support.workshop import ME
 
 DEFINITIONS = """
 from datetime import timedelta

@@ -13,10 +13,11 @@ from servo.answers.runs import RunView
 from servo.errors import InputsMissing, InvalidInput
 from servo.operations.runs.views import run_plan_shown
 from tests.support.automatic import Automatic, automatic
-from tests.support.idle import ME, IdleExecutor, at_work
+from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs
 from tests.support.questions import Why
 from tests.support.served import house
+from tests.support.workshop import ME
 
 DEFINITIONS = """
 from datetime import timedelta
