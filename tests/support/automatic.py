@@ -25,7 +25,7 @@ from servo.runtime.performer import Performer
 from servo.runtime.states import state_of
 from servo.runtime.user_code import ScheduleFunctions, ServerUserCode
 from servo.status.automation import schedule_state
-from tests.support.workshop import ME, Workshop, deployed_workshop
+from tests.support.workshop import ME, StillClock, Workshop, deployed_workshop
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)
 
@@ -33,14 +33,14 @@ START = datetime(2025, 1, 15, 12, tzinfo=UTC)
 class Automatic(Workshop):
     """The project, its sensors, and its clock: `now` stands still until the test moves it."""
 
-    def __init__(self, project: Project, evaluators: EvaluatorPool, clock: list[datetime]) -> None:
+    def __init__(self, project: Project, evaluators: EvaluatorPool, clock: StillClock) -> None:
         super().__init__(project)
         self.evaluators = evaluators
         self.sensing = Sensing(project, evaluators)
         self._clock = clock
 
     def later(self, **by: float) -> None:
-        self._clock[0] += timedelta(**by)
+        self._clock.now += timedelta(**by)
 
     def send(self, sensor: str, message_id: str, data: bytes = b"{}", **attributes: str) -> Any:
         message = Message(id=message_id, data=data, attributes=attributes)
@@ -98,10 +98,10 @@ class Automatic(Workshop):
 @contextmanager
 def automatic(folder: Path, definitions: str, *, toml: str = "", ledger: str | None = None) -> Iterator[Automatic]:
     """A project with these definitions, deployed; its clock stands still."""
-    clock = [START]
+    clock = StillClock(START)
     variables = {} if ledger is None else {"SERVO_LEDGER": ledger}
     with (
-        deployed_workshop(folder, definitions, toml=toml, variables=variables, clock=lambda: clock[0]) as made,
+        deployed_workshop(folder, definitions, toml=toml, variables=variables, clock=clock) as made,
         EvaluatorPool(made.project.settings) as evaluators,
     ):
         yield Automatic(made.project, evaluators, clock)

@@ -69,17 +69,26 @@ def _no_spark() -> Any:
 
 @contextmanager
 def at_work(
-    place: Workshop, executor: Executor | None = None, *, controls: int = 1, workers: int = 1
+    place: Workshop,
+    executor: Executor | None = None,
+    *,
+    controls: int = 1,
+    workers: int = 1,
+    reloading: bool = False,
 ) -> Iterator[None]:
-    """Control loops and workers, each with the project to itself as in a process of its own."""
+    """Control loops and workers, each with the project to itself as in a process of its own.
+
+    `reloading`: workers load the project's files anew for each task, as a test edits them.
+    """
     settings, stop = place.project.settings, Event()
-    definitions = load(settings)
+    loaded = load(settings)
+    definitions = (lambda: load(settings)) if reloading else (lambda: loaded)
     doer = executor or IdleExecutor()
     with ExitStack() as stack:
         threads = []
         for number in range(controls + workers):
             project = stack.enter_context(open_workspace(settings, clock=place.project.clock))
-            run = Control(project).run if number < controls else Worker(project, lambda: definitions, doer).run
+            run = Control(project).run if number < controls else Worker(project, definitions, doer).run
             threads.append(Thread(target=run, args=(stop,), daemon=True))
         stack.callback(lambda: [thread.join(30) for thread in threads])
         stack.callback(stop.set)

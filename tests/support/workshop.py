@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,16 @@ ME = "person:tester"
 PATIENCE = 240.0  # seconds; a wait ends as soon as what is waited for is so
 # Short, so that a lost worker is soon noticed; and long enough for a machine that has other things to do.
 PULSE = {"SERVO_WORKER_LEASE_SECONDS": "4", "SERVO_WORKER_HEARTBEAT_SECONDS": "0.5"}
+
+
+class StillClock:
+    """A clock that stands still until a test moves it."""
+
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+
+    def __call__(self) -> datetime:
+        return self.now
 
 
 class Workshop(Commands):

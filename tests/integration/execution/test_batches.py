@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import msgspec
@@ -13,9 +11,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from servo.answers.runs import RunView
-from servo.assets.loading import load
 from servo.cli.main import run as servo
-from servo.events import decode, encode
+from servo.events import encode
 from servo.events.columns import Calls, GivenPartitions, Outcome
 from servo.events.model import TaskFinished
 from servo.execution.executor import Executor
@@ -23,17 +20,21 @@ from servo.execution.protocol import Call, Commit, Order, PartitionResult
 from servo.execution.spark import session
 from servo.lineage.audit import verify
 from servo.lineage.records import call_of
-from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.processes.workplace import controlling
 from servo.runtime.states import state_of
-from servo.runtime.worker.worker import Worker
 from servo.status.staleness import stale_partitions
 from tests.support.idle import IdleExecutor, at_work
-from tests.support.operating import Runs
 from tests.support.questions import Audits, Why
-from tests.support.workshop import deployed_workshop
+from tests.support.workshop import Workshop, deployed_workshop
 
-ME = "person:tester"
+SETTINGS = """
+[spark]
+master = "local[2]"
+
+[batch]
+sample_partitions = 10
+sample_runs = 1
+sample_every = 0
+"""
 DEFINITIONS = """
 from pathlib import Path
 from uuid import uuid4
@@ -88,26 +89,10 @@ def one_by_one(context) -> DataFrame:
 """
 
 
-class Shop:
-    """A project with a worker on Spark."""
-
-    def __init__(self, root: Path, project: Project) -> None:
-        self.root = root
-        self.project = project
-        self.runs = Runs(project)
-
-    def do(self, selection: str, *, status: str = "SUCCEEDED") -> RunView:
-        run_id = self.runs.request([selection], actor=ME).run_id
-        ended = self.runs.follow(run_id, lambda _: None, timeout=300)
-        assert ended.status == status, ended
-        return self.runs.show(run_id)
-
-    def finished(self, run_id: str) -> list[TaskFinished]:
-        facts = [decode(event) for event in self.project.ledger.read(0, 10_000)]
-        return [fact for fact in facts if isinstance(fact, TaskFinished) and fact.run_id == run_id]
-
-    def query(self, sql: str) -> list[tuple[Any, ...]]:
-        return self.project.reader.query(sql, fresh=True).rows
+def do(shop: Workshop, selection: str, *, status: str = "SUCCEEDED") -> RunView:
+    ended = shop.do(selection)
+    assert ended.status == status, ended
+    return shop.runs.show(ended.run_id)
 
 
 @pytest.fixture(scope="module")
@@ -117,34 +102,23 @@ def spark() -> Iterator[SparkSession]:
 
 
 @pytest.fixture
-def shop(tmp_path: Path, spark: SparkSession) -> Iterator[Shop]:
-    settings = 'namespace = "shop"\n\n[spark]\nmaster = "local[2]"\n\n[batch]\nsample_partitions = 10\n'
-    (tmp_path / "servo.toml").write_text(settings + "sample_runs = 1\nsample_every = 0\n")
-    (tmp_path / "definitions.py").write_text(DEFINITIONS)
+def shop(tmp_path: Path, spark: SparkSession) -> Iterator[Workshop]:
     (tmp_path / "factor").write_text("1")
-    with ExitStack() as stack:
-        project = stack.enter_context(open_workspace(load_settings(tmp_path, {}), create=True))
-        stack.enter_context(controlling(project))
-        mine = stack.enter_context(open_workspace(load_settings(tmp_path, {})))
-        worker = Worker(mine, lambda: load(mine.settings), Executor(mine.storage, lambda: spark))
-        stop = Event()
-        thread = Thread(target=worker.run, args=(stop,))
-        thread.start()
-        try:
-            yield Shop(tmp_path, project)
-        finally:
-            stop.set()
-            thread.join()
+    with (
+        deployed_workshop(tmp_path, DEFINITIONS, toml=SETTINGS) as made,
+        at_work(made, Executor(made.project.storage, lambda: spark), reloading=True),
+    ):
+        yield made
 
 
 def test_lineage_says_what_a_call_was_given_and_staleness_follows_the_mapping(
-    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    shop.do("raw@all")
-    shown = shop.do("recent@all")
+    do(shop, "raw@all")
+    shown = do(shop, "recent@all")
     assert [task.partitions_sampled for task in shown.tasks] == [10]
     assert {one.verdict for one in shown.samples} == {"EQUAL"}
-    (fact,) = shop.finished(shown.run_id)
+    (fact,) = shop.facts(TaskFinished, shown.run_id)
     assert fact.calls is not None
     assert (fact.calls.call, fact.calls.partition_count) == (0, 10)
     assert [one.ranges for one in fact.calls.given] == [[[0, 10]]]
@@ -166,18 +140,18 @@ def test_lineage_says_what_a_call_was_given_and_staleness_follows_the_mapping(
     assert why.made is not None
     assert why.made.call is not None
     assert why.made.call.also_given == {"shop/raw": 7}
-    monkeypatch.chdir(shop.root)
+    monkeypatch.chdir(shop.path)
     assert servo(["partition", "why", "recent", "2025-01-08"]) == 0
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
     assert "computed in one call with 9 other partitions, which was also given 7 partitions of shop/raw" in said
     assert "this partition was computed alone to compare: it is equal" in said
     # What makes it stale is what its mapping names, and nothing that its neighbours read.
-    (shop.root / "factor").write_text("2")
-    shop.do("raw@2025-01-01")
+    (shop.path / "factor").write_text("2")
+    do(shop, "raw@2025-01-01")
     stale = stale_partitions(state_of(shop.project), ["shop/recent"])
     assert sorted(one.partition_key for one in stale) == [f"date=d:2025-01-0{day}" for day in (1, 2, 3)]
     # The second run of this code is not sampled.
-    shown = shop.do("recent@2025-01-01..2025-01-03")
+    shown = do(shop, "recent@2025-01-01..2025-01-03")
     assert [task.partitions_sampled for task in shown.tasks] == [0]
     why = Why(shop.project).partition("recent", "2025-01-02")
     assert why.made is not None
@@ -185,9 +159,9 @@ def test_lineage_says_what_a_call_was_given_and_staleness_follows_the_mapping(
     assert "none of them was computed alone to compare" in why.made.call.sentences
 
 
-def test_a_batch_that_reads_its_neighbours_inputs_is_refused_and_nothing_is_published(shop: Shop) -> None:
-    shop.do("raw@all")
-    shown = shop.do("leaking@all", status="FAILED")
+def test_a_batch_that_reads_its_neighbours_inputs_is_refused_and_nothing_is_published(shop: Workshop) -> None:
+    do(shop, "raw@all")
+    shown = do(shop, "leaking@all", status="FAILED")
     assert len(shown.failures) == 10
     assert "comes out differently for" in (shown.failures[0].error or "")
     assert "1 row is only in the batch (date=" in (shown.failures[0].error or "")
@@ -195,31 +169,31 @@ def test_a_batch_that_reads_its_neighbours_inputs_is_refused_and_nothing_is_publ
     assert shown.tasks[0].sample_verdict == "DIFFERENT"
     assert shop.query("SELECT count(*) FROM materializations WHERE asset_key = 'shop/leaking'") == [(0,)]
     # The settings ask for a sample of the first run alone, and this was one; what differed once is not forgotten.
-    shown = shop.do("leaking@2025-01-08..2025-01-10", status="FAILED")
+    shown = do(shop, "leaking@2025-01-08..2025-01-10", status="FAILED")
     assert len(shown.failures) == 3
     # One by one there are no neighbours.
-    text = (shop.root / "definitions.py").read_text()
+    text = (shop.path / "definitions.py").read_text()
     alone = text.replace(
         'batch=True, deps={"raw": Lookback(3)})\ndef leaking', 'deps={"raw": Lookback(3)})\ndef leaking'
     )
-    (shop.root / "definitions.py").write_text(alone)
-    shown = shop.do("leaking@2025-01-05..2025-01-06")
+    (shop.path / "definitions.py").write_text(alone)
+    shown = do(shop, "leaking@2025-01-05..2025-01-06")
     assert shown.samples == []
 
 
-def test_runs_whose_samples_show_nothing_are_none_of_the_first_runs(shop: Shop) -> None:
+def test_runs_whose_samples_show_nothing_are_none_of_the_first_runs(shop: Workshop) -> None:
     for asset, verdict in (("by_chance", "NOT_DETERMINISTIC"), ("only_together", "FAILED_ALONE")):
         for _ in range(2):  # the settings ask for one
-            (task,) = shop.do(f"{asset}@2025-01-01..2025-01-02").tasks
+            (task,) = do(shop, f"{asset}@2025-01-01..2025-01-02").tasks
             assert (task.partitions_sampled, task.sample_verdict) == (2, verdict)
 
 
 def test_rows_of_other_partitions_are_counted_by_the_run_and_by_why(
-    shop: Shop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    shop: Workshop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.chdir(shop.root)
+    monkeypatch.chdir(shop.path)
     for asset in ("first_days", "one_by_one"):
-        shown = shop.do(f"{asset}@2025-01-04..2025-01-06")
+        shown = do(shop, f"{asset}@2025-01-04..2025-01-06")
         batch = asset == "first_days"
         assert [task.rows_left_out for task in shown.tasks] == [3 if batch else 4 + 4 + 5]
         (left_out,) = shown.rows_left_out
@@ -271,11 +245,10 @@ class OneCall(IdleExecutor):
 
 
 def test_what_a_call_of_a_thousand_partitions_was_given_is_a_few_numbers(tmp_path: Path) -> None:
-    with deployed_workshop(tmp_path / "plant", MANY) as place, at_work(place, OneCall()):
-        runs = Runs(place.project)
-        for selection in ("raw@all", "recent@all"):
-            runs.follow(runs.request([selection], actor=ME).run_id, lambda _: None, timeout=300)
-        raw, recent = place.facts(TaskFinished)
+    with deployed_workshop(tmp_path, MANY) as shop, at_work(shop, OneCall()):
+        shop.do("raw@all")
+        shop.do("recent@all")
+        raw, recent = shop.facts(TaskFinished)
         assert raw.calls == Calls(call=0, partition_count=1000)
         assert recent.calls is not None
         # The first partition is not made, and its input was given to the call all the same: it is the last of the keys.
@@ -284,8 +257,7 @@ def test_what_a_call_of_a_thousand_partitions_was_given_is_a_few_numbers(tmp_pat
         assert call is not None
         assert (call.partitions, len(call.given)) == (1000, 1000)
         edges = 5 * 1000 - (1 + 2 + 3 + 4) - 1
-        rows = place.project.reader.query("SELECT count(*) FROM lineage", fresh=True).rows
-        assert rows == [(edges,)]
+        assert shop.query("SELECT count(*) FROM lineage") == [(edges,)]
         without = msgspec.structs.replace(recent, calls=None, call_totals=None)
         assert len(encode(recent)) - len(encode(without)) < 200
         # What was there before calls were recorded reads as before.

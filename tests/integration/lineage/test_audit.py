@@ -7,17 +7,14 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from hashlib import sha256
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import jsonschema
 import msgspec
 import pytest
 
-from servo.assets.loading import load
 from servo.cli.main import run as servo
 from servo.errors import DataNotFound, InvalidInput, StorageFailed
 from servo.execution import row_differences
@@ -29,13 +26,12 @@ from servo.lineage.report import Report, hash_of, parse, plain, schema, to_json
 from servo.operations.audit import reports
 from servo.operations.audit.reports import verify_offline
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.processes.workplace import controlling
 from servo.runtime.reproducing import reproduce
-from servo.runtime.worker.worker import Worker
-from tests.support.operating import Checkpoints, Runs
+from tests.support.idle import at_work
+from tests.support.operating import Checkpoints
 from tests.support.questions import Audits, Data
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
-ME = "person:tester"
 DEFINITIONS = """
 from pathlib import Path
 
@@ -71,55 +67,41 @@ def shaky(context) -> DataFrame:
 """
 
 
-class Shop:
+class Shop(Workshop):
     """A project with work done in it: three days and a month, then the second day and the month anew."""
 
-    def __init__(self, root: Path, spark: Any) -> None:
-        self.root = root
-        (root / "servo.toml").write_text('namespace = "shop"\n\n[spark]\nmaster = "local[2]"\n')
-        (root / "definitions.py").write_text(DEFINITIONS)
-        self.project: Project = open_workspace(load_settings(root, {}), create=True)
-        self.runs = Runs(self.project)
-        with ExitStack() as stack:
-            stack.enter_context(controlling(self.project))
-            stop = Event()
-            mine = stack.enter_context(open_workspace(load_settings(root, {})))
-            worker = Worker(mine, lambda: load(mine.settings), Executor(mine.storage, lambda: spark))
-            thread = Thread(target=worker.run, args=(stop,))
-            thread.start()
-            try:
-                self.do("1", "numbers@all", "total@all", "shaky", approve=True)
-                self.then = self.project.ledger.head().event_id
-                self.do("10", "numbers@2025-01-02", "total@all")
-            finally:
-                stop.set()
-                thread.join()
+    def __init__(self, project: Project, spark: Any) -> None:
+        super().__init__(project)
+        with at_work(self, Executor(project.storage, lambda: spark)):
+            self.make("1", "numbers@all", "total@all", "shaky", approve=True)
+            self.then = self.head()
+            self.make("10", "numbers@2025-01-02", "total@all")
 
-    def do(self, factor: str, *selection: str, approve: bool = False) -> None:
-        (self.root / "factor").write_text(factor)
-        run_id = self.runs.request(list(selection), actor=ME).run_id
+    def make(self, factor: str, *selection: str, approve: bool = False) -> None:
+        (self.path / "factor").write_text(factor)
+        run_id = self.request(*selection)
         if approve:
             checkpoints = Checkpoints(self.project)
             while not (waiting := checkpoints.list(run_id=run_id)):
                 time.sleep(0.1)
             checkpoints.approve(waiting[0].checkpoint_id, reason="#1 <looks> good", actor="person:grace")
-        ended = self.runs.follow(run_id, lambda _: None, timeout=240)
-        assert ended.status == "SUCCEEDED", ended
+        assert self.wait(run_id).status == "SUCCEEDED"
 
     def opened(self, **variables: str) -> Project:
-        return open_workspace(load_settings(self.root, variables), create=True)
+        return open_workspace(load_settings(self.path, variables), create=True)
 
     def files(self) -> list[Path]:
-        return sorted((self.root / ".servo" / "storage").rglob("*.parquet"))
+        return sorted((self.path / ".servo" / "storage").rglob("*.parquet"))
 
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
     before = Path.cwd(), list(sys.path), dict(os.environ)
-    with session(SparkSettings(master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})) as spark:
-        made = Shop(tmp_path_factory.mktemp("shop"), spark)
-        yield made
-        made.project.close()
+    with (
+        session(SparkSettings(master="local[2]", conf={"spark.sql.shuffle.partitions": "2"})) as spark,
+        deployed_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS, toml='[spark]\nmaster = "local[2]"\n') as made,
+    ):
+        yield Shop(made.project, spark)
     # Who computes settles in the project's folder.
     os.chdir(before[0])
     sys.path[:] = before[1]
@@ -139,7 +121,7 @@ def then(shop: Shop) -> Report:
 
 def test_reports_what_ran_and_on_what(shop: Shop, now: Report, then: Report) -> None:
     """Now and as of then are two materializations, each with exactly the versions that it read."""
-    newest, oldest = Data(shop.project).materializations("total", "2025-01")
+    newest, oldest = shop.data.materializations("total", "2025-01")
     assert (now.materialization, now.output.content_hash) == (newest["materialization_id"], newest["content_hash"])
     assert (then.materialization, then.output.content_hash) == (oldest["materialization_id"], oldest["content_hash"])
     days = {f"date=d:2025-01-0{day}" for day in (1, 2, 3)}
@@ -226,11 +208,11 @@ def test_the_ledger_misses_what_a_report_leaves_out(shop: Shop, now: Report, the
 
 def test_a_report_of_another_workspace_is_refused(shop: Shop, now: Report) -> None:
     with (
-        shop.opened(SERVO_WORKSPACE="other", SERVO_LEDGER=f"sqlite:{shop.root}/other.db") as other,
+        shop.opened(SERVO_WORKSPACE="other", SERVO_LEDGER=f"sqlite:{shop.path}/other.db") as other,
         pytest.raises(InvalidInput, match=r"default/default.*default/other"),
     ):
         Audits(other).verify(now)
-    with shop.opened(SERVO_LEDGER=f"sqlite:{shop.root}/empty.db", SERVO_HOME=f"{shop.root}/empty") as empty:
+    with shop.opened(SERVO_LEDGER=f"sqlite:{shop.path}/empty.db", SERVO_HOME=f"{shop.path}/empty") as empty:
         [fault] = Audits(empty).verify(now).faults
         assert "has no event" in fault.reason
 
@@ -238,7 +220,7 @@ def test_a_report_of_another_workspace_is_refused(shop: Shop, now: Report) -> No
 def test_computes_it_again(shop: Shop, now: Report, then: Report, capsys: pytest.CaptureFixture[str]) -> None:
     """Also an earlier version, from inputs that are not current any more; and nothing of it is left behind."""
     files, head = shop.files(), shop.project.ledger.head()
-    os.chdir(shop.root)
+    os.chdir(shop.path)
     assert servo(["reproduce", "total", "2025-01", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["reproducible"], answer["inputs"], answer["rows"]) == (True, 3, 3)
@@ -254,7 +236,7 @@ def test_computes_it_again(shop: Shop, now: Report, then: Report, capsys: pytest
     assert str(random.only_now.examples[0]["deep"]).startswith('{"maps":[{"k":0.')
     assert random.not_compared is None
     assert (shop.files(), shop.project.ledger.head()) == (files, head)
-    assert not list((shop.root / ".servo" / "storage").rglob("_staging/*"))
+    assert not list((shop.path / ".servo" / "storage").rglob("_staging/*"))
 
 
 def test_what_spark_refuses_to_compare_is_said_in_a_line(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -269,7 +251,7 @@ def test_what_spark_refuses_to_compare_is_said_in_a_line(shop: Shop, monkeypatch
 
 
 def test_other_code_is_refused_unless_it_is_asked_for(shop: Shop) -> None:
-    definitions = shop.root / "definitions.py"
+    definitions = shop.path / "definitions.py"
     try:
         definitions.write_text(
             DEFINITIONS.replace('F.sum("n").alias("n")', 'F.avg("n").alias("n"), F.max("n").alias("m")')
@@ -296,7 +278,7 @@ def test_what_a_report_cites_is_kept(shop: Shop, then: Report) -> None:
         assert {one.found.name for one in data.vacuum(dry_run=True)} == old
         report = ours.report("total", "2025-01", as_of=shop.then)
         assert data.vacuum(dry_run=False) == []
-        [citation] = (shop.root / ".servo" / "audits").rglob("*.json")
+        [citation] = (shop.path / ".servo" / "audits").rglob("*.json")
         assert citation.stem == report.report_hash
         citation.write_text("{")
         with pytest.raises(StorageFailed, match="cannot be read"):

@@ -6,20 +6,12 @@ read, and lineage is held against that.
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
-from threading import Event, Thread
 from typing import Any
 
 import pytest
 
-from servo.answers.backfills import Backfilled, BackfillTree
-from servo.assets.loading import load
 from servo.errors import AssetNotFound, Conflict, DataNotFound, InvalidPartition, NotFound, RunNotFound
 from servo.events import decode
 from servo.events.automation import BackfillCreated
@@ -31,17 +23,14 @@ from servo.execution.protocol import Place
 from servo.execution.spark import SparkSettings, session
 from servo.lineage.walk import Node
 from servo.operations.lineage.lineages import Lineage
-from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.deploying import deploy
-from servo.runtime.loop.control import Control
+from servo.runtime import Project
 from servo.runtime.states import state_of
-from servo.runtime.worker.worker import Worker
 from servo.status.staleness import stale_partitions
-from tests.support import commands
-from tests.support.operating import Backfills, Invalidation, Runs
-from tests.support.questions import Data, Lineages
+from tests.support.idle import at_work
+from tests.support.operating import Invalidation
+from tests.support.questions import Lineages
+from tests.support.workshop import ME, Workshop, deployed_workshop
 
-ME = "person:ann"
 DEFINITIONS = """
 from pyspark.sql import DataFrame, functions as F
 from servo import Daily, Monthly, asset
@@ -88,11 +77,10 @@ def key(asset: str, day: str) -> str:
     return MONTH if asset == "month" else f"date=d:{day}"
 
 
-class Shop:
+class Shop(Workshop):
     def __init__(self, project: Project, spark: Any) -> None:
-        self.project = project
+        super().__init__(project)
         self.spark = spark
-        self.runs = Runs(project)
         self.lineages = Lineages(project)
         self.changing = Invalidation(project)
 
@@ -101,19 +89,10 @@ class Shop:
         return self.end(self.runs.request([selection], partitions=partitions, actor=ME))
 
     def end(self, requested: Any) -> tuple[str, str]:
-        run = self.runs.follow(requested, lambda _: None, timeout=120)
+        run, head = self.wait(requested.run_id), self.head()
         assert run.status == "SUCCEEDED", run
-        head = self.project.ledger.head().event_id
         assert head is not None
         return run.run_id, head
-
-    def mended(self, asked: Backfilled) -> BackfillTree:
-        """A backfill once it has ended."""
-        backfills, deadline = Backfills(self.project), time.monotonic() + 120
-        while not (tree := backfills.tree(asked.backfill_id)).over:
-            assert time.monotonic() < deadline, tree
-            self.project.ledger.head(beyond=self.project.ledger.head().position, timeout=0.5)
-        return tree
 
     def places(self, node: Node) -> list[Place]:
         assert node.materialization_id is not None
@@ -134,26 +113,12 @@ class Shop:
 
 @pytest.fixture(scope="module")
 def shop(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    folder = tmp_path_factory.mktemp("shop")
-    (folder / "servo.toml").write_text('namespace = "shop"\n')
-    (folder / "definitions.py").write_text(DEFINITIONS)
-    settings = load_settings(folder, {})
-    with ExitStack() as stack:
-        project = stack.enter_context(open_workspace(settings, create=True))
-        definitions = load(settings)
-        deploy(project, definitions, actor=ME)
-        spark = stack.enter_context(session(SparkSettings(master="local[2]")))
-        executor = Executor(project.storage, lambda: spark)
-        stop = Event()
-        threads = [
-            Thread(target=Control(project).run, args=(stop,), daemon=True),
-            Thread(target=Worker(project, lambda: definitions, executor).run, args=(stop,), daemon=True),
-        ]
-        for thread in threads:
-            thread.start()
-        stack.callback(lambda: [thread.join(30) for thread in threads])
-        stack.callback(stop.set)
-        yield Shop(project, spark)
+    with (
+        deployed_workshop(tmp_path_factory.mktemp("shop"), DEFINITIONS) as made,
+        session(SparkSettings(master="local[2]")) as spark,
+        at_work(made, Executor(made.project.storage, lambda: spark)),
+    ):
+        yield Shop(made.project, spark)
 
 
 def short(nodes: Any) -> set[tuple[str, str]]:
@@ -169,10 +134,6 @@ def current(shop: Shop, as_of: str) -> dict[tuple[str, str], str]:
         "SELECT asset_key, partition_key, materialization_id FROM partition_status", as_of=as_of
     )
     return {(asset.removeprefix("shop/"), partition): name for asset, partition, name in rows.rows}
-
-
-def servo(shop: Shop, *args: str) -> subprocess.CompletedProcess[str]:
-    return commands.servo(["lineage", *args], cwd=shop.project.settings.root, env=os.environ)
 
 
 def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:
@@ -219,7 +180,7 @@ def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:
     for when, tree in trees.items():
         assert versions(tree) == current(shop, when)
         for node in tree.nodes:
-            kept = Data(shop.project).places(node.asset_key, [node.partition_key], as_of=when)[1]
+            kept = shop.data.places(node.asset_key, [node.partition_key], as_of=when)[1]
             assert [(one.materialization_id, one.content_hash) for one in kept] == [
                 (node.materialization_id, node.content_hash)
             ]
@@ -238,9 +199,7 @@ def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:
     assert short(node for node in mended.nodes if node.run_id == first_run) == {("joined", key("", DAYS[0]))}
 
     # ── declared stale by hand, from outside: exactly what is downstream, once, and made anew in order ──
-    said = servo(shop, "invalidate", "raw", "2025-01-01", "--reason", "late rows", "--request-id", "i1", "--json")
-    assert said.returncode == 0, said
-    declared = json.loads(said.stdout)
+    declared = shop.json("lineage", "invalidate", "raw", "2025-01-01", "--reason", "late rows", "--request-id", "i1")
     reached_by_it = {(asset, MONTH if asset == "month" else key("", DAYS[0])) for asset, _ in expected}
     assert {
         (some["asset_key"].removeprefix("shop/"), one)
@@ -252,18 +211,15 @@ def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:
     assert (same.event_id, same.duplicate) == (declared["event_id"], True)
     with pytest.raises(Conflict):
         shop.changing.invalidate("raw", ["2025-01-02"], reason="late rows", request_id="i1", actor=ME)
-    tree = servo(shop, "downstream", "raw", "2025-01-01")
-    assert tree.returncode == 0, tree
-    assert "◐ shop/orders 2025-01-01  stale" in tree.stdout
+    assert "◐ shop/orders 2025-01-01  stale" in shop.ok("lineage", "downstream", "raw", "2025-01-01")
     picture = tmp_path / "joined.svg"
-    drawn = servo(shop, "graph", "joined", "2025-01-01", "-o", str(picture))
-    assert (drawn.returncode, drawn.stderr) == (0, ""), drawn
+    shop.ok("lineage", "graph", "joined", "2025-01-01", "-o", str(picture))
     assert picture.read_text().count("<g transform") == 2 + 6
     asked_at = shop.project.ledger.head().position
     mending = shop.changing.rematerialize("raw", ["2025-01-01"], request_id="mend-1", actor=ME)
     assert mending is not None
     assert (mending.total_partitions, set(mending.jobs)) == (5, {f"shop/{asset}" for asset, _ in expected})
-    mended_all = shop.mended(mending)
+    mended_all = shop.ended(mending.backfill_id)
     assert {(job.name, job.state) for job in mended_all.jobs} == {
         (mending.name, "SUCCEEDED"),
         *((f"{mending.name}.{asset}", "SUCCEEDED") for asset, _ in expected),
@@ -277,8 +233,8 @@ def test_a_history_of_runs(shop: Shop, tmp_path: Path) -> None:
     for other in ({"partitions": ["2025-01-02"]}, {"partitions": ["2025-01-01"], "itself": True}):
         with pytest.raises(Conflict):
             shop.changing.rematerialize("raw", request_id="mend-1", actor=ME, **other)
-    done = servo(shop, "rematerialize", "raw", "2025-01-01")
-    assert (done.returncode, done.stdout) == (0, "✓ nothing to do: nothing that was made from it is stale\n"), done
+    done = shop.ok("lineage", "rematerialize", "raw", "2025-01-01")
+    assert done == "✓ nothing to do: nothing that was made from it is stale\n"
 
 
 def made_in_order(shop: Shop, after: int) -> set[tuple[str, str]]:
@@ -319,7 +275,5 @@ def test_what_cannot_be_meant_is_one_line(shop: Shop) -> None:
     newest = shop.runs.list()[0].run_id
     with pytest.raises(DataNotFound, match="neither made nor read"):
         shop.lineages.upstream("raw", ["2025-01-02"], run=newest)
-    said = servo(shop, "at", "1999-01-01", "month", "2025-01")
-    assert (said.returncode, said.stdout, said.stderr.count("\n")) == (3, "", 1), said
-    assert "nothing was recorded by" in said.stderr
+    assert "nothing was recorded by" in shop.fails(3, "lineage", "at", "1999-01-01", "month", "2025-01")
     assert shop.project.ledger.head().position == head

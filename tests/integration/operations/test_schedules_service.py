@@ -30,8 +30,8 @@ from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.deploying import deploy
 from tests.support.operating import Schedules
+from tests.support.workshop import ME, StillClock, deployed_workshop
 
-ME = "person:tester"
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)
 ASSETS = """
 import servo
@@ -55,10 +55,10 @@ nightly = servo.Schedule("nightly", cron="30 2 * * *", timezone="Europe/Berlin",
 class Shop:
     """A project at a time that the test sets, and short ways to ask."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, clock: StillClock) -> None:
         self.project = project
+        self.clock = clock
         self.schedules = Schedules(project)
-        self.now = NOW
 
     def create(self, name: str = "weekly", request_id: str | None = None, **asked: Any) -> Changed:
         given = {"cron": "0 6 * * mon", "select": ("orders",), "timezone": "Europe/Berlin"} | asked
@@ -96,7 +96,8 @@ class Shop:
                     source=source,
                 )
             )
-        self.project.ledger.append([Proposal(fact=fact, occurred_at=self.now, actor="schedule:x") for fact in facts])
+        now = self.clock()
+        self.project.ledger.append([Proposal(fact=fact, occurred_at=now, actor="schedule:x") for fact in facts])
         return tick_id
 
     def head(self) -> int:
@@ -108,14 +109,9 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    (tmp_path / "servo.toml").write_text('namespace = "shop"\n')
-    (tmp_path / "definitions.py").write_text(ASSETS)
-    settings = load_settings(tmp_path, {})
-    shop: list[Shop] = []
-    with open_workspace(settings, create=True, clock=lambda: shop[0].now if shop else NOW) as project:
-        deploy(project, load(settings), actor=ME)
-        shop.append(Shop(project))
-        yield shop[0]
+    clock = StillClock(NOW)
+    with deployed_workshop(tmp_path, ASSETS, clock=clock) as made:
+        yield Shop(made.project, clock)
 
 
 # ── making, editing, deleting ────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +152,7 @@ def test_asked_again_under_the_same_request_id_it_is_the_same(shop: Shop) -> Non
 
 def test_an_update_changes_what_is_given_and_nothing_else(shop: Shop) -> None:
     shop.create(tags={"team": "sales"})
-    shop.now += timedelta(hours=1)
+    shop.clock.now += timedelta(hours=1)
     done = shop.update("weekly", overlap="queue", partitions="2025-01-01..2025-01-07")
     assert (done.version, set(done.changed)) == (2, {"overlap", "partitions"})
     view = shop.schedules.show("weekly")
@@ -170,9 +166,9 @@ def test_an_update_changes_what_is_given_and_nothing_else(shop: Shop) -> None:
 @pytest.mark.parametrize("edit", [{"cron": "0 7 * * mon"}, {"timezone": "UTC"}])
 def test_another_clock_holds_from_now_on(shop: Shop, edit: dict[str, Any]) -> None:
     shop.create()
-    shop.now += timedelta(hours=1)
+    shop.clock.now += timedelta(hours=1)
     shop.update("weekly", **edit)
-    shop.now += timedelta(hours=1)
+    shop.clock.now += timedelta(hours=1)
     shop.update("weekly", overlap="skip")  # keeps it
     assert shop.schedules.show("weekly").clock_since == NOW + timedelta(hours=1)
 
@@ -442,7 +438,7 @@ def test_ticks_are_told_newest_first_with_their_runs(shop: Shop) -> None:
         (2, {"status": "SKIPPED", "reason": "paused"}),
         (3, {"status": "FAILED", "reason": "no"}),
     ):
-        shop.now = NOW + timedelta(hours=hours, seconds=5)
+        shop.clock.now = NOW + timedelta(hours=hours, seconds=5)
         shop.tick("weekly", NOW + timedelta(hours=hours), **said)
     failed, skipped, triggered = shop.schedules.ticks("weekly")
     assert [one.status for one in (failed, skipped, triggered)] == ["FAILED", "SKIPPED", "TRIGGERED"]
@@ -478,7 +474,7 @@ def test_the_days_to_come_with_their_partitions_and_the_change_of_the_clocks(sho
         [("shop/orders", "2026-03-28", 1), ("shop/revenue", "2026-03-28 × eu, us", 2)],
     ]
     assert (ahead.total, ahead.paused, shop.head()) == (3, [], before)
-    shop.now = datetime(2026, 10, 24, 12, tzinfo=UTC)
+    shop.clock.now = datetime(2026, 10, 24, 12, tzinfo=UTC)
     [twice, after] = shop.schedules.next(days=2, name="nightly").ticks
     assert (twice.remark, twice.local_time) == ("02:30 comes twice, fires the first time", "2026-10-25T02:30:00+02:00")
     assert (after.remark, after.local_time) == (None, "2026-10-26T02:30:00+01:00")

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 
 from servo.answers.automations import CursorReset
-from servo.assets.loading import load
 from servo.errors import AppendConflict, InvalidInput, SensorNotFound, ServoError
 from servo.events import Proposal
 from servo.events.automation import SensorCursorReset, SensorEvaluated
@@ -20,11 +19,10 @@ from servo.events.definitions import Source
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
 from servo.operations.runs.requests import ListConflicts
-from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.deploying import deploy
+from servo.runtime import Project, open_workspace
 from tests.support.operating import Runs, Sensors
+from tests.support.workshop import ME, StillClock, deployed_workshop
 
-ME = "person:tester"
 NOW = datetime(2026, 3, 27, 12, tzinfo=UTC)
 ASSETS = '''
 from datetime import timedelta
@@ -52,15 +50,16 @@ watched = servo.on(servo.NewPartitions("orders"), name="watched", select="totals
 class Shop:
     """A project at a time that the test sets, and short ways to ask."""
 
-    def __init__(self, project: Project) -> None:
+    def __init__(self, project: Project, clock: StillClock) -> None:
         self.project = project
+        self.clock = clock
         self.sensors = Sensors(project)
-        self.now = NOW
         self.requested: set[tuple[str, str]] = set()
 
     def record(self, *facts: Fact) -> None:
         """In one append."""
-        self.project.ledger.append([Proposal(fact=fact, occurred_at=self.now, actor="sensor:x") for fact in facts])
+        now = self.clock()
+        self.project.ledger.append([Proposal(fact=fact, occurred_at=now, actor="sensor:x") for fact in facts])
 
     def evaluate(self, name: str, eval_id: str, keys: dict[str, str], **said: Any) -> str:
         """One that was recorded, with a request for each run key and fingerprint."""
@@ -96,14 +95,9 @@ class Shop:
 
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Shop]:
-    (tmp_path / "servo.toml").write_text('namespace = "shop"\n')
-    (tmp_path / "definitions.py").write_text(ASSETS)
-    settings = load_settings(tmp_path, {})
-    shop: list[Shop] = []
-    with open_workspace(settings, create=True, clock=lambda: shop[0].now if shop else NOW) as project:
-        deploy(project, load(settings), actor=ME)
-        shop.append(Shop(project))
-        yield shop[0]
+    clock = StillClock(NOW)
+    with deployed_workshop(tmp_path, ASSETS, clock=clock) as made:
+        yield Shop(made.project, clock)
 
 
 def test_they_are_listed_as_declared(shop: Shop) -> None:
@@ -240,9 +234,9 @@ def test_a_cursor_of_the_wrong_type_is_refused_and_nothing_is_written(
 
 def test_evaluations_say_what_became_of_each_run_key(shop: Shop) -> None:
     first = shop.evaluate("uploads", "m1", {"a": "1", "b": "2"})
-    shop.now += timedelta(minutes=1)
+    shop.clock.now += timedelta(minutes=1)
     shop.evaluate("uploads", "m2", {"a": "1", "b": "3", "c": "4"})
-    shop.now += timedelta(minutes=1)
+    shop.clock.now += timedelta(minutes=1)
     shop.evaluate("uploads", "m3", {"b": "3"})  # the same conflict again, which is not recorded a second time
     third, second, one = shop.sensors.evals("uploads")
 
@@ -273,7 +267,7 @@ def test_what_an_evaluation_that_came_too_late_asked_for_is_dropped(shop: Shop) 
 
 def test_evaluations_are_told_newest_first_and_chosen(shop: Shop) -> None:
     for number, status in enumerate(["TRIGGERED", "SKIPPED", "FAILED"]):
-        shop.now = NOW + timedelta(minutes=number)
+        shop.clock.now = NOW + timedelta(minutes=number)
         message = {"id": f"m{number}", "data": ""} if status != "TRIGGERED" else None
         shop.evaluate("uploads", f"m{number}", {}, status=status, reason="why", message=message)
     failed, skipped, triggered = shop.sensors.evals("uploads")
