@@ -14,10 +14,8 @@ from typing import Any
 import httpx
 import pytest
 
-from servo.assets.loading import load
 from servo.events.access import RequestAccepted
 from servo.operations.schedules.requests import CreateSchedule
-from servo.runtime.deploying import deploy
 from tests.support.operating import Schedules
 from tests.support.workshop import ME, PATIENCE, Workshop, spark_workshop
 
@@ -44,7 +42,7 @@ STORY = (
 @pytest.fixture
 def shop(tmp_path: Path) -> Iterator[Workshop]:
     with spark_workshop(tmp_path / "shop", DEFINITIONS) as shop:
-        deploy(shop.project, load(shop.project.settings), actor=ME)
+        shop.deploy()
         mine = CreateSchedule(name="mine", cron="0 2 1 1 *", select=("orders",), partitions="2025-01-03")
         Schedules(shop.project).create(mine, actor=ME)
         yield shop

@@ -27,7 +27,7 @@ from servo.events import RecordedEvent, decode
 from servo.events.fact import Fact
 from servo.operations.backfills.requests import CreateBackfill
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.deploying import deploy
+from servo.runtime.deploying import Deployment, deploy
 from servo.runtime.loop.tracker import RunTracker
 from tests.support.commands import Commands
 from tests.support.operating import Backfills, Runs
@@ -84,6 +84,10 @@ class Workshop(Commands):
         return sorted(note.name for note in folder.glob(f"{prefix}*")) if folder.is_dir() else []
 
     # ── from inside ──────────────────────────────────────────────────────────────────────────────────────────────
+
+    def deploy(self, **how: Any) -> Deployment:
+        """Have the project's files take effect as they are now."""
+        return deploy(self.project, load(self.project.settings), actor=ME, **how)
 
     def create(self, *assets: str, request_id: str | None = None, **asked: Any) -> Backfilled:
         return self.backfills.create(CreateBackfill(assets=assets, **asked), request_id=request_id, actor=ME)
@@ -233,7 +237,7 @@ def deployed_workshop(
 ) -> Iterator[Workshop]:
     """A project with these definitions, deployed; nobody is at work yet."""
     with _opened(folder, definitions, toml, variables or {}, clock=clock) as made:
-        deploy(made.project, load(made.project.settings), actor=ME)
+        made.deploy()
         yield made
 
 

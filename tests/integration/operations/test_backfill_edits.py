@@ -14,7 +14,6 @@ from servo.events.model import RunFinished, TaskFinished
 from servo.execution.protocol import Order
 from servo.partitions import PartitionKey
 from tests.support.idle import IdleExecutor, at_work
-from tests.support.operating import Runs
 from tests.support.questions import change_partitions
 from tests.support.workshop import ME, Workshop, deployed_workshop
 
@@ -148,7 +147,7 @@ def test_a_dynamic_value_that_was_removed(shop: Workshop) -> None:
 
 
 def test_a_run_whose_definitions_changed_before_it_was_planned(shop: Workshop) -> None:
-    runs = Runs(shop.project)
+    runs = shop.runs
     asked = runs.request(["raw"], partitions="2025-01-01..2025-01-04", actor=ME)
     edit(shop, 'days = Daily("date", start="2025-01-01"', 'days = Daily("date", start="2025-01-03"')
     with at_work(shop):
@@ -189,7 +188,7 @@ def test_one_input_that_is_not_there_fails_its_reader_alone(shop: Workshop) -> N
 def test_a_run_of_a_person_without_its_inputs_is_refused_as_a_whole(shop: Workshop) -> None:
     with at_work(shop):
         shop.ended(shop.create("raw", start="2025-01-01", end="2025-01-04", chunk_size=10).name)
-    runs = Runs(shop.project)
+    runs = shop.runs
     runs.request(["orders"], partitions="2025-01-01..2025-01-04", actor=ME)
     edit(shop, "def orders(raw): ...", "def orders(sales): ...")
     with at_work(shop):

@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 
-from servo.assets.loading import load
 from servo.errors import AssetNotFound
-from servo.runtime.deploying import Deployment, deploy, recorded_catalog
+from servo.runtime.deploying import Deployment, recorded_catalog
 from servo.runtime.states import state_of
 from servo.status.staleness import stale_sets
 from tests.support.idle import IdleExecutor, at_work
-from tests.support.operating import Runs
-from tests.support.questions import Data, Lineages, Why
+from tests.support.questions import Lineages, Why
 from tests.support.workshop import ME, Workshop, deployed_workshop
 
 HEAD = """
@@ -79,13 +77,13 @@ def switch(shop: Workshop, text: str, told: list[str] | None = None) -> Deployme
             assert shop.project.ledger.head().position == before  # it is said before it is done
 
     before = shop.project.ledger.head().position
-    return deploy(shop.project, load(shop.project.settings), actor=ME, tell=tell)
+    return shop.deploy(tell=tell)
 
 
 def make(shop: Workshop, *selection: str, executor: IdleExecutor | None = None) -> str:
-    asked = Runs(shop.project).request(selection, actor=ME)
+    asked = shop.runs.request(selection, actor=ME)
     with at_work(shop, executor):
-        assert Runs(shop.project).follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
+        assert shop.runs.follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
     return asked.run_id
 
 
@@ -124,7 +122,7 @@ def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Workshop) ->
     run_id = make(shop, "orders_clean@2025-01-01")
     assert rows(shop, sql) == [("shop/orders_clean",), ("shop/raw",), ("shop/revenue",)]
     # Both names are understood, now and as of then.
-    data = Data(shop.project)
+    data = shop.data
     for name in ("orders", "orders_clean", "shop/orders", "shop.orders_clean"):
         assert Why(shop.project).partition(name, "2025-01-02").partition.asset_key == "shop/orders_clean"
         then = Why(shop.project).partition(name, "2025-01-02", as_of=before)
@@ -135,11 +133,11 @@ def test_branches_come_and_go_and_a_deployment_says_so_before(shop: Workshop) ->
         assert places[0].asset_id == now[0].asset_id == first
         assert places[0].materialization_id != now[0].materialization_id
         assert len(data.materializations(name, "2025-01-01")) == 2
-        assert len(Runs(shop.project).list(asset=name)) == 2
-        assert Runs(shop.project).plan([f"{name}@2025-01-03"]).tasks[0].asset_key == "shop/orders_clean"
+        assert len(shop.runs.list(asset=name)) == 2
+        assert shop.runs.plan([f"{name}@2025-01-03"]).tasks[0].asset_key == "shop/orders_clean"
         upward = Lineages(shop.project).upstream(name, ["2025-01-03"], as_of=before)
         assert upward.asset_key == "shop/orders"
-    assert Runs(shop.project).show(run_id).partitions[0].asset_key == "shop/orders_clean"
+    assert shop.runs.show(run_id).partitions[0].asset_key == "shop/orders_clean"
     with pytest.raises(AssetNotFound, match="nobody"):
         data.places("nobody", ["2025-01-01"])
 
@@ -163,7 +161,7 @@ def test_what_is_removed_stays_and_what_is_partitioned_anew_is_said(shop: Worksh
     assert stale_sets(state_of(shop.project)) == {}
     # A plan of what is not deployed yet says it, too.
     (shop.project.settings.root / "definitions.py").write_text(CLEAN)
-    assert Runs(shop.project).plan(["orders_clean@2025-01-01"]).history == (
+    assert shop.runs.plan(["orders_clean@2025-01-01"]).history == (
         "renamed shop/orders → shop/orders_clean, 7 partitions keep their history",
         "removed: shop/extra, it comes back if it is declared again",
     )
@@ -180,10 +178,10 @@ def test_the_old_name_is_free_and_each_keeps_its_own(shop: Workshop) -> None:
     make(shop, "orders@2025-01-01")
     sql = "SELECT asset_key, count(*) FROM partition_status WHERE asset_key LIKE '%orders%' GROUP BY ALL ORDER BY ALL"
     assert rows(shop, sql) == [("shop/orders", 1), ("shop/orders_clean", 7)]
-    assert len(Data(shop.project).places("orders", [])[0]) == 1
+    assert len(shop.data.places("orders", [])[0]) == 1
     # The branch that knows nothing of it, and back.
     assert switch(shop, ORDERS).catalog.asset_id("shop/orders") == first
-    assert len(Data(shop.project).places("orders", [])[0]) == 7
+    assert len(shop.data.places("orders", [])[0]) == 7
     known = switch(shop, ANOTHER).catalog
     assert (known.asset_id("shop/orders_clean"), known.asset_id("shop/orders")) == (first, second)
 
@@ -197,12 +195,12 @@ def test_a_run_that_is_under_way_when_its_asset_is_renamed_finishes(shop: Worksh
             begun.set()
             assert go_on.wait(60)
 
-    asked = Runs(shop.project).request([f"orders@{WEEK}+"], actor=ME)
+    asked = shop.runs.request([f"orders@{WEEK}+"], actor=ME)
     with at_work(shop, IdleExecutor(works=hold)):
         assert begun.wait(600)
         switch(shop, CLEAN)
         go_on.set()
-        ended = Runs(shop.project).follow(asked, lambda _: None, timeout=60)
+        ended = shop.runs.follow(asked, lambda _: None, timeout=60)
     assert ended.status == "SUCCEEDED"
     assert rows(shop, "SELECT asset_key, count(*) FROM partition_status GROUP BY ALL ORDER BY ALL") == [
         ("shop/orders_clean", 7),
@@ -211,10 +209,10 @@ def test_a_run_that_is_under_way_when_its_asset_is_renamed_finishes(shop: Worksh
     ]
     assert stale_sets(state_of(shop.project)) == {}
     # And one that was asked for before, and planned after.
-    asked = Runs(shop.project).request(["orders_clean@2025-01-01"], actor=ME)
+    asked = shop.runs.request(["orders_clean@2025-01-01"], actor=ME)
     switch(shop, ORDERS)
     with at_work(shop):
-        assert Runs(shop.project).follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
+        assert shop.runs.follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
 
 
 def test_names_that_are_swapped_under_a_run_never_mix_data(shop: Workshop) -> None:
@@ -241,7 +239,7 @@ def two(context): return "1"
     )
     switch(shop, plain)
     ids = dict(recorded_catalog(shop.project).asset_ids)
-    asked = Runs(shop.project).request([f"one@{WEEK}"], actor=ME)
+    asked = shop.runs.request([f"one@{WEEK}"], actor=ME)
     told: list[str] = []
     with at_work(shop, workers=0):
         shop.until(lambda: rows(shop, "SELECT 1 FROM tasks WHERE run_id = '" + asked.run_id + "'"), "it is planned")
@@ -252,14 +250,14 @@ def two(context): return "1"
     ]
     assert (known.asset_id("shop/two"), known.asset_id("shop/one")) == (ids["shop/one"], ids["shop/two"])
     with at_work(shop):
-        assert Runs(shop.project).follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
+        assert shop.runs.follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
     # What was planned is the asset, and not the name: it was made by the function that goes with its id.
     made = rows(shop, "SELECT asset_id, asset_key, count(*) FROM partition_status GROUP BY ALL")
     assert made == [(ids["shop/one"], "shop/two", 7)]
     # So is what was asked for and waits for its turn.
-    asked = Runs(shop.project).request(["one@2025-01-01"], actor=ME)
+    asked = shop.runs.request(["one@2025-01-01"], actor=ME)
     assert dict(switch(shop, plain).catalog.asset_ids) == ids
     with at_work(shop):
-        assert Runs(shop.project).follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
+        assert shop.runs.follow(asked, lambda _: None, timeout=60).status == "SUCCEEDED"
     made = rows(shop, "SELECT asset_id, asset_key, count(*) FROM partition_status GROUP BY ALL ORDER BY 3")
     assert made == [(ids["shop/two"], "shop/two", 1), (ids["shop/one"], "shop/one", 7)]

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from servo.assets.loading import load
 from servo.controllers.sensor_board import SensorState
 from servo.errors import Conflict, InvalidDefinition, InvalidInput
 from servo.events import Proposal
@@ -21,7 +20,6 @@ from servo.ids import UlidFactory
 from servo.ledger.archive import archive_events
 from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime.automation.driver import may_ask
-from servo.runtime.deploying import deploy
 from tests.support.automatic import START, Automatic, automatic
 from tests.support.operating import Schedules
 from tests.support.workshop import ME
@@ -46,7 +44,7 @@ def say(shop: Automatic, *facts: Fact) -> None:
 
 def redeploy(shop: Automatic, text: str) -> None:
     (shop.project.settings.root / "definitions.py").write_text(text)
-    deploy(shop.project, load(shop.project.settings), actor=ME)
+    shop.deploy()
 
 
 def test_one_schedule_that_is_out_of_range_stops_nobody(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from servo.execution.protocol import Order
 from servo.partitions import PartitionKey
 from servo.ui.backfill import lines, to_retry
 from tests.support.idle import IdleExecutor, at_work
-from tests.support.operating import Checkpoints, Runs
+from tests.support.operating import Checkpoints
 from tests.support.questions import Audits
 from tests.support.workshop import ME, Workshop, deployed_workshop
 
@@ -349,7 +349,7 @@ def test_what_waits_for_people_is_told(tmp_path: Path) -> None:
             assert (tree.jobs[0].failed, tree.jobs[0].waiting_approval, outcome(tree)) == (2, 2, 1)
             # A run that is cancelled makes room, and is not a failure of what it was to make.
             [row, _] = Checkpoints(shop.project).list(status="REQUESTED")
-            Runs(shop.project).cancel(row.run_id, actor=ME)
+            shop.runs.cancel(row.run_id, actor=ME)
             shop.until(lambda: shop.tree(made.name).jobs[0].cancelled == 2, "its run is cancelled")
             tree = shop.tree(made.name)
             assert (tree.jobs[0].failed, tree.failed, tree.jobs[0].waiting_approval) == (2, 2, 1)

@@ -15,7 +15,6 @@ from servo.execution.executor import Executor
 from servo.partitions import PartitionKey
 from tests.integration.execution_support import spark
 from tests.support.idle import at_work
-from tests.support.questions import Data
 from tests.support.workshop import ME, Workshop, deployed_workshop
 
 __all__ = ["spark"]
@@ -60,7 +59,7 @@ def shop(tmp_path: Path, spark: SparkSession) -> Iterator[Workshop]:
 
 
 def clicks(shop: Workshop, asset: str, partition: str) -> list[int]:
-    table = Data(shop.project).read(asset, [partition])
+    table = shop.data.read(asset, [partition])
     return [row[table.columns.index("clicks")] for row in table.rows]
 
 

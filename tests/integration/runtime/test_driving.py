@@ -12,7 +12,6 @@ from threading import Event, Thread
 
 import pytest
 
-from servo.assets.loading import load
 from servo.clock import system_clock
 from servo.controllers.scheduling import decide
 from servo.errors import AppendConflict
@@ -24,7 +23,6 @@ from servo.ledger.protocol import Condition
 from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime import open_workspace
 from servo.runtime.automation.driver import Driver, one_pass
-from servo.runtime.deploying import deploy
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs, Schedules
@@ -218,7 +216,7 @@ def test_an_edited_project_is_what_ticks_next(shop: Automatic) -> None:
         edited = edited.replace('return [f"2025-01-{tick.scheduled_for.hour:02d}"]', 'return "2025-01-07"')
         (shop.project.settings.root / "definitions.py").write_text(edited)
         shop.later(minutes=40)
-        changed = deploy(shop.project, load(shop.project.settings), actor=ME)
+        changed = shop.deploy()
         assert changed.changed
         drive(shop, driver)
         assert ticked(shop)["hourly"] == ["13:00 TRIGGERED"]  # 13:30 was before the edit
@@ -238,7 +236,7 @@ def test_a_tick_that_was_decided_before_a_deployment_is_looked_at_again(shop: Au
     )
     assert decisions
     (shop.project.settings.root / "definitions.py").write_text(DEFINITIONS.replace("0 3 * * *", "0 4 * * *"))
-    deploy(shop.project, load(shop.project.settings), actor=ME)
+    shop.deploy()
     for decision in decisions:
         condition = Condition(position=decision.position, subjects=decision.subjects)
         with pytest.raises(AppendConflict):

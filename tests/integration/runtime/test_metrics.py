@@ -25,7 +25,6 @@ from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.loop.control import Control
 from servo.runtime.maintenance import Maintenance
 from tests.support.idle import IdleExecutor, at_work
-from tests.support.operating import Runs
 from tests.support.workshop import ME, Workshop, deployed_workshop
 
 SHOP = """
@@ -152,10 +151,10 @@ def test_runs_and_tasks_that_fail(shop: Workshop, url: str) -> None:
     def poisoned(order: Order, key: str) -> bool:
         return order.asset_key == "shop/raw"
 
-    run = Runs(shop.project).request(["raw+"], partitions="2025-01-01", actor=ME)
+    run = shop.runs.request(["raw+"], partitions="2025-01-01", actor=ME)
     assert scrape(url)["servo_runs_active REQUESTED"] == 1
     with at_work(shop, IdleExecutor(fails=poisoned)):
-        shop.until(lambda: Runs(shop.project).progress(run.run_id).ended, "it has ended")
+        shop.until(lambda: shop.runs.progress(run.run_id).ended, "it has ended")
     found = scrape(url)
     assert (found["servo_runs_total FAILED"], found["servo_runs_active REQUESTED"]) == (1, 0)
     assert (found["servo_tasks_total FAILED"], found["servo_tasks_total SKIPPED"]) == (1, 2)

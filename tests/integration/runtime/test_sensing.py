@@ -20,7 +20,6 @@ from servo.events.automation import SensorCursorReset, SensorDeleted, SensorPaus
 from servo.events.model import DynamicPartitionsChanged
 from tests.support.automatic import START, Automatic, automatic
 from tests.support.idle import at_work
-from tests.support.operating import Runs
 from tests.support.workshop import ME
 
 DEFINITIONS = """
@@ -96,7 +95,7 @@ def test_a_message_becomes_a_run(shop: Automatic) -> None:
     assert (asked.source.kind, asked.source.id, asked.source.detail) == ("sensor", done.sensor_id, "msg:m1")
     assert fact.run_keys == [asked.run_key]
     with at_work(shop):
-        shop.until(lambda: Runs(shop.project).progress(asked.run_id).ended, "it ran")
+        shop.until(lambda: shop.runs.progress(asked.run_id).ended, "it ran")
 
 
 def test_invariant_the_same_message_is_a_no_op(shop: Automatic) -> None:
@@ -348,7 +347,7 @@ def test_invariant_the_same_run_key_with_another_fingerprint_is_a_recorded_confl
     rows = shop.project.reader.query("SELECT * FROM run_key_conflicts", fresh=True, timeout=30.0).dicts()
     assert [(row["run_key"], row["run_id"]) for row in rows] == [(first.run_keys[0], first.run_ids[0])]
     with at_work(shop):
-        shop.until(lambda: Runs(shop.project).progress(first.run_ids[0]).ended, "the first ran")
+        shop.until(lambda: shop.runs.progress(first.run_ids[0]).ended, "the first ran")
     runs = shop.project.reader.query("SELECT run_id, partitions FROM runs", fresh=True, timeout=30.0).rows
     assert [run_id for run_id, _ in runs] == first.run_ids
     assert "2025-01-02" in runs[0][1]

@@ -14,7 +14,6 @@ from servo.errors import InputsMissing, InvalidInput
 from servo.operations.runs.views import run_plan_shown
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import IdleExecutor, at_work
-from tests.support.operating import Runs
 from tests.support.questions import Why
 from tests.support.served import house
 from tests.support.workshop import ME
@@ -68,12 +67,12 @@ def shop(tmp_path: Path) -> Iterator[Automatic]:
 
 def finished(shop: Automatic, run_id: str, executor: IdleExecutor | None = None) -> RunView:
     with at_work(shop, executor):
-        assert Runs(shop.project).follow(run_id, lambda _: None, timeout=60).ended
-    return Runs(shop.project).show(run_id)
+        assert shop.runs.follow(run_id, lambda _: None, timeout=60).ended
+    return shop.runs.show(run_id)
 
 
 def make(shop: Automatic, *selection: str) -> RunView:
-    asked = Runs(shop.project).request(selection, actor=ME)
+    asked = shop.runs.request(selection, actor=ME)
     return finished(shop, asked.run_id)
 
 
@@ -181,7 +180,7 @@ def test_a_tick_that_could_do_nothing_says_so_and_asks_for_no_run(shop: Automati
         with pytest.raises(InvalidInput, match="shop/orders reads shop/raw 2025-02-04"):
             _trigger(shop, "later")
         # What an unfinished run makes will be there when it is its turn.
-        Runs(shop.project).request(["raw@2025-02-04"], actor=ME)
+        shop.runs.request(["raw@2025-02-04"], actor=ME)
         ticked = _trigger(shop, "later")
         assert ticked.status == "TRIGGERED"
         shown = finished(shop, ticked.run_id)
@@ -199,7 +198,7 @@ def _trigger(shop: Automatic, request_id: str) -> Ticked:
 
 
 def test_people_are_told_by_plan_and_refused_by_name(shop: Automatic) -> None:
-    runs = Runs(shop.project)
+    runs = shop.runs
     make(shop, "raw@2025-01-01")
     planned = run_plan_shown(runs.plan(["orders@2025-01-01+"]))
     assert [one.asset_key for one in planned.held_back] == ["shop/month_report", "shop/letter"]
@@ -229,7 +228,7 @@ def test_people_are_told_by_plan_and_refused_by_name(shop: Automatic) -> None:
 
 def test_a_failure_in_the_run_skips_what_reads_it_and_holds_nothing_back(shop: Automatic) -> None:
     make(shop, "raw@2025-01-01..2025-01-31")
-    asked = Runs(shop.project).request(["orders@2025-01-01..2025-01-31+"], actor=ME)
+    asked = shop.runs.request(["orders@2025-01-01..2025-01-31+"], actor=ME)
     poison = IdleExecutor(fails=lambda order, key: order.asset.spec.name == "orders" and key.endswith("07"))
     shown = finished(shop, asked.run_id, poison)
     assert shown.status == "FAILED"
