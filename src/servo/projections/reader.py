@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import sqlite3
 import tempfile
 import threading
 import time
@@ -18,6 +20,7 @@ import msgspec
 from servo.clock import Clock
 from servo.errors import ProjectionDamaged, ProjectionLagging, ProjectionMissing
 from servo.events import RecordedEvent
+from servo.fold.batch import Batch
 from servo.fold.partition_rows import PartitionStatusRow
 from servo.ledger.history import History
 from servo.projections import engine
@@ -27,6 +30,8 @@ from servo.projections.row_store import ROW_TABLES, Rows, RowStore
 from servo.projections.snapshot import Answer, Earlier, Snapshot, Tables, tables_in, touched
 from servo.projections.store import Store, require_same_ledger
 from servo.projections.tail import Folding, Tail
+
+log = logging.getLogger(__name__)
 
 
 class TailLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,7 +46,9 @@ class TailLimits(msgspec.Struct, frozen=True, kw_only=True):
 _STEP_EVENTS, _STEP_BYTES = 500, 1 << 20
 # States that a process makes before it keeps tables as rows: whoever needs a third will need a fourth.
 _SEVERAL = 3
-_MOST_ROWS = 50_000  # of a table that is kept so: more take seconds to be read
+_MOST_ROWS = 50_000  # that are kept so: more take seconds to be read
+_A_WHILE = 1_000  # states until it is tried again, where there was no room
+_NO_ROOM = (OSError, sqlite3.Error)
 
 
 class Reader:
@@ -205,7 +212,7 @@ class Reader:
         """The tail of a version, up to a position or as far as there is time. Each event is folded but once."""
         if not self._folding_lock.acquire(timeout=max(0.0, deadline - time.monotonic())):
             # Somebody with more time is at it, and may be for long.
-            return self._extended(Folding(manifest.watermark), None, until, size, deadline)
+            return self._extended(Folding(manifest.watermark), None, until, size, deadline)[0]
         try:
             version, folding = self._folding or (None, Folding(manifest.watermark))
             store, self._row_store = self._row_store, None
@@ -213,51 +220,76 @@ class Reader:
             if version != _name(manifest) or folding.watermark.position > self._history.head().position:
                 folding = Folding(manifest.watermark)
                 store = None if store is None else self._followed(store, folding.watermark)
-            folded = self._extended(folding, store, until, size, deadline)
+            folded, store = self._extended(folding, store, until, size, deadline)
             self._folding, self._row_store = (_name(manifest), folding), store
             return folded
         finally:
             self._folding_lock.release()
 
-    def _extended(self, folding: Folding, store: RowStore | None, until: int, size: float, deadline: float) -> _Folded:
+    def _extended(
+        self, folding: Folding, store: RowStore | None, until: int, size: float, deadline: float
+    ) -> tuple[_Folded, RowStore | None]:
         for step in self._steps(folding.watermark.position, until, size, folding.bytes):
             said = folding.add(step)
             if store is not None and store.watermark.position < folding.watermark.position:
-                store.apply(said, folding.watermark)
+                store = self._applied(store, said, folding.watermark)
             if time.monotonic() > deadline:
                 break
         # Beyond the tail where another version is not as far as the one before it was.
         rows = store.read() if store is not None and store.watermark == folding.watermark else None
-        return _Folded(folding.tail(), folding.watermark, dict(folding.spoken), rows)
+        return _Folded(folding.tail(), folding.watermark, dict(folding.spoken), rows), store
+
+    def _applied(self, store: RowStore, said: Batch, watermark: Watermark) -> RowStore | None:
+        """The rows with what was said laid over them; None where that cannot be had: columns say the same."""
+        try:
+            store = store.renewed()
+            store.apply(said, watermark)
+        except _NO_ROOM as problem:
+            self._do_without_rows(problem)
+            return None
+        return store
+
+    def _do_without_rows(self, problem: Exception) -> None:
+        log.warning("no temporary space to keep tables in, answers take longer: %s", problem)
+        self._made = -_A_WHILE
 
     def _followed(self, store: RowStore, base: Watermark) -> RowStore | None:
-        """The rows, up to the watermark of another version at least; None where they are of another ledger."""
+        """The rows, up to the watermark of another version at least; None where they are of another ledger, or so far
+        behind that it is quicker to read them from the files."""
         known = store.watermark
+        if base.position - known.position > self._limits.events:
+            return None
         events = self._history.read(known.position - 1, 1) if known.position else []
         if known.position and (not events or events[0].chain_hash != known.chain_hash):
             return None
+        kept: RowStore | None = store
         for step in self._steps(known.position, base.position, inf):
-            passed = Folding(store.watermark)
-            store.apply(passed.add(step), passed.watermark)
-        return store
+            if kept is None:
+                break
+            passed = Folding(kept.watermark)
+            kept = self._applied(kept, passed.add(step), passed.watermark)
+        return kept
 
     def _keep_rows(self, snapshot: Snapshot) -> None:
         """From here on, keep the tables that live in rows; unless something has happened since the snapshot."""
-        rows = {name: snapshot.count(name) for name in ROW_TABLES}
-        if max(rows.values()) > _MOST_ROWS:
+        if sum(map(snapshot.count, ROW_TABLES)) > _MOST_ROWS:
             return
-        with self._folding_lock:
+        if not self._folding_lock.acquire(blocking=False):
+            return  # the next state will do
+        try:
             known = self._folding
             if known is None or known[1].watermark != snapshot.watermark or self._row_store is not None:
                 return
             store = RowStore()
-            try:
-                store.load(snapshot.contents, snapshot.watermark)
-            except (ProjectionDamaged, ProjectionMissing):
-                self._made = 0  # told to whoever asks for the table whose file it is
-                return
+            store.load(snapshot.contents, snapshot.watermark)
             self._row_store = store
             snapshot.rows = store.read()
+        except (ProjectionDamaged, ProjectionMissing):
+            self._made = 0  # told to whoever asks for the table whose file it is
+        except _NO_ROOM as problem:
+            self._do_without_rows(problem)
+        finally:
+            self._folding_lock.release()
 
     def _steps(self, after: int, until: int, size: float, total: int = 0) -> Iterator[list[RecordedEvent]]:
         """Events up to a position, or up to so many bytes but at least one, in lists that are soon folded.

@@ -23,7 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -51,7 +51,9 @@ _INDEXES = {
     "schedule_ticks": ("schedule_id, tick_version",),
     "sensor_evals": ("sensor_id, eval_version",),
 }
-_PREFIX = "servo-rows-"
+_PREFIX, _FILE = "servo-rows-", "rows"
+_YOUNG = 60.0  # seconds in which a folder may be one that its process is about to hold
+_MOST_LOG = 16 << 20
 _TYPES = {Kind.INTEGER: "INTEGER", Kind.BOOLEAN: "INTEGER", Kind.TIME: "INTEGER"}
 _UNNESTED = re.compile(r"SELECT unnest\((\$\w+)\)")
 
@@ -81,25 +83,32 @@ class Rows:
 class RowStore:
     """The newest state of the row tables, for one process. `apply` is called by one thread at a time."""
 
-    def __init__(self) -> None:
-        _sweep()
+    def __init__(self, worn: RowStore | None = None) -> None:
         self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        _sweep(before=self._folder.stat().st_mtime - _YOUNG)
         held = os.open(self._folder, os.O_RDONLY)
         fcntl.flock(held, fcntl.LOCK_EX)  # as long as we live: what nobody holds was left by a process that was killed
+        if worn is not None:
+            worn._writer.execute("VACUUM INTO ?", (str(self._folder / _FILE),))
         # Without a lock: what is no longer held is given back wherever garbage is collected, also in here.
         self._spare: deque[sqlite3.Connection] = deque()
-        self._writer = self._connect()
-        weakref.finalize(self, _leave, self._folder, held, self._writer, self._spare)
-        self._renamed: dict[str, str] | None = None
-        self.watermark = Watermark()
+        self._writer: sqlite3.Connection = self._connect()
+        weakref.finalize(self, _leave, os.getpid(), self._folder, held, self._writer, self._spare)
+        self.watermark: Watermark = Watermark() if worn is None else worn.watermark
+        self._renamed: dict[str, str] | None = None if worn is None else worn._renamed
         # It is lost with its process: nothing waits for the disk.
         self._writer.execute("PRAGMA journal_mode = WAL")
         self._writer.execute("PRAGMA synchronous = OFF")
-        for table in ROW_TABLES.values():
-            kinds = ", ".join(f"{name} {_TYPES.get(kind, 'TEXT')}" for name, kind in columns(table).items())
-            self._writer.execute(f"CREATE TABLE rows_{table.table} ({kinds}, PRIMARY KEY ({', '.join(table.key)}))")
-            for number, names in enumerate(_INDEXES.get(table.table, ())):
-                self._writer.execute(f"CREATE INDEX {table.table}_{number} ON rows_{table.table} ({names})")
+        if worn is None:
+            for table in ROW_TABLES.values():
+                kinds = ", ".join(f"{name} {_TYPES.get(kind, 'TEXT')}" for name, kind in columns(table).items())
+                self._writer.execute(f"CREATE TABLE rows_{table.table} ({kinds}, PRIMARY KEY ({', '.join(table.key)}))")
+
+    def renewed(self) -> RowStore:
+        """The same without its log, where that has grown: whoever reads an earlier state keeps it from being emptied,
+        and the newest state is always read by somebody."""
+        log = self._folder / f"{_FILE}-wal"
+        return RowStore(self) if log.exists() and log.stat().st_size > _MOST_LOG else self
 
     def load(self, contents: Callable[[str], Iterable[tuple[Any, ...]]], watermark: Watermark) -> None:
         """All rows of all tables, as of a watermark."""
@@ -107,6 +116,8 @@ class RowStore:
             for name, table in ROW_TABLES.items():
                 writers = [_WRITERS.get(kind, _as_it_is) for kind in columns(table).values()]
                 self._writer.executemany(_insert(table), (_written(row, writers) for row in contents(name)))
+                for number, names in enumerate(_INDEXES.get(name, ())):
+                    self._writer.execute(f"CREATE INDEX {name}_{number} ON rows_{name} ({names})")
             self._show_current_names()
 
     def apply(self, batch: Batch, watermark: Watermark) -> None:
@@ -140,7 +151,8 @@ class RowStore:
             yield
             self._writer.execute("COMMIT")
         except BaseException:
-            self._writer.execute("ROLLBACK")
+            if self._writer.in_transaction:  # else SQLite has rolled back by itself, as where the disk is full
+                self._writer.execute("ROLLBACK")
             raise
         self.watermark = watermark
 
@@ -157,28 +169,33 @@ class RowStore:
 
     def _connect(self) -> sqlite3.Connection:
         connection = sqlite3.connect(
-            self._folder / "rows", isolation_level=None, check_same_thread=False, cached_statements=256
+            self._folder / _FILE, isolation_level=None, check_same_thread=False, cached_statements=256
         )
         for name, (count, function) in _FUNCTIONS.items():
             connection.create_function(name, count, function, deterministic=True)
         return connection
 
 
-def _leave(folder: Path, held: int, writer: sqlite3.Connection, spare: Iterable[sqlite3.Connection]) -> None:
+def _leave(
+    owner: int, folder: Path, held: int, writer: sqlite3.Connection, spare: Iterable[sqlite3.Connection]
+) -> None:
+    if os.getpid() != owner:  # a process that was forked off: the folder is its parent's
+        return
     for connection in (writer, *spare):
         connection.close()
     shutil.rmtree(folder, ignore_errors=True)
     os.close(held)
 
 
-def _sweep() -> None:
-    """Remove what killed processes left."""
+def _sweep(before: float) -> None:
+    """Remove what killed processes left before a moment."""
     for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
         with suppress(OSError):  # held by its process, of somebody else, or gone
             looked = os.open(folder, os.O_RDONLY)
             try:
                 fcntl.flock(looked, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                shutil.rmtree(folder, ignore_errors=True)
+                if os.fstat(looked).st_mtime < before:
+                    shutil.rmtree(folder, ignore_errors=True)
             finally:
                 os.close(looked)
 
@@ -267,6 +284,12 @@ def _given(parameters: Sequence[Any] | Mapping[str, Any]) -> dict[str, Any]:
     return {name: _parameter(value) for name, value in named.items()}
 
 
+@lru_cache(64)
+def _set(texts: str) -> frozenset[str]:
+    """A list that is a parameter: the same for every row."""
+    return frozenset(json.loads(texts))
+
+
 def _parameter(value: Any) -> Any:
     if isinstance(value, datetime):
         return to_micros(value)
@@ -275,10 +298,7 @@ def _parameter(value: Any) -> Any:
 
 _FUNCTIONS: dict[str, tuple[int, Callable[..., Any]]] = {
     "list_contains": (2, lambda texts, one: None if texts is None else one in json.loads(texts)),
-    "list_has_any": (
-        2,
-        lambda texts, some: None if texts is None else not set(json.loads(some)).isdisjoint(json.loads(texts)),
-    ),
+    "list_has_any": (2, lambda texts, some: None if texts is None else not _set(some).isdisjoint(json.loads(texts))),
     "len": (1, lambda texts: None if texts is None else len(json.loads(texts))),
     "starts_with": (2, lambda text, start: None if text is None or start is None else text.startswith(start)),
     "contains": (2, lambda text, part: None if text is None or part is None else part in text),

@@ -87,14 +87,13 @@ class Earlier(NamedTuple):
             known = self.snapshot._known.items()
             return OrderedDict((name, one) for name, one in known if one.tables.isdisjoint(self.changed))
 
-    def opened(self) -> Earlier | None:
+    def opened(self) -> _Before | None:
         """The newest before this one whose tables are in DuckDB; None if nobody has asked for any."""
         before = self.snapshot._tables
         if before.made is not None:
-            return self
-        return (
-            None if before.earlier is None else Earlier(before.earlier.snapshot, before.earlier.changed | self.changed)
-        )
+            return _Before(before, self.changed)
+        further = before.before
+        return None if further is None else _Before(further.tables, further.changed | self.changed)
 
 
 class _Known(NamedTuple):
@@ -133,31 +132,49 @@ class _Made:
         self.renamed = renamed
 
 
-class _Tables:
-    """The same, made when somebody first asks for one: most of what is asked lives in rows. Copies share it."""
+class _Before(NamedTuple):
+    """The tables of a state before, and which of them show something else since."""
 
-    def __init__(self, files: Sequence[Path], spares: engine.SpareConnections | None, earlier: Earlier | None) -> None:
+    tables: _Tables
+    changed: Set[str]
+
+
+class _Tables:
+    """The same, made when somebody first asks for one: most of what is asked lives in rows. Copies share it.
+
+    `ready`: held by who adds to the tables that are ready.
+    """
+
+    def __init__(
+        self,
+        files: Sequence[Path],
+        spares: engine.SpareConnections | None,
+        before: _Before | None,
+        ready: threading.Lock,
+    ) -> None:
         self._files = files
         self._spares = spares
         self._lock = threading.Lock()
-        self.earlier = earlier
+        self._ready = ready
+        self.before = before
         self.made: _Made | None = None
 
     def __call__(self) -> _Made:
         with self._lock:
             if self.made is None:
                 self.made = self._make()
-                self.earlier = None  # which may hold much, and need not any more
+                self.before = None  # which may hold much, and need not any more
             return self.made
 
     def _make(self) -> _Made:
-        if self.earlier is None:
+        if self.before is None:
             connection = (self._spares or engine.SpareConnections()).take()
             return _Made(first_schema(engine.restrict(connection, self._files)), {}, None)
-        before, changed = self.earlier.snapshot._tables(), self.earlier.changed
-        with self.earlier.snapshot._lock:
-            ready = {name: schema for name, schema in before.ready.items() if name not in changed}
-        return _Made(before.schema.another(), ready, before.renamed if changed.isdisjoint(NAMING_TABLES) else None)
+        tables, changed = self.before
+        made = tables()
+        with tables._ready:
+            ready = {name: schema for name, schema in made.ready.items() if name not in changed}
+        return _Made(made.schema.another(), ready, made.renamed if changed.isdisjoint(NAMING_TABLES) else None)
 
 
 class Snapshot:
@@ -185,9 +202,9 @@ class Snapshot:
         self.manifest = manifest
         self.tail = tail
         files = [store.path(table, file) for table, files in manifest.tables.items() for file in files]
-        self._tables = _Tables(files, spares, None if earlier is None else earlier.opened())
-        self._known: OrderedDict[Hashable, _Known] = OrderedDict() if earlier is None else earlier.still_known()
         self._lock = threading.Lock()
+        self._tables = _Tables(files, spares, None if earlier is None else earlier.opened(), self._lock)
+        self._known: OrderedDict[Hashable, _Known] = OrderedDict() if earlier is None else earlier.still_known()
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """Run one SELECT over the tables by their names."""
@@ -290,8 +307,8 @@ class Snapshot:
 
     def count(self, name: str) -> int:
         """How many rows a table has at most: keys that newer files and events speak of again are counted again."""
-        tail = None if self.tail is None else self.tail.of(name)
-        return sum(file.rows for file in self.manifest.tables.get(name, [])) + (0 if tail is None else tail.num_rows)
+        newer = 0 if self.tail is None else self.tail.count(name)
+        return sum(file.rows for file in self.manifest.tables.get(name, [])) + newer
 
     def contents(self, name: str) -> list[tuple[Any, ...]]:
         """All rows of a table, merged, with the names of assets as they were written."""
@@ -302,7 +319,8 @@ class Snapshot:
             if newer is None
             else merged(table, f"(SELECT * FROM {base} UNION ALL SELECT * FROM {newer})")
         )
-        return engine.fetch(connection, rows)[1]
+        with self.naming_lost_files():
+            return engine.fetch(connection, rows)[1]
 
     def _define(self, table: type[Row]) -> None:
         """Make a view: rows that only the largest file speaks of as they are, all others merged once."""
@@ -398,8 +416,9 @@ class Tables:
         rows = self._snapshot.rows
         if rows is not None and tables_in(sql) <= ROW_TABLES.keys():
             return Answer(*rows.query(sql, parameters), self.watermark)
-        self._snapshot.prepare(sql)
-        return Answer(*engine.fetch(self._connection, sql, parameters), self.watermark)
+        with self._snapshot.naming_lost_files():
+            self._snapshot.prepare(sql)
+            return Answer(*engine.fetch(self._connection, sql, parameters), self.watermark)
 
     @cached_property
     def _connection(self) -> engine.Connection:

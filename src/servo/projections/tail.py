@@ -38,6 +38,10 @@ class Tail:
             self._joined[table] = _joined([piece.table(table) for piece in self._pieces if table in piece.chunks])
         return self._joined[table]
 
+    def count(self, table: str) -> int:
+        """How many rows are said of a table, without making any."""
+        return sum(chunk.count for piece in self._pieces for chunk in piece.chunks.get(table, ()))
+
     @property
     def requests(self) -> pa.Table | None:
         """The run requests, as rows of `run_key_conflicts`."""
@@ -59,9 +63,9 @@ class Folding:
         folded = batch(events)
         warn_of_unknown(folded)
         piece = _Piece(folded)
-        self._pieces = [*self._pieces, piece]
-        if len(self._pieces) > _MOST_PIECES:  # every piece costs whoever reads them
+        if len(self._pieces) >= _MOST_PIECES:  # every piece costs whoever reads them
             self._pieces = [_together(self._pieces)]
+        self._pieces = [*self._pieces, piece]
         self.spoken |= dict.fromkeys(piece.chunks.keys() & TABLES_BY_NAME.keys(), events[-1].position)
         if _REQUESTS in piece.chunks:
             self.spoken[RunKeyConflictRow.table] = events[-1].position
@@ -100,14 +104,14 @@ class _Piece:
 
 
 def _together(pieces: Sequence[_Piece]) -> _Piece:
-    """One piece of many; tables that are made in all of them are not made again."""
+    """One piece of many. A table that somebody has asked for is made of all of them, mostly of what is made already."""
     one = _Piece(Batch([], [], []))
     names: Set[str] = {name for piece in pieces for name in piece.chunks}
     for name in names:
         said = [piece for piece in pieces if name in piece.chunks]
         one.chunks[name] = [chunk for piece in said for chunk in piece.chunks[name]]
-        if all(name in piece.made for piece in said):
-            made = _joined([piece.made[name] for piece in said])
+        if any(name in piece.made for piece in said):
+            made = _joined([piece.table(name) for piece in said])
             assert made is not None
             one.made[name] = made.combine_chunks()
     return one

@@ -272,7 +272,7 @@ def test_evaluations_are_told_newest_first_and_chosen(shop: Shop) -> None:
         shop.evaluate("uploads", f"m{number}", {}, status=status, reason="why", message=message)
     failed, skipped, triggered = shop.sensors.evals("uploads")
     assert [one.status for one in (failed, skipped, triggered)] == ["FAILED", "SKIPPED", "TRIGGERED"]
-    assert [one.message_kept for one in (failed, skipped, triggered)] == [True, True, False]
+    assert [repr(one.message_kept) for one in (failed, skipped, triggered)] == ["True", "True", "False"]  # no numbers
     assert (skipped.message_id, skipped.reason, skipped.trigger) == ("m1", "why", "push")
     assert shop.sensors.evals("uploads", status="SKIPPED") == [skipped]
     assert shop.sensors.evals("uploads", trigger="poll") == []

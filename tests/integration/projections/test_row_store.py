@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import multiprocessing
+import os
 import tempfile
+import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +16,7 @@ import pytest
 
 from servo.errors import ProjectionDamaged
 from servo.fold.rows import Kind, columns
-from servo.projections import Snapshot, reader
+from servo.projections import Snapshot, TailLimits, reader, row_store
 from servo.projections.row_store import ROW_TABLES
 from tests.integration.projection_support import Place, assert_same, cancels, mixed, rows_of, rows_of_fold
 
@@ -139,10 +143,85 @@ def test_what_a_killed_process_left_is_removed_and_what_others_hold_is_not(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     place.ledger.append(cancels(5))
     holding = place.reader().snapshot(fresh=True)
-    (tmp_path / "servo-rows-left").mkdir()
+    left, young = tmp_path / "servo-rows-left", tmp_path / "servo-rows-young"
+    for folder in (left, young):
+        folder.mkdir()
+    os.utime(left, (0, 0))
+    held = next(folder for folder in tmp_path.glob("servo-rows-*") if folder not in (left, young))
+    os.utime(held, (0, 0))
     assert _from_rows(place.reader().snapshot(fresh=True)) == 5
-    assert len(list(tmp_path.glob("servo-rows-*"))) == 1, "the second is gone with its reader"
+    assert not left.exists()
+    assert young.exists(), "its process may be about to hold it"
+    assert held.exists()
     assert _from_rows(holding) == 5
+
+
+def test_without_room_for_rows_columns_answer(
+    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "nowhere"))
+    reads = place.reader()
+    for number in range(4):
+        place.ledger.append(cancels(5, str(number)))
+        snapshot = reads.snapshot(fresh=True)
+        assert snapshot.rows is None
+        assert snapshot.tables().query(COUNT).rows == [(5 + 5 * number,)]
+    assert len(caplog.records) == 1, "said once"
+
+
+def test_rows_that_cannot_be_changed_are_given_up_and_columns_answer(place: Place) -> None:
+    reads = place.reader()
+    place.ledger.append(cancels(5, "a"))
+    before = reads.snapshot(fresh=True)
+    store = reads._row_store
+    assert store is not None
+    # As where the disk is full.
+    store._writer.execute("CREATE TRIGGER full BEFORE INSERT ON rows_runs BEGIN SELECT RAISE(ROLLBACK, 'full'); END")
+    place.ledger.append(cancels(5, "b"))
+    after = reads.snapshot(fresh=True)
+    assert after.rows is None
+    assert after.tables().query(COUNT).rows == [(10,)]
+    assert _from_rows(before) == 5
+
+
+def test_the_log_does_not_grow_with_the_batches(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(row_store, "_MOST_LOG", 1 << 20)
+    reads, stores = place.reader(), set()
+    place.ledger.append(cancels(1, "first"))
+    first = reads.snapshot(fresh=True)
+    for number in range(150):
+        place.ledger.append(cancels(1, str(number)))
+        snapshot = reads.snapshot(fresh=True)
+        store = reads._row_store
+        assert store is not None
+        stores.add(store._folder)
+        assert (store._folder / "rows-wal").stat().st_size < 2 << 20
+    assert len(stores) > 1
+    assert_same(rows_of(snapshot), rows_of_fold(place.fold()))
+    assert _from_rows(first) == 1
+    del first, snapshot
+    gc.collect()
+    assert sum(folder.exists() for folder in stores) == 1
+
+
+def test_who_has_waited_long_enough_does_not_wait_to_keep_rows(place: Place) -> None:
+    reads = place.reader(TailLimits(fold_seconds=0.05))
+    place.ledger.append(cancels(5))
+    with reads._folding_lock:  # as somebody who folds a long tail
+        snapshot = reads.snapshot()
+    assert snapshot.rows is None
+
+
+def test_a_process_that_is_forked_off_leaves_the_rows_to_its_parent(place: Place) -> None:
+    place.ledger.append(cancels(5))
+    reads = place.reader()
+    snapshot = reads.snapshot(fresh=True)
+    child = multiprocessing.get_context("fork").Process(target=weakref.finalize._exitfunc)  # as one that ends by itself
+    child.start()
+    child.join()
+    place.ledger.append(cancels(5, "more"))
+    assert _from_rows(reads.snapshot(fresh=True)) == 10
+    assert _from_rows(snapshot) == 5
 
 
 def test_names_mean_the_same_in_every_table_that_lives_in_rows() -> None:

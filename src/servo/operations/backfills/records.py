@@ -104,7 +104,7 @@ def _board(tables: Answers, rows: list[dict[str, Any]], *, keep_ended: bool = Fa
         job.cancelled = int(cancelled)
         planned[backfill_id] = version
     for backfill_id, index, run_id, partitions, cancelled in tables.query(_ACTIVE_CHUNKS, {"ids": ids}).rows:
-        chunk = Chunk(index=index, run_id=run_id, count=partitions, cancel_requested=cancelled)
+        chunk = Chunk(index=index, run_id=run_id, count=partitions, cancel_requested=bool(cancelled))
         jobs[backfill_id].active[run_id] = chunk
     runs = {run_id: job for job in jobs.values() for run_id in job.active}
     if runs:

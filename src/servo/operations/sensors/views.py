@@ -110,7 +110,7 @@ def evals_of(snapshot: Answers | None, event: EventById, parameters: dict[str, A
     """Evaluations of one sensor, newest first, each with what became of the runs that it asked for."""
     if snapshot is None:
         return []
-    rows = snapshot.query(_EVALS, parameters).dicts()
+    rows = [row | {"message_kept": bool(row["message_kept"])} for row in snapshot.query(_EVALS, parameters).dicts()]
     keys = sorted({key for row in rows for key in row["run_keys"] or ()})
     known = {row["run_key"]: row for row in snapshot.query(_RUNS, {"keys": keys}).dicts()} if keys else {}
     again = sorted(
