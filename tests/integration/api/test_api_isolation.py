@@ -22,7 +22,7 @@ import pytest
 
 from servo.events import RecordedEvent
 from servo.ledger.history import History
-from servo.projections.snapshot import Snapshot
+from servo.projections.snapshot import Snapshot, Tables
 from tests.support.served import PREFIX, SHOP, House, house
 from tests.support.stocked import marked, stock
 
@@ -228,7 +228,7 @@ def test_nobody_does_anything_with_things_of_others(
 def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     """What is asked of the projections and of the ledger meanwhile."""
     calls: list[str] = []
-    query, read, find = Snapshot.query, History.read, History.find
+    query, ask, read, find = Snapshot.query, Tables.query, History.read, History.find
 
     def told(what: str) -> None:
         if current_thread().name.startswith("servo-re"):  # of requests; others are at work in this process, too
@@ -237,6 +237,10 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
     def counting_query(self: Snapshot, sql: str, *args: Any, **kwargs: Any) -> Any:
         told(sql)
         return query(self, sql, *args, **kwargs)
+
+    def counting_ask(self: Tables, sql: str, *args: Any, **kwargs: Any) -> Any:
+        told(sql)
+        return ask(self, sql, *args, **kwargs)
 
     def counting_read(self: History, *args: Any, **kwargs: Any) -> list[RecordedEvent]:
         told("read")
@@ -248,6 +252,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     with monkeypatch.context() as patched:
         patched.setattr(Snapshot, "query", counting_query)
+        patched.setattr(Tables, "query", counting_ask)
         patched.setattr(History, "read", counting_read)
         patched.setattr(History, "find", counting_find)
         yield calls
