@@ -7,6 +7,7 @@ the connection ended.
 from __future__ import annotations
 
 import asyncio
+import re
 from http import HTTPStatus
 from typing import Any
 
@@ -20,6 +21,8 @@ __all__ = ["BoundedProtocol"]
 
 _HEAD_SECONDS = 10.0
 _HEAD_BYTES = 64 * 1024
+_END_OF_HEAD = re.compile(rb"\n\r?\n")
+_FOLDED = re.compile(rb"\n[ \t]")
 _NO_HTTP = problem_bytes(
     HTTPStatus.BAD_REQUEST, "malformed-request", "This is no HTTP/1.1 request, or its head is too long."
 )
@@ -29,9 +32,14 @@ class _Strict(h11.Connection):
     """Refuses what h11 lets through, and a proxy before this may read in another way: see `_fault_of`."""
 
     def next_event(self) -> Any:
+        head = self.trailing_data[0] if self.their_state is h11.IDLE else b""
         event = super().next_event()
-        if isinstance(event, h11.Request) and (fault := _fault_of(event)) is not None:
-            raise h11.RemoteProtocolError(fault)
+        if isinstance(event, h11.Request):
+            fault = _fault_of(event)
+            if fault is None and _FOLDED.search(_END_OF_HEAD.split(head, 1)[0]):
+                fault = "a header goes on in the next line"  # h11 joins them, others may see a header of its own
+            if fault is not None:
+                raise h11.RemoteProtocolError(fault)
         return event
 
 
