@@ -48,7 +48,7 @@ _STEP_EVENTS, _STEP_BYTES = 500, 1 << 20
 _SEVERAL = 3
 _MOST_ROWS = 50_000  # that are kept so: more take seconds to be read
 _A_WHILE = 1_000  # states until it is tried again, where there was no room
-_NO_ROOM = (OSError, sqlite3.Error)
+_NO_ROOM = (OSError, sqlite3.OperationalError)
 
 
 class Reader:

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -22,13 +21,6 @@ from servo.projections import Answer, TailLimits, tail
 from tests.integration.projection_support import WORKSPACE, Place, cancel, cancels
 
 COUNT = "SELECT count(*) FROM runs"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    place.close()
 
 
 def knows(answer: Answer, position: int, place: Place) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import gc
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,13 +15,6 @@ from servo.projections.workbench import Workbench
 from tests.integration.projection_support import Place, assert_same, cancels, finished, mixed, rows_of, rows_of_fold
 
 COUNT = "SELECT count(*) FROM runs"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Iterator[Place]:
-    place = Place(tmp_path)
-    yield place
-    place.close()
 
 
 @pytest.mark.parametrize("seed", range(4))
