@@ -226,15 +226,22 @@ class Partitions:
 
     def __contains__(self, key: PartitionKey) -> bool:
         """Whether the definition has this partition, today or ever."""
+        return self.find(key) is not None
+
+    def find(self, key: PartitionKey) -> tuple[int, ...] | None:
+        """The ordinals of a key; None if the definition does not have it."""
         try:
-            self.point(key)
+            return self.point(key)
         except InvalidPartition:
-            return False
-        return True
+            return None
 
     def window(self, key: PartitionKey) -> Window | None:
         """The window of a key's first dimension of time; None if it has none."""
-        for dimension, ordinal in zip(self.dimensions, self.point(key), strict=True):
+        return self.window_at(self.point(key))
+
+    def window_at(self, point: tuple[int, ...]) -> Window | None:
+        """The window of the first dimension of time at these ordinals; None if there is none."""
+        for dimension, ordinal in zip(self.dimensions, point, strict=True):
             span = dimension.span(ordinal)
             if span is not None:
                 return Window(start=moment_of(span[0]), end=moment_of(span[1]))

@@ -74,6 +74,10 @@ class PartitionSet:
             return False
         return regions.holds(self.region, point)
 
+    def has(self, point: tuple[int, ...] | None) -> bool:
+        """Whether it has the partition at these ordinals (`Partitions.find`)."""
+        return point is not None and regions.holds(self.region, point)
+
     def __iter__(self) -> Iterator[PartitionKey]:
         dimensions = self.partitions.dimensions
         if not dimensions:

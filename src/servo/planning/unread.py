@@ -135,6 +135,15 @@ def looks_at_the_time(catalog: Catalog, asset_key: str, before: datetime, now: d
     )
 
 
+def gives_the_same(catalog: Catalog, asset_key: str, before: datetime, now: datetime) -> bool:
+    """Whether all mappings of the asset surely give what they gave before. What a custom one gives, nobody knows."""
+    return not looks_at_the_time(catalog, asset_key, before, now) and all(
+        isinstance(catalog.graph.mapping(upstream, asset_key), Explicit)
+        or _product(catalog, asset_key, upstream, now) is not None
+        for upstream in catalog.graph.upstream(asset_key)
+    )
+
+
 def given_from(catalog: Catalog, asset_key: str, upstream: str) -> Callable[[str], datetime | None]:
     """What tells, for a key of an upstream partition, from when on the asset is given it, where that is of a time."""
     if upstream not in catalog.graph.upstream(asset_key):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 import threading
 from collections import OrderedDict
-from collections.abc import Hashable, Iterator, Sequence, Set
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from contextlib import contextmanager
 from copy import copy
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -34,6 +34,8 @@ from servo.projections.table_sql import (
     with_current_names,
 )
 from servo.projections.tail import Tail
+
+T = TypeVar("T")
 
 _FEW_ROWS, _FEW_BYTES = 5_000, 4 << 20
 _MOST_KNOWN = 512  # things that a state remembers
@@ -250,6 +252,14 @@ class Snapshot:
             self._known.move_to_end(name)
             while len(self._known) > _MOST_KNOWN:
                 self._known.popitem(last=False)
+
+    def derived(self, name: Hashable, tables: Set[str], make: Callable[[], T]) -> T:
+        """What `make` works out from these tables alone: once, and again when an event speaks of one of them."""
+        known: T | None = self.recall(name)
+        if known is None:
+            known = make()
+            self.remember(name, known, tables=tables)
+        return known
 
     def follows(self, watermark: Watermark) -> bool:
         """Whether this is a later state of the same ledger; False also where nobody can tell."""

@@ -110,7 +110,8 @@ def _together(pieces: Sequence[_Piece]) -> _Piece:
     for name in names:
         said = [piece for piece in pieces if name in piece.chunks]
         one.chunks[name] = [chunk for piece in said for chunk in piece.chunks[name]]
-        if any(name in piece.made for piece in said):
+        # What was read once, as to fill the row store, is not asked for again.
+        if 2 * sum(name in piece.made for piece in said) >= len(said):
             made = _joined([piece.table(name) for piece in said])
             assert made is not None
             one.made[name] = made.combine_chunks()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 from servo.fold.rows import Kind
 from servo.fold.tables import TABLES_BY_NAME
 from servo.projections import engine
-from servo.projections.snapshot import Answer, Snapshot
+from servo.projections.snapshot import Answer, Snapshot, tables_in
 from servo.projections.table_sql import merged
 
 if TYPE_CHECKING:
@@ -34,6 +34,8 @@ class Workbench:
         self._snapshot = snapshot
         self._connection = snapshot.prepared("")
         self.watermark = snapshot.watermark
+        self.tables_read: set[str] = set()
+        """The tables that anything here was worked out from."""
 
     def lay(self, name: str, columns: Mapping[str, Kind], values: Sequence[Sequence[Any]]) -> None:
         """A relation of values, column by column."""
@@ -42,7 +44,7 @@ class Workbench:
 
     def keep(self, name: str, sql: str) -> None:
         """The answer to a query, as a relation."""
-        self._snapshot.prepare(sql)
+        self._prepare(sql)
         engine.fetch(self._connection, f"CREATE OR REPLACE TEMP TABLE {name} AS {sql}")
 
     def add(self, name: str, sql: str, steps: Sequence[Sequence[int]]) -> None:
@@ -50,7 +52,7 @@ class Workbench:
         `{0}`, `{1}` and so on, reads what the steps before it have added."""
         if not steps:
             return
-        self._snapshot.prepare(sql)
+        self._prepare(sql)
         # To plan it takes much longer than to run it over the few rows of a step.
         query = sql.format(*(f"${place}" for place in range(1, len(steps[0]) + 1)))
         engine.fetch(self._connection, f"PREPARE step AS INSERT INTO {name} {query}")
@@ -90,7 +92,7 @@ class Workbench:
 
     def _some(self, name: str, columns: Sequence[str], where: str) -> str:
         """A query for the rows of few partitions: whoever says anything says of which, so only that must be merged."""
-        base, newer = self._snapshot.relations(name, self._connection)
+        base, newer = self._relations(name)
         if newer is None:
             return f"SELECT {', '.join(columns)} FROM {base} AS one WHERE {where}"
         said = " UNION ALL ".join(f"SELECT * FROM {part} AS one WHERE {where}" for part in (base, newer))
@@ -99,13 +101,13 @@ class Workbench:
     def spoken_of(self, name: str, after: str) -> list[tuple[Any, ...]]:
         """The keys of a table about which anything was said after an event."""
         keys = ", ".join(TABLES_BY_NAME[name].key)
-        parts = [part for part in self._snapshot.relations(name, self._connection) if part is not None]
+        parts = [part for part in self._relations(name) if part is not None]
         said = " UNION ".join(f"SELECT {keys} FROM {part} WHERE row_version > $1" for part in parts)
         return engine.fetch(self._connection, said, [after])[1]
 
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """The answer to a query, with its watermark."""
-        self._snapshot.prepare(sql)
+        self._prepare(sql)
         names, rows = engine.fetch(self._connection, sql, parameters)
         return Answer(names, rows, self.watermark)
 
@@ -115,12 +117,20 @@ class Workbench:
 
     def table(self, sql: str) -> pa.Table:
         """The answer to a query, in columns."""
-        self._snapshot.prepare(sql)
+        self._prepare(sql)
         return engine.fetch_arrow(self._connection, sql)
 
     def put(self, name: str, table: pa.Table) -> None:
         """Rows that are there already, as a relation."""
         self._connection.register(name, table)
+
+    def _prepare(self, sql: str) -> None:
+        self.tables_read |= tables_in(sql)
+        self._snapshot.prepare(sql)
+
+    def _relations(self, name: str) -> tuple[str, str | None]:
+        self.tables_read.add(name)
+        return self._snapshot.relations(name, self._connection)
 
     def close(self) -> None:
         self._connection.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any
 
 import msgspec
 
@@ -12,7 +11,7 @@ from servo.answers.partitions import AssetSummary
 from servo.errors import InvalidInput
 from servo.fold.display import FAILED, MARKED, MATERIALIZED, Overlay, Status
 from servo.partitions import Partitions, PartitionSet
-from servo.status.keysets import Stored, stored
+from servo.status.keysets import Stored, status_rows, stored
 from servo.status.overlays import overlays_of
 from servo.status.staleness import stale_sets
 from servo.status.state import State
@@ -120,7 +119,12 @@ def asset_statuses(
             f" AND {_CHANGED_AT} IS NOT NULL"
         )
         parameters = {"since": since, "until": until}
-    rows, busy = _stored(state, definitions, flags, parameters), overlays_of(state, keys)
+    rows = (
+        stored(state.tables, definitions, flags, parameters=parameters)
+        if parameters
+        else status_rows(state, definitions, flags)
+    )
+    busy = overlays_of(state, keys)
     if stale is None:
         stale = stale_sets(state, keys)
     found = {}
@@ -131,20 +135,6 @@ def asset_statuses(
             changed = rows[asset_id].of(definition, having=_SINCE)
             found[key] = msgspec.structs.replace(found[key], changed=changed)
     return found
-
-
-def _stored(
-    state: State, definitions: Mapping[str, Partitions], flags: list[str], parameters: dict[str, Any]
-) -> dict[str, Stored]:
-    """The rows of assets; those of all times are remembered until something happens to a partition."""
-    if parameters:
-        return stored(state.tables, definitions, flags, parameters=parameters)
-    names = {asset_id: (asset_id, definition, *flags) for asset_id, definition in definitions.items()}
-    found: dict[str, Stored] = {asset_id: state.snapshot.recall(name) for asset_id, name in names.items()}
-    new = stored(state.tables, {one: definitions[one] for one, rows in found.items() if rows is None}, flags)
-    for asset_id, rows in new.items():
-        state.snapshot.remember(names[asset_id], rows, tables={"partition_status"})
-    return found | new
 
 
 def _status(

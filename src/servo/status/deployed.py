@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
 __all__ = [
+    "CATALOG_TABLES",
     "catalog_of",
     "deployed_in",
     "newest_version",
@@ -50,6 +51,8 @@ _SENSORS = """
     FROM sensor_definitions WHERE name IS NOT NULL ORDER BY definition_version, name
 """
 _DYNAMIC = "SELECT dimension, value FROM dynamic_partitions WHERE present ORDER BY dimension, value"
+CATALOG_TABLES = frozenset({"asset_definitions", "dynamic_partitions"})
+"""The tables that a catalog follows from."""
 
 
 def deployed_in(snapshot: Answers, *, assets_only: bool = False) -> DeployedState:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
     from servo.status.state import State
 
-__all__ = ["Stored", "partitions_where", "present", "stored"]
+__all__ = ["Stored", "partitions_where", "present", "status_rows", "stored"]
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LINE = "\n"
@@ -78,11 +78,24 @@ def stored(
     return {asset_id: one.done() for asset_id, one in found.items()}
 
 
+def status_rows(
+    state: State, definitions: Mapping[str, Partitions], flags: Sequence[str], *, where: str = "true"
+) -> dict[str, Stored]:
+    """The same of `partition_status`, kept until something happens to a partition."""
+    snapshot, names = state.snapshot, {one: (one, kind, where, *flags) for one, kind in definitions.items()}
+    kept: dict[str, Stored | None] = {asset_id: snapshot.recall(name) for asset_id, name in names.items()}
+    missing = {asset_id: definitions[asset_id] for asset_id, rows in kept.items() if rows is None}
+    found = stored(state.tables, missing, flags, where=where)
+    for asset_id, rows in found.items():
+        snapshot.remember(names[asset_id], rows, tables={"partition_status"})
+    return {asset_id: kept[asset_id] or found[asset_id] for asset_id in definitions}
+
+
 def partitions_where(state: State, asset_keys: Iterable[str], condition: str) -> dict[str, PartitionSet]:
     """The partitions of each of these assets whose rows of `partition_status` are so, as far as they are defined."""
     definitions = {key: state.catalog.spec(key).partitions for key in asset_keys}
     ids = {key: state.catalog.asset_id(key) for key in definitions}
-    rows = stored(state.tables, {ids[key]: one for key, one in definitions.items()}, [], where=f"({condition})")
+    rows = status_rows(state, {ids[key]: one for key, one in definitions.items()}, [], where=f"({condition})")
     return {key: rows[ids[key]].of(definition) for key, definition in definitions.items()}
 
 

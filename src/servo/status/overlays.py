@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from servo import canonical
@@ -11,12 +11,12 @@ from servo.events.columns import Outcome
 from servo.events.lifecycles import TaskStatus, in_sql
 from servo.fold.display import Overlay
 from servo.partitions import Partitions, PartitionSet
-from servo.status.keysets import stored
+from servo.status.keysets import Stored, stored
 from servo.status.state import UNFINISHED, State
 
 __all__ = ["overlays_of", "partitions_of"]
 
-_RUNS = f"SELECT partitions FROM runs WHERE {UNFINISHED} AND planned_version IS NULL"
+_RUNS = f"SELECT DISTINCT partitions FROM runs WHERE {UNFINISHED} AND planned_version IS NULL"
 _OVERLAYS = {
     TaskStatus.PLANNED: Overlay.QUEUED,
     TaskStatus.RETRY_WAIT: Overlay.QUEUED,
@@ -24,10 +24,12 @@ _OVERLAYS = {
     TaskStatus.WAITING_APPROVAL: Overlay.WAITING_APPROVAL,
 }
 _TASKS = f"""
-    SELECT t.run_id, t.asset_id, t.state, t.partitions FROM tasks t JOIN runs r USING (run_id)
+    FROM tasks t JOIN runs r USING (run_id)
     WHERE r.requested_version IS NOT NULL AND r.finished_version IS NULL
       AND t.state IN {in_sql(_OVERLAYS)}
 """
+_WAITING = f"SELECT DISTINCT t.asset_id, t.state, t.partitions {_TASKS} AND t.started_version IS NULL"
+_BEGUN = f"SELECT t.run_id, t.asset_id, t.state, t.partitions {_TASKS} AND t.started_version IS NOT NULL"
 _DONE, _STAGED = 1, 2
 
 
@@ -52,25 +54,44 @@ def overlays_of(state: State, asset_keys: Iterable[str]) -> dict[str, dict[Overl
             asset_id = state.catalog.asset_ids.get(key, key)
             if asset_id in definitions:
                 add(asset_id, Overlay.QUEUED, partitions_of(data, definitions[asset_id]))
-    tasks = [row for row in state.tables.query(_TASKS).rows if row[1] in definitions]
-    for run_id in {row[0] for row in tasks}:
-        mine = [row for row in tasks if row[0] == run_id]
-        attempted = stored(
-            state.tables,
-            {asset_id: definitions[asset_id] for _, asset_id, _, _ in mine},
-            [f"last_attempt_outcome = '{outcome}'" for outcome in (Outcome.SUCCEEDED, Outcome.STAGED)],
-            where="last_attempt_run_id = $run_id",
-            parameters={"run_id": run_id},
-        )
-        for _, asset_id, task_state, asked in mine:
+    for asset_id, task_state, asked in state.tables.query(_WAITING).rows:
+        if asset_id in definitions:
+            add(asset_id, _OVERLAYS[task_state], _asked(asked, definitions[asset_id]))
+    begun: dict[str, list[tuple[str, TaskStatus, str | None]]] = {}
+    for run_id, asset_id, task_state, asked in state.tables.query(_BEGUN).rows:
+        if asset_id in definitions:
+            begun.setdefault(run_id, []).append((asset_id, task_state, asked))
+    for run_id, tasks in begun.items():
+        attempted = _attempted(state, run_id, {asset_id: definitions[asset_id] for asset_id, _, _ in tasks})
+        for asset_id, task_state, asked in tasks:
             definition, tried = definitions[asset_id], attempted[asset_id]
-            wanted = partitions_of(canonical.loads(asked.encode()) if asked else None, definition)
+            wanted = _asked(asked, definition)
             staged = tried.of(definition, having=_STAGED) & wanted
             add(asset_id, Overlay.WAITING_APPROVAL, staged)
             # What failed beside something that waits for a person has ended; it is the task that has not.
             if task_state != TaskStatus.WAITING_APPROVAL:
                 add(asset_id, _OVERLAYS[task_state], wanted - tried.of(definition, having=_DONE) - staged)
     return found
+
+
+def _attempted(state: State, run_id: str, definitions: Mapping[str, Partitions]) -> dict[str, Stored]:
+    """What a run has made and staged so far, by asset id; kept until something happens to a partition."""
+    return state.snapshot.derived(
+        ("attempted", run_id, *definitions.items()),
+        {"partition_status"},
+        lambda: stored(
+            state.tables,
+            definitions,
+            [f"last_attempt_outcome = '{outcome}'" for outcome in (Outcome.SUCCEEDED, Outcome.STAGED)],
+            where="last_attempt_run_id = $run_id",
+            parameters={"run_id": run_id},
+        ),
+    )
+
+
+def _asked(text: str | None, definition: Partitions) -> PartitionSet:
+    """The partitions of a task."""
+    return partitions_of(canonical.loads(text.encode()) if text else None, definition)
 
 
 def partitions_of(data: Any, definition: Partitions) -> PartitionSet:

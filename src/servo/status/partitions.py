@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,7 +17,7 @@ from servo.status.cursors import Place, after, place_of, text_of
 from servo.status.inputs import judged_partition
 from servo.status.overlays import overlays_of
 from servo.status.removals import removed_key
-from servo.status.staleness import stale_partitions, stale_sets
+from servo.status.staleness import stale_partitions
 from servo.status.state import State
 
 __all__ = ["OnePartition", "Page", "one_partition", "partition_page", "typed_key"]
@@ -25,7 +25,6 @@ __all__ = ["OnePartition", "Page", "one_partition", "partition_page", "typed_key
 MOST = 1_000
 """Partitions on one page of a list, at most."""
 
-_ONE_WALK = timedelta(minutes=1)
 _ROWS = f"""
     SELECT partition_key, last_materialization_run_id, last_materialization_at, last_materialization_code_version,
            last_attempt_run_id, last_attempt_at, last_attempt_outcome, materialization_id, content_hash,
@@ -82,8 +81,7 @@ def partition_page(
     place = None if cursor is None else place_of(cursor)
     graph = state.catalog.graph
     keys = sorted(graph.specs) if asset is None else [graph.resolve(asset)]
-    stale = _stale(state, keys, goes_on=place is not None)
-    listing = asset_statuses(state, keys, since=since, until=until, stale=stale)
+    listing = asset_statuses(state, keys, since=since, until=until)
     found: list[PartitionView] = []
     total = 0
     for key, status in listing.items():
@@ -103,18 +101,6 @@ def partition_page(
     found = found[:limit]
     last = text_of(_place(listing[found[-1].asset_key], found[-1])) if more else None
     return Page(partitions=found, total=total, cursor=last)
-
-
-def _stale(state: State, keys: Sequence[str], *, goes_on: bool) -> Mapping[str, PartitionSet]:
-    """Which partitions are stale. A walk over a list page by page is given one answer for all of them, while nothing is
-    recorded; it is asked anew after a while, for what nobody made in time goes stale by itself."""
-    name = ("stale", *keys, state.catalog.deployment_id)
-    known: tuple[datetime, dict[str, PartitionSet]] | None = state.snapshot.recall(name)
-    if known is not None and (state.now == known[0] or (goes_on and state.now - known[0] <= _ONE_WALK)):
-        return known[1]
-    found = stale_sets(state, keys)
-    state.snapshot.remember(name, (state.now, found))
-    return found
 
 
 def _chosen(
@@ -158,14 +144,15 @@ def _views(state: State, status: AssetStatus, keys: Sequence[str]) -> list[Parti
     rows = _rows(state, status.asset_id, keys)
     outdated = status.statuses[Status.STALE] | status.statuses[Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED]
     reasons: dict[str, list[Reason]] = {}
-    if any(PartitionKey.parse(key) in outdated for key in keys):
+    parsed_keys = [PartitionKey.parse(key) for key in keys]
+    points = [status.definition.find(key) for key in parsed_keys]
+    if outdated and any(outdated.has(point) for point in points):
         found = stale_partitions(state, [status.asset_key], only={status.asset_key: keys})
         reasons = {one.partition_key: list(one.reasons) for one in found}
+    expected = status.definition.everything(state.now)
     return [
-        _view(
-            state, status.asset_key, PartitionKey.parse(key), rows.get(key, {}), reasons.get(key, []), status.overlays
-        )
-        for key in keys
+        _view(state, status.asset_key, key, point, rows.get(text, {}), reasons.get(text, []), status.overlays, expected)
+        for text, key, point in zip(keys, parsed_keys, points, strict=True)
     ]
 
 
@@ -184,7 +171,10 @@ def one_partition(state: State, asset_key: str, key: str) -> OnePartition:
     row = _rows(state, state.catalog.asset_id(asset_key), [key]).get(key) or {}
     judged = judged_partition(state, asset_key, parsed, row)
     busy = overlays_of(state, [asset_key])[asset_key]
-    return OnePartition(view=_view(state, asset_key, parsed, row, judged.reasons, busy), row=row, inputs=judged.inputs)
+    definition = state.catalog.spec(asset_key).partitions
+    point, expected = definition.find(parsed), definition.everything(state.now)
+    view = _view(state, asset_key, parsed, point, row, judged.reasons, busy, expected)
+    return OnePartition(view=view, row=row, inputs=judged.inputs)
 
 
 def typed_key(state: State, asset_key: str, partition: str) -> str:
@@ -215,15 +205,17 @@ def _view(  # noqa: PLR0917 (one partition, and what is known of it)
     state: State,
     asset_key: str,
     key: PartitionKey,
+    point: tuple[int, ...] | None,
     row: Mapping[str, Any],
     reasons: list[Reason],
     busy: Mapping[Overlay, PartitionSet],
+    expected: PartitionSet,
 ) -> PartitionView:
     definition: Partitions = state.catalog.spec(asset_key).partitions
-    window = definition.window(key) if key in definition else None
+    window = None if point is None else definition.window_at(point)
     made = row.get("materialization_version") is not None
     status = display_status(made=made, failed=bool(row.get("failed")), stale=bool(reasons))
-    overlays = [one for one in Overlay if one is not Overlay.FROZEN and one in busy and key in busy[one]]
+    overlays = [one for one in Overlay if one is not Overlay.FROZEN and one in busy and busy[one].has(point)]
     return PartitionView(
         asset_key=asset_key,
         partition_key=str(key),
@@ -231,8 +223,8 @@ def _view(  # noqa: PLR0917 (one partition, and what is known of it)
         partition_id=partition_id(state.catalog.asset_id(asset_key), key),
         status=status.value,
         overlays=[*overlays, *([Overlay.FROZEN] if row.get("frozen") else [])],
-        missing=status is Status.NEVER_MATERIALIZED and key in definition.everything(state.now),
-        undefined=key not in definition,
+        missing=status is Status.NEVER_MATERIALIZED and expected.has(point),
+        undefined=point is None,
         window_start=None if window is None else window.start,
         window_end=None if window is None else window.end,
         stale_since=min((since for _, since in reasons), default=None),

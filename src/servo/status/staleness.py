@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from servo.answers.partitions import Reason
+from servo.assets.spec import AssetSpec
 from servo.fold.staleness import COLUMNS, REASONS, reason_sql
 from servo.partitions import PartitionSet
+from servo.planning.unread import gives_the_same
+from servo.status.deployed import CATALOG_TABLES
 from servo.status.keysets import Stored, stored
 from servo.status.removals import Undeployed
 from servo.status.staleness_cache import cached_answer
@@ -45,6 +48,12 @@ _COLUMNS_OF_STATUS = (
     f"SELECT asset_id, partition_key, least({', '.join(COLUMNS)}) AS computed_stale_since, {reason_sql()}"
     f" AS computed_stale_reason_code FROM {ANSWER}"
 )
+
+_NEXT_DEADLINE = """
+    SELECT min(last_materialization_at + to_seconds(policy.seconds)) FROM partition_status
+    JOIN (SELECT unnest($asset_ids) AS asset_id, unnest($seconds) AS seconds) AS policy USING (asset_id)
+    WHERE last_materialization_at + to_seconds(policy.seconds) > $now
+"""
 
 
 class StalePartition(msgspec.Struct, frozen=True, kw_only=True):
@@ -118,10 +127,21 @@ def stale_sets(
     counts as if it were.
     """
     flags = [] if reason is None else [f"{COLUMNS[REASONS.index(reason)]} IS NOT NULL"]
-    rows = _stored(state, asset_keys, flags, transitive=transitive, undeployed=undeployed)
-    specs = state.catalog.graph.specs
-    found = {key: some.of(specs[key].partitions, having=len(flags)) for key, some in sorted(rows.items())}
-    return {key: some for key, some in found.items() if some}
+    keys, specs = list(_by_id(state, asset_keys).values()), state.catalog.graph.specs
+
+    def sets(rows: Mapping[str, Stored]) -> dict[str, PartitionSet]:
+        found = {key: some.of(specs[key].partitions, having=len(flags)) for key, some in sorted(rows.items())}
+        return {key: some for key, some in found.items() if some}
+
+    if transitive or undeployed is not None:
+        return sets(_stored(state, keys, flags, transitive=transitive, undeployed=undeployed)[0])
+    name = ("stale sets", reason, *keys)
+    kept: _KeptSets | None = state.snapshot.recall(name)
+    if kept is None or not kept.hold(state, keys):
+        rows, tables = _stored(state, keys, flags)
+        kept = _KeptSets(specs=specs, since=state.now, until=_next_deadline(state, keys), sets=sets(rows))
+        state.snapshot.remember(name, kept, tables=tables | CATALOG_TABLES)
+    return dict(kept.sets)
 
 
 def stale_by_reason(
@@ -135,7 +155,7 @@ def stale_by_reason(
     recoded = frozenset[str]() if undeployed is None else undeployed.recoded
     flags = [f"{column} IS NOT NULL" for column in COLUMNS]
     found: dict[str, dict[str, PartitionSet]] = {}
-    for key, rows in _stored(state, asset_keys, flags, frozen=frozen, undeployed=undeployed).items():
+    for key, rows in _stored(state, asset_keys, flags, frozen=frozen, undeployed=undeployed)[0].items():
         definition, before = state.catalog.spec(key).partitions, 0
         later = CODE_CHANGED if state.catalog.asset_id(key) in recoded else None
         for code in sorted(REASONS, key=lambda one: one == later):
@@ -203,13 +223,50 @@ def _answered(
         yield bench
 
 
-def _stored(state: State, asset_keys: Sequence[str] | None, flags: Sequence[str], **how: Any) -> dict[str, Stored]:
-    """The answer about some assets as sets, by asset key; of each row which of the flags hold."""
+class _KeptSets(msgspec.Struct, frozen=True, kw_only=True):
+    """Stale partitions by asset, as found at a moment: kept until something happens to what they follow from."""
+
+    specs: Mapping[str, AssetSpec]
+    since: datetime
+    until: datetime | None  # when the next partition is late
+    sets: dict[str, PartitionSet]
+
+    def hold(self, state: State, asset_keys: Sequence[str]) -> bool:
+        """Whether they are the same by the definitions and at the time of a state."""
+        catalog, now = state.catalog, state.now
+        return (
+            self.specs is catalog.graph.specs
+            and self.since <= now
+            and (self.until is None or now < self.until)
+            and all(gives_the_same(catalog, key, self.since, now) for key in asset_keys)
+        )
+
+
+def _next_deadline(state: State, asset_keys: Sequence[str]) -> datetime | None:
+    """When the next partition of some assets is late by its policy; None if none will be."""
+    seconds = {
+        state.catalog.asset_id(key): int(freshness.total_seconds())
+        for key in asset_keys
+        if (freshness := state.catalog.spec(key).freshness) is not None
+    }
+    if not seconds:
+        return None
+    found: datetime | None = state.tables.query(
+        _NEXT_DEADLINE, {"asset_ids": list(seconds), "seconds": list(seconds.values()), "now": state.now}
+    ).rows[0][0]
+    return found
+
+
+def _stored(
+    state: State, asset_keys: Sequence[str] | None, flags: Sequence[str], **how: Any
+) -> tuple[dict[str, Stored], Set[str]]:
+    """The answer about some assets as sets, by asset key, and the tables that it was found in; of each row which of the
+    flags hold."""
     keys = _by_id(state, asset_keys)
     definitions = {asset_id: state.catalog.spec(key).partitions for asset_id, key in keys.items()}
     with _answered(state, keys, **how) as bench:
         rows = stored(bench, definitions, flags, table=ANSWER)
-    return {keys[asset_id]: some for asset_id, some in rows.items()}
+    return {keys[asset_id]: some for asset_id, some in rows.items()}, frozenset(bench.tables_read)
 
 
 def _stale(row: tuple[Any, ...], asset_key: str) -> StalePartition:

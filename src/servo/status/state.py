@@ -25,7 +25,7 @@ from servo.ledger.protocol import Workspace
 from servo.planning import PlanLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState
 from servo.planning.propagation import UpstreamLimits
-from servo.status.deployed import catalog_of, deployed_in
+from servo.status.deployed import CATALOG_TABLES, catalog_of, deployed_in
 
 if TYPE_CHECKING:
     from servo.projections import Snapshot
@@ -264,7 +264,10 @@ class State:
     @cached_property
     def catalog(self) -> Catalog:
         """The assets as deployed. Each is found by every name that it ever had, as long as no other has it."""
-        return catalog_of(self.tables, self.policy.root).with_other_names(self._sources.current_names)
+        kept = self.snapshot.derived("catalog", CATALOG_TABLES, lambda: catalog_of(self.tables, self.policy.root))
+        watermark = self.snapshot.watermark
+        known = msgspec.structs.replace(kept, position=watermark.position, event_id=watermark.event_id)
+        return known.with_other_names(self._sources.current_names)
 
     @cached_property
     def declared(self) -> Graph:

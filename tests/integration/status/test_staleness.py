@@ -11,17 +11,20 @@ import msgspec
 import pytest
 
 from servo.errors import AssetNotFound
+from servo.events.model import RunCancelRequested
 from servo.partitions import Daily, Dynamic, Monthly, Static
 from servo.partitions.mapping import Mapping
 from servo.partitions.mappings import All, Identity, Last, Lookback
 from servo.projections.manifest import decode
 from servo.runtime.states import state_of
-from servo.status.staleness import StalePartition, stale_counts
+from servo.status.staleness import StalePartition, _KeptSets, stale_counts, stale_sets
+from servo.status.staleness_query import StalenessQuery
 from tests.support.catalogs import catalog, spec
 from tests.support.stale_questions import StaleQuestions
 from tests.support.stale_world import Hands
 
 HOUR = timedelta(hours=1)
+_hold = _KeptSets.hold
 DAYS = [f"date=d:{date(2025, 1, 1) + timedelta(days=n)}" for n in range(60)]
 JANUARY, FEBRUARY = "month=d:2025-01-01", "month=d:2025-02-01"
 
@@ -346,6 +349,45 @@ def test_what_reads_what_is_not_there_yet_is_judged_by_itself(hands: Hands) -> N
     hands.pass_time(2 * HOUR)
     assert [*_stale(hands, transitive=True)] == [("down", "")]
     assert StaleQuestions(hands.project).find(["shop/down"], transitive=True, only={"shop/down": [""]})
+
+
+def test_kept_sets_hold_until_data_definitions_or_time_change_them(
+    hands: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    days = Daily("date", start="2025-01-01")
+    queries: list[StalenessQuery] = []
+    judge = StalenessQuery.answer
+
+    def counted(query: StalenessQuery, *, transitive: bool) -> None:
+        queries.append(query)
+        judge(query, transitive=transitive)
+
+    monkeypatch.setattr(StalenessQuery, "answer", counted)
+
+    def stale(asset: str = "shop/down") -> tuple[int, bool]:
+        """How many are stale, and whether that was worked out anew."""
+        before = len(queries)
+        found = stale_sets(state_of(hands.project), [asset])
+        return found[asset].count if found else 0, len(queries) > before
+
+    monkeypatch.setattr(_KeptSets, "hold", _hold)  # without the comparison that judges anew
+    hands.deploy(spec("up", days), spec("down", days, ["up"], freshness=10 * HOUR))
+    hands.run("shop/up", DAYS[:3], ["a", "b", "c"])
+    hands.run("shop/down", DAYS[:3], ["x", "y", "z"])
+    hands.run("shop/down", [DAYS[2]], ["z"])
+    assert stale() == (0, True)
+    hands.record(RunCancelRequested(run_id="run_" + "a" * 26))
+    assert stale() == (0, False), "what is said of runs changes nothing"
+    hands.pass_time(9 * HOUR)
+    assert stale() == (0, False)
+    hands.run("shop/up", [DAYS[0]], ["other"])
+    assert stale() == (1, True)
+    hands.pass_time(HOUR - timedelta(minutes=1))
+    assert stale() == (1, False), "nobody is late yet"
+    hands.pass_time(timedelta(minutes=1))
+    assert stale() == (3, True), "all are late"
+    hands.deploy(spec("up", days), spec("down", days, ["up"]))
+    assert stale() == (1, True), "without a policy"
 
 
 def test_a_sweep_says_nothing_of_code_that_is_not_deployed(hands: Hands) -> None:

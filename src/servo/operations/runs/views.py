@@ -17,7 +17,7 @@ from servo.errors import RunNotFound
 from servo.events import RecordedEvent, decode
 from servo.events.columns import MADE, Outcome, spread
 from servo.events.definitions import HeldBack
-from servo.events.lifecycles import CheckpointStatus
+from servo.events.lifecycles import CheckpointStatus, TaskStatus
 from servo.events.model import CheckpointRequested, RunFinished, TaskFinished
 from servo.partitions import PartitionSet
 from servo.planning import Plan, explain, plan_fact
@@ -145,16 +145,24 @@ def run_view(state: State, run_id: str) -> RunView:
     place, ask = find_run(state, run_id), state.tables.query
     parameters = {"run_id": place.run_id}
     (row,) = ask("SELECT * FROM runs WHERE run_id = $run_id", parameters).dicts()
-    events = list(_events(state, place))
-    skipped = {task.task_key: task.skipped for task in progress_of(_run(events)).tasks}
+    tasks = ask(_TASKS, parameters).dicts()
+    begun = row["finished_version"] is not None or any(task["state"] != TaskStatus.PLANNED for task in tasks)
+    # Of a run that waits there is nothing else to tell, however much was recorded since it was asked for.
+    events = list(_events(state, place)) if begun else []
+    skipped = {task.task_key: task.skipped for task in progress_of(_run(events)).tasks} if begun else {}
     finished = [fact for event in events if isinstance(fact := decode(event), TaskFinished)]
+
+    def kept(sql: str, table: str) -> list[dict[str, Any]]:
+        """What one of the large tables says of the run; kept until something happens to that table."""
+        if not begun:
+            return []
+        return state.snapshot.derived((sql, place.run_id), {table}, lambda: ask(sql, parameters).dicts())
+
     shown = {
         **row,
-        "tasks": [
-            task | {"partitions_skipped": skipped.get(task["task_key"], 0)} for task in ask(_TASKS, parameters).dicts()
-        ],
-        "checks": ask(_FAILED_CHECKS, parameters).dicts(),
-        "partitions": ask(_OUTCOMES, parameters).dicts(),
+        "tasks": [task | {"partitions_skipped": skipped.get(task["task_key"], 0)} for task in tasks],
+        "checks": kept(_FAILED_CHECKS, "check_results"),
+        "partitions": kept(_OUTCOMES, "partition_status"),
         "checkpoints": ask(_CHECKPOINTS, parameters).dicts(),
         "failures": _failures(finished),
         "held_back": [_held_back(held) for held in decoders.decode(row["held_back"] or "[]", list[HeldBack])],
