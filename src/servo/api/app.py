@@ -9,9 +9,7 @@ from litestar.datastructures import State
 from litestar.di import Provide
 
 from servo import decoders
-from servo.api.answer_cache import AnswerCache
 from servo.api.auth import Gate, LocalAccess
-from servo.api.coalesce import Coalescer
 from servo.api.docs import docs, openapi_json
 from servo.api.events import Streams, follow_events
 from servo.api.health import healthz, metrics_route, readyz
@@ -19,8 +17,8 @@ from servo.api.inputs import BODY_BYTES
 from servo.api.middleware import AllowHeader, RequestMetrics
 from servo.api.operation_routes import operation_routes
 from servo.api.problems import HANDLERS
-from servo.api.raw_routes import RAW_ROUTES, Driver
-from servo.api.request_context import request_context
+from servo.api.raw_routes import RAW_ROUTES
+from servo.api.server import Driver, Server
 from servo.api.threads import NameResolver, Shares, Threads
 from servo.operations.operation import PREFIX
 from servo.runtime.access.token_book import TokenBook
@@ -54,28 +52,14 @@ def create_app(
     threads = Threads(requests=_REQUEST_THREADS)
     shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, id_of=NameResolver(project, threads).id_of)
     metrics, gate = Metrics(project), Gate(TokenBook(project), threads, local=local)
-    parts = {
-        "metrics": metrics,
-        "project": project,
-        "sensing": sensing,
-        "driver": driver,
-        "user_code": ServerUserCode(ticking, sensing),
-        "threads": threads,
-        "shares": shares,
-        "answers": AnswerCache(),
-        "questions": Coalescer(threads),
-        "streams": streams or Streams(project),
-        "gate": gate,
-    }
+    server = Server(project, threads, shares, ServerUserCode(ticking, sensing), sensing, driver, metrics)
+    parts = {"server": server, "streams": streams or Streams(project), "gate": gate}
     app = Litestar(
         route_handlers=[
             *PLAIN_ROUTES,
             Router(PREFIX, route_handlers=[follow_events, *RAW_ROUTES, *operation_routes()]),
         ],
-        dependencies={
-            **{name: _provided(part) for name, part in parts.items()},
-            "context": Provide(request_context, sync_to_thread=False),
-        },
+        dependencies={name: _provided(part) for name, part in parts.items()},
         exception_handlers=HANDLERS,
         guards=[gate.admit],
         middleware=[RequestMetrics(metrics), AllowHeader()],

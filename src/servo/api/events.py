@@ -16,7 +16,7 @@ from http import HTTPStatus
 from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get
+from litestar import Request, Response, get
 from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 from litestar.response import Stream
@@ -27,7 +27,8 @@ from servo.answers.server import Event
 from servo.api.auth import Gate
 from servo.api.openapi import operation
 from servo.api.problems import Refused
-from servo.api.request_context import RequestContext, WithContext
+from servo.api.request_context import RequestContext
+from servo.api.server import WithServer
 from servo.errors import InvalidInput, ServoError
 from servo.events import RecordedEvent
 from servo.ids import is_ulid
@@ -78,12 +79,14 @@ class EventQuery(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     ),
 )
 async def follow_events(
-    context: WithContext,
+    request: Request[Any, Any, Any],
+    server: WithServer,
     streams: NamedDependency[SkipValidation[Streams]],
     gate: NamedDependency[SkipValidation[Gate]],
 ) -> Response[Any]:
     """Stream events as they are appended (server-sent events). Each has its event id as `id`: to go on after a
     break, give the last one as `Last-Event-ID`, and nothing is missed or repeated."""
+    context = RequestContext(request, server)
     query = context.query(EventQuery)
     if streams.closed.is_set():
         raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "too-many-streams", "The server is about to end.")

@@ -8,16 +8,13 @@ from http import HTTPStatus
 
 import msgspec
 from litestar import Response, get
-from litestar.di import NamedDependency
-from litestar.params import SkipValidation
 
 from servo.answers.server import Readiness, ReadinessCheck
 from servo.api.openapi import operation
 from servo.api.problems import RETRY_AFTER_SECONDS
-from servo.api.threads import Threads
-from servo.runtime.telemetry.metrics import CONTENT_TYPE, Metrics
+from servo.api.server import WithServer
+from servo.runtime.telemetry.metrics import CONTENT_TYPE
 from servo.runtime.telemetry.readiness import checks_of
-from servo.runtime.wiring import Project
 
 __all__ = ["Health", "healthz", "metrics_route", "readyz"]
 
@@ -38,8 +35,7 @@ async def healthz() -> Health:
 
 @get("/readyz", opt=operation("viewer", shape="plain", answers=Readiness))
 async def readyz(
-    project: NamedDependency[SkipValidation[Project]],
-    threads: NamedDependency[SkipValidation[Threads]],
+    server: WithServer,
 ) -> Response[Readiness]:
     """200 where requests can be answered, 503 where not.
 
@@ -48,7 +44,7 @@ async def readyz(
     """
     try:
         async with asyncio.timeout(_LOOK_SECONDS):
-            checks = await threads.look(partial(checks_of, project))
+            checks = await server.threads.look(partial(checks_of, server.project))
     except TimeoutError:
         checks = [ReadinessCheck(name="ledger", ok=False, problem="timeout")]
     if any(not check.ok and check.name in _NEEDED for check in checks):
@@ -62,8 +58,7 @@ async def readyz(
 
 @get("/metrics", opt=operation("viewer", shape="html", media_type="text/plain"), media_type=CONTENT_TYPE)
 async def metrics_route(
-    metrics: NamedDependency[SkipValidation[Metrics]],
-    threads: NamedDependency[SkipValidation[Threads]],
+    server: WithServer,
 ) -> Response[bytes]:
     """The figures of this workspace, and of this server, in Prometheus's text format."""
-    return Response(await threads.answer(partial(metrics.text)), media_type=CONTENT_TYPE)
+    return Response(await server.threads.answer(server.metrics.text), media_type=CONTENT_TYPE)

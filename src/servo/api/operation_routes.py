@@ -10,29 +10,25 @@ from types import UnionType
 from typing import Any, get_args
 
 import msgspec
+from litestar import Request as HttpRequest
 from litestar import Response
-from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import SkipValidation
 
 from servo.api.inputs import Keyed, Listing, Reading
 from servo.api.openapi import OPERATION, ROLE
 from servo.api.openapi import Operation as Described
-from servo.api.request_context import RequestContext, WithContext, plain
+from servo.api.request_context import RequestContext, plain
+from servo.api.server import WithServer
 from servo.api.threads import Shares
 from servo.operations.handling import Found, lister_of
 from servo.operations.operation import Change, ListQuestion, Operation, Question, Route, answer_type, fields, is_asset
 from servo.operations.table import OPERATIONS
 from servo.runtime.performer import Performer
-from servo.runtime.user_code import UserCode
 from servo.status.state import State
 
 __all__ = ["operation_routes"]
 
 _PARAMETER = re.compile(r"\{(\w+)\}")
-
-WithUserCode = NamedDependency[SkipValidation[UserCode]]
-WithShares = NamedDependency[SkipValidation[Shares]]
 
 
 def operation_routes() -> list[HTTPRouteHandler]:
@@ -43,8 +39,8 @@ def operation_routes() -> list[HTTPRouteHandler]:
 def _handler(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
     contract = kind.contract
 
-    async def handle(context: WithContext, user_code: WithUserCode, shares: WithShares) -> Response[bytes]:
-        return await _answered(kind, context, user_code, shares)
+    async def handle(request: HttpRequest[Any, Any, Any], server: WithServer) -> Response[bytes]:
+        return await _answered(kind, RequestContext(request, server))
 
     handle.__doc__ = kind.__doc__
     handle.__name__ = kind.__name__
@@ -53,41 +49,36 @@ def _handler(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
         path=path,
         http_method=[contract.route.method],  # type: ignore[list-item]  # it is one of Litestar's names
         status_code=int(status),
-        request_max_body_size=contract.longest_body or None,
         opt={ROLE: contract.role, OPERATION: _described(kind)},
         tags=[_noun(kind)],
     )(handle)
 
 
-async def _answered(
-    kind: type[Operation[Any]], context: RequestContext, user_code: UserCode, shares: Shares
-) -> Response[bytes]:
+async def _answered(kind: type[Operation[Any]], context: RequestContext) -> Response[bytes]:
     named = _named(kind, context)
+    performer, shares = Performer(context.project, context.server.user_code), context.server.shares
     if issubclass(kind, Change):
         request, key = await _change(kind, context, named)
         async with _share(kind, request, shares):
-            return await context.perform(Performer(context.project, user_code), request, key)
+            return await context.perform(performer, request, key)
     if kind.contract.route.has_body:
         question = _request(kind, await context.body(body_type(kind)), named)
-        return plain(await context.threads.answer(lambda: Performer(context.project, user_code).ask(question)))
+        return plain(await context.threads.answer(lambda: performer.ask(question)))
     asked: Any = context.query(query_type(kind))
     request = _request(kind, asked, named)
     async with _share(kind, request, shares):
         if not issubclass(kind, ListQuestion):
             return await context.one(
                 asked,
-                lambda state: Performer(context.project, user_code).ask(request, state=state),
-                timeless=kind.contract.cacheable,
+                lambda state: performer.ask(request, state=state),
                 out_of_turn=kind.contract.slow,
             )
         lister = lister_of(kind)
 
         def find(state: State, after: Any) -> Found[Any]:
-            return Performer(context.project, user_code).find(request, after, state=state)
+            return performer.find(request, after, state=state)
 
-        return await context.page(
-            asked, find, place=lister.place, kind=lister.place_type, item=lister.show, timeless=kind.contract.cacheable
-        )
+        return await context.page(asked, find, place=lister.place, kind=lister.place_type, item=lister.show)
 
 
 async def _change(

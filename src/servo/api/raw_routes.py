@@ -6,34 +6,28 @@ schedules and sensors is recorded by what it starts, and not as a request.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from http import HTTPStatus
 from typing import Any
 
 import msgspec
 from litestar import Request, Response, post
-from litestar.di import NamedDependency
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath, SkipValidation
+from litestar.params import FromPath
 
 from servo.answers.audit import Verdict
 from servo.answers.automations import MessageAccepted
 from servo.api.auth import actor_of
 from servo.api.inputs import read_body
 from servo.api.openapi import operation
-from servo.api.request_context import WithContext, plain
-from servo.api.threads import Shares, Threads
+from servo.api.request_context import plain
+from servo.api.server import WithServer
 from servo.lineage.report import Report, parse
 from servo.operations.audit.reports import Audits
 from servo.operations.sensors.envelopes import read_message
 from servo.runtime.states import state_of
-from servo.runtime.user_code import Accepting
 
-__all__ = ["RAW_ROUTES", "Driver"]
-
-Driver = Callable[[], msgspec.Struct]
-"""Does one pass over schedules and sensors, and reports what it did."""
+__all__ = ["RAW_ROUTES"]
 
 # Who sends over loopback is not asked for a name: what is recorded was done by the sensor.
 _ANONYMOUS = ""
@@ -55,9 +49,7 @@ _REPORT_BYTES = 16 * 1024 * 1024
 async def take_message(
     sensor: FromPath[str],
     request: Request[Any, Any, Any],
-    sensing: NamedDependency[SkipValidation[Accepting]],
-    threads: NamedDependency[SkipValidation[Threads]],
-    shares: NamedDependency[SkipValidation[Shares]],
+    server: WithServer,
 ) -> Response[MessageAccepted]:
     """Take a message: a Pub/Sub push envelope or a CloudEvent.
 
@@ -66,8 +58,8 @@ async def take_message(
     """
     message = read_message(request.scope["headers"], await read_body(request))
     actor = actor_of(request) if request.scope.get("user") is not None else _ANONYMOUS
-    async with shares.place("sensor", sensor):
-        accepted = await threads.answer(partial(sensing.accept, sensor, message, actor=actor))
+    async with server.shares.place("sensor", sensor):
+        accepted = await server.threads.answer(partial(server.sensing.accept, sensor, message, actor=actor))
     # Only a trial has none.
     assert accepted.event_id is not None
     assert accepted.accepted_at is not None
@@ -93,25 +85,22 @@ async def take_message(
     request_max_body_size=_REPORT_BYTES,
     opt=operation("viewer", shape="plain", answers=Verdict, body=Report),
 )
-async def verify_report(context: WithContext) -> Response[bytes]:
+async def verify_report(request: Request[Any, Any, Any], server: WithServer) -> Response[bytes]:
     """Say what the report in the body does not prove itself, and what this ledger does not confirm."""
-    sent = await read_body(context.request, most=_REPORT_BYTES)
+    sent = await read_body(request, most=_REPORT_BYTES)
 
     def work() -> Verdict:
         report = parse(sent)
-        found = Audits(state_of(context.project), context.project.clock()).verify(report)
+        found = Audits(state_of(server.project), server.project.clock()).verify(report)
         return Verdict.of(report, found)
 
-    return plain(await context.threads.answer(work))
+    return plain(await server.threads.answer(work))
 
 
 @post("/internal/tick", tags=["internal"], status_code=HTTPStatus.OK, opt=operation("operator", shape="plain"))
-async def tick(
-    driver: NamedDependency[SkipValidation[Driver]],
-    threads: NamedDependency[SkipValidation[Threads]],
-) -> Response[msgspec.Struct]:
+async def tick(server: WithServer) -> Response[msgspec.Struct]:
     """Do one pass over schedules and sensors, as `servo tick` does; a pass waits for the one before it."""
-    return Response(await threads.one_pass(driver))
+    return Response(await server.threads.one_pass(server.driver))
 
 
 RAW_ROUTES: list[HTTPRouteHandler] = [take_message, verify_report, tick]

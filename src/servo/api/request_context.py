@@ -11,24 +11,19 @@ from typing import Any, TypeVar
 import msgspec
 from litestar import Request as HttpRequest
 from litestar import Response
-from litestar.di import NamedDependency
-from litestar.params import SkipValidation
 
-from servo.api.answer_cache import AnswerCache
 from servo.api.auth import actor_of
-from servo.api.coalesce import Coalescer
 from servo.api.inputs import Cursors, Keyed, Listing, Reading, body_of, key_of, query_of, require_key
+from servo.api.server import Server
 from servo.api.states import mark_of, state_for
-from servo.api.threads import Threads
 from servo.errors import ProjectionMissing
 from servo.operations.handling import Found
 from servo.operations.operation import Change
 from servo.runtime.keyed_requests import plain as plain_answer
 from servo.runtime.performer import Performed, Performer
-from servo.runtime.wiring import Project
 from servo.status.state import State
 
-__all__ = ["RequestContext", "WithContext", "request_context"]
+__all__ = ["RequestContext", "plain"]
 
 S = TypeVar("S", bound=msgspec.Struct)
 P = TypeVar("P")
@@ -40,19 +35,11 @@ _PAGING = ("fresh", "wait_for_event_id", "timeout_ms", "limit", "cursor")
 class RequestContext:
     """One request, and the project that it is about."""
 
-    def __init__(
-        self,
-        request: HttpRequest[Any, Any, Any],
-        project: Project,
-        threads: Threads,
-        answers: AnswerCache,
-        questions: Coalescer,
-    ) -> None:
+    def __init__(self, request: HttpRequest[Any, Any, Any], server: Server) -> None:
         self.request = request
-        self._answers = answers
-        self._questions = questions
-        self.project = project
-        self.threads = threads
+        self.server = server
+        self.project = server.project
+        self.threads = server.threads
 
     @property
     def actor(self) -> str:
@@ -72,15 +59,13 @@ class RequestContext:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def one(
-        self, asked: Reading, work: Callable[[State], Any], *, timeless: bool = False, out_of_turn: bool = False
-    ) -> Response[bytes]:
-        """An answer with its watermark. `timeless`: it follows from the state alone, whatever the time is.
+    async def one(self, asked: Reading, work: Callable[[State], Any], *, out_of_turn: bool = False) -> Response[bytes]:
+        """An answer with its watermark.
 
         `out_of_turn`: it waits for others' code or storage more than it works, and keeps nobody from their turn.
         """
         return await self._answered(
-            asked, lambda state: {"data": work(state), "watermark": mark_of(state)}, timeless, out_of_turn=out_of_turn
+            asked, lambda state: {"data": work(state), "watermark": mark_of(state)}, out_of_turn=out_of_turn
         )
 
     async def page(
@@ -91,7 +76,6 @@ class RequestContext:
         place: Callable[[Any], P],
         kind: type[P],
         item: Callable[[Any], Any] = lambda found: found,
-        timeless: bool = False,
     ) -> Response[bytes]:
         """A page of a list.
 
@@ -109,37 +93,27 @@ class RequestContext:
             cursor = None if following is None else cursors.text(following)
             return {"items": items, "watermark": mark_of(state), "next_cursor": cursor, **found.more}
 
-        return await self._answered(asked, answer, timeless)
+        return await self._answered(asked, answer)
 
     async def _answered(
-        self,
-        asked: Reading,
-        answer: Callable[[State], dict[str, Any]],
-        timeless: bool,
-        *,
-        out_of_turn: bool = False,
+        self, asked: Reading, answer: Callable[[State], dict[str, Any]], *, out_of_turn: bool = False
     ) -> Response[bytes]:
-        when, project = asked.when, self.project
-        name = (self.request.url.path, _said(asked, ("fresh", "wait_for_event_id", "timeout_ms")))
-
-        def state(since: float) -> bytes:
-            here = state_for(project, when, asked=since)
-            with nullcontext() if out_of_turn else self.threads.turn:
-                if not timeless:
-                    return _ENCODER.encode(answer(here))
-                # The same question about the same state has the same answer.
-                mark = mark_of(here)
-                return self._answers.of((*name, mark.position, mark.event_id), lambda: _ENCODER.encode(answer(here)))
+        """What is answered by the state as of the ledger's head now, or by the one that was asked for."""
+        when, project, since = asked.when, self.project, time.monotonic()
 
         def read(since: float) -> bytes:
+            state = state_for(project, when, asked=since)
+            with nullcontext() if out_of_turn else self.threads.turn:
+                return _ENCODER.encode(answer(state))
+
+        def read_again_if_swept() -> bytes:
             try:
-                return state(since)
+                return read(since)
             except ProjectionMissing:
                 # A version that was swept between our look at it and the first read of its files.
-                return state(time.monotonic())
+                return read(time.monotonic())
 
-        content = await self._questions.answer((*name, when), read, lenient=not when.fresh and when.as_of is None)
-        return Response(content, media_type="application/json")
+        return Response(await self.threads.read(read_again_if_swept), media_type="application/json")
 
     def cursors(self, asked: Listing) -> Cursors:
         """Those of this list with these filters."""
@@ -151,19 +125,6 @@ class RequestContext:
         """What a change of the table of operations is answered with."""
         actor = self.actor
         return _performed(await self.threads.answer(lambda: performer.change(request, actor=actor, key=key)))
-
-
-def request_context(
-    request: HttpRequest[Any, Any, Any],
-    project: NamedDependency[SkipValidation[Project]],
-    threads: NamedDependency[SkipValidation[Threads]],
-    answers: NamedDependency[SkipValidation[AnswerCache]],
-    questions: NamedDependency[SkipValidation[Coalescer]],
-) -> RequestContext:
-    return RequestContext(request, project, threads, answers, questions)
-
-
-WithContext = NamedDependency[SkipValidation[RequestContext]]
 
 
 def _performed(done: Performed[Any]) -> Response[bytes]:
@@ -192,13 +153,8 @@ def plain(answer: Any, *, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]
 
 def filters_of(asked: Listing) -> str:
     """What a list is asked for, on whichever page."""
-    return _said(asked, _PAGING)
-
-
-def _said(asked: Reading, without: tuple[str, ...]) -> str:
-    """What is asked, but for these."""
-    said = {name: value for name, value in msgspec.to_builtins(asked).items() if name not in without}
-    return msgspec.json.encode(said).decode()
+    filters = {name: value for name, value in msgspec.to_builtins(asked).items() if name not in _PAGING}
+    return msgspec.json.encode(filters).decode()
 
 
 def _json(answer: Any, *, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response[bytes]:

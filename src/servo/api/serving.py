@@ -16,7 +16,7 @@ import uvicorn
 from servo.api.app import create_app
 from servo.api.auth import LocalAccess
 from servo.api.events import Streams
-from servo.api.raw_routes import Driver
+from servo.api.server import Driver
 from servo.api.slow_clients import BoundedProtocol
 from servo.errors import EnvironmentProblem, InvalidSettings
 from servo.local_server import is_loopback, make_owner_token, owner_token_path

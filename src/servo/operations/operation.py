@@ -95,13 +95,11 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     `page`: of a list, the method that gives one page. `positional`: the fields that these methods take by position,
     where these are not the required ones; `called`: other names that they have for fields; `part`: the part of the
     answer that they give. `refusals`: HTTP statuses of refusals beyond those that every operation may have.
-    `cacheable`: the answer follows from the state alone, whatever the time is. `slow`: it waits for user code or
-    storage, and must not hold a place among quick reads.
+    `slow`: it waits for user code or storage, and must not hold a place among quick reads.
     `shares`: requests of this kind, or about the same thing of this kind, share a bounded number of threads.
     `deploys`: in a project's folder, the definitions of the folder are deployed before it: always, or where the ledger
     does not know what is named; `first`: there and on a server, once it is known to be sound by them (`state.local`)
     and changes something; `regardless`: also where it changes nothing.
-    `longest_body`: bytes.
     """
 
     route: Route
@@ -116,11 +114,9 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     refusals: tuple[int, ...] = ()
     body_required: bool = True
     may_do_nothing: bool = False
-    cacheable: bool = False
     slow: bool = False
     shares: str | None = None
     deploys: Deploys = "never"
-    longest_body: int | None = None
 
 
 class OperationType(msgspec.StructMeta):
@@ -178,11 +174,9 @@ class Operation(Fields, Generic[A_co]):
         refusals: tuple[int, ...] = (),
         body_required: bool = True,
         may_do_nothing: bool = False,
-        cacheable: bool = False,
         slow: bool = False,
         shares: str | None = None,
         deploys: Deploys = "never",
-        longest_body: int | None = None,
     ) -> None:
         """Tells type checkers the keywords of an operation's class; `OperationType` makes the contract of them."""
 

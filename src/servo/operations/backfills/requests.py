@@ -85,7 +85,6 @@ class ListBackfills(
     ListQuestion[BackfillSummary],
     route="GET /backfills",
     client="backfills.list",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """List backfills with their trees, newest first."""
@@ -100,7 +99,6 @@ class GetBackfill(
     Question[BackfillView],
     route="GET /backfills/{backfill}",
     client="backfills.get",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """Show a backfill, by its name or id: how far it is, how fast, and until when."""
@@ -112,7 +110,6 @@ class GetBackfillTree(
     Question[BackfillTree],
     route="GET /backfills/{backfill}/tree",
     client="backfills.tree",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """Show it with all jobs of its tree, and what failed first."""
@@ -124,7 +121,6 @@ class ListChunks(
     ListQuestion[ChunkView],
     route="GET /backfills/{backfill}/chunks",
     client="backfills.chunks",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """List the chunks that were planned, by their number."""

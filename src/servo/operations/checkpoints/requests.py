@@ -17,7 +17,6 @@ class ListCheckpoints(
     ListQuestion[CheckpointListed],
     route="GET /checkpoints",
     client="checkpoints.list",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """List checkpoints, newest first."""
@@ -33,7 +32,6 @@ class GetCheckpoint(
     Question[CheckpointView],
     route="GET /checkpoints/{checkpoint_id}",
     client="checkpoints.get",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""

@@ -124,7 +124,6 @@ class ListRuns(
     route="GET /runs",
     client="runs.list",
     page="page",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """List runs, newest first."""
@@ -135,7 +134,7 @@ class ListRuns(
     until: Until = None
 
 
-class GetRun(Question[RunView], route="GET /runs/{run_id}", client="runs.get", cacheable=True, refusals=(NOT_FOUND,)):
+class GetRun(Question[RunView], route="GET /runs/{run_id}", client="runs.get", refusals=(NOT_FOUND,)):
     """Show a run: its tasks, what failed, which checks did not pass, and what waits for a person."""
 
     run_id: Name
@@ -145,7 +144,6 @@ class GetProgress(
     Question[RunProgress],
     route="GET /runs/{run_id}/progress",
     client="runs.progress",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """Say how far a run is: its tasks in the order of its plan, and how many partitions of each came to what."""
@@ -157,7 +155,6 @@ class ListTasks(
     ListQuestion[TaskView],
     route="GET /runs/{run_id}/tasks",
     client="runs.tasks",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """List the tasks of a run by their keys."""
@@ -175,7 +172,7 @@ class ListLogs(ListQuestion[Record], route="GET /runs/{run_id}/logs", client="ru
     task: Annotated[str, Meta(description="Only of this task: its key, or its asset's.", max_length=500)] | None = None
 
 
-class ListConflicts(ListQuestion[RunConflict], route="GET /conflicts", client="conflicts.list", cacheable=True):
+class ListConflicts(ListQuestion[RunConflict], route="GET /conflicts", client="conflicts.list"):
     """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
 
     run_key: Annotated[str, Meta(description="Only those about this run key.", max_length=1_000)] | None = None

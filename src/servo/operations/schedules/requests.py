@@ -126,7 +126,6 @@ class ListTicks(
     ListQuestion[TickView],
     route="GET /schedules/{schedule}/ticks",
     client="schedules.ticks",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """List the ticks of a schedule, newest first."""

@@ -121,7 +121,6 @@ class ListEvaluations(
     ListQuestion[EvalView],
     route="GET /sensors/{sensor}/evals",
     client="sensors.evals",
-    cacheable=True,
     refusals=(NOT_FOUND,),
 ):
     """List the evaluations of a sensor, newest first, each with what became of the runs that it asked for."""
