@@ -177,16 +177,22 @@ def test_each_due_moment_ticks_once_whoever_drives(tmp_path: Path, new_database:
     variables = {"SERVO_LEDGER": new_database(), **hasty.from_now_on()}
     with spark_workshop(tmp_path / "shop", DEFINITIONS, variables=variables) as shop, drivers(shop) as at_work:
         at_work.until(0.35)
+        shop.until(lambda: ticks_so_far(shop, "paused", "TRIGGERED"), "it ticks before it is paused")
         at_work.kill_and_start()
         ok(shop, "schedule", "pause", "paused")
         ok(shop, "schedule", "create", "later", "--cron", "*/3 * * * *", "--select", "lookup")
         at_work.until(0.55)
+        shop.until(lambda: ticks_so_far(shop, "alone", "TRIGGERED"), "a run is there to cancel")
         # What `alone` waits for: once it has ended, the next tick has a run again.
         ok(shop, "run", "cancel", first_of(shop, "alone"))
         at_work.kill_and_start()
         at_work.until(0.7)
+        shop.until(lambda: ticks_so_far(shop, "paused", "SKIPPED"), "it is passed over while it is paused")
+        before = ticks_so_far(shop, "paused", "TRIGGERED")
         ok(shop, "schedule", "resume", "paused")
         at_work.until(1.0)
+        shop.until(lambda: ticks_so_far(shop, "paused", "TRIGGERED") > before, "it ticks again")
+        shop.until(lambda: all(at_work.passes[number] >= 2 for number in range(LOOPS)), "every loop has come round")
         at_work.end()
         for _ in range(PASSES):
             until = hasty.clock_of(shop.variables)()
@@ -244,6 +250,12 @@ class Story:
 
 def first_of(shop: Workshop, name: str) -> str:
     return next(tick.run_id for tick in Story(shop).ticks(name) if tick.run_id is not None)
+
+
+def ticks_so_far(shop: Workshop, name: str, status: str) -> int:
+    """How often a schedule has ticked with that status; never, where it is not deployed yet."""
+    story = Story(shop)
+    return sum(tick.status == status for tick in story.ticks(name)) if name in story.definitions else 0
 
 
 def every_moment_once(story: Story, name: str, until: datetime) -> None:
