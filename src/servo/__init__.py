@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from servo.client import Client
     from servo.partitions import Cron, Daily, Dynamic, Hourly, Monthly, Static, Weekly
     from servo.partitions import mappings as mapping
-    from servo.runtime.reading import read
-    from servo.runtime.views import spark_views
+    from servo.runtime.spark_reads import read, spark_views
 
 __version__ = "0.1.0"
 __all__ = [
@@ -80,10 +79,10 @@ _PLACES = {
     "check": "servo.assets.checks",
     "mapping": "servo.partitions.mappings",
     "on": "servo.assets.sensing:on",
-    "read": "servo.runtime.reading:read",
+    "read": "servo.runtime.spark_reads:read",
     "schedule": "servo.assets.automation:schedule",
     "sensor": "servo.assets.sensing:sensor",
-    "spark_views": "servo.runtime.views:spark_views",
+    "spark_views": "servo.runtime.spark_reads:spark_views",
     "testing": "servo.testing",
 }
 

@@ -28,7 +28,7 @@ from servo.operations.backfills.requests import (
 )
 from servo.operations.backfills.views import chunks_of, tree_of
 from servo.operations.checkpoints import requests as checkpoints
-from servo.operations.data.rows import Table, staged_rows
+from servo.operations.data.handlers import Table, staged_rows
 from servo.operations.lineage.requests import Invalidate, Rematerialize
 from servo.operations.operation import Change, ListQuestion, Question
 from servo.operations.runs import requests as runs

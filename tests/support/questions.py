@@ -23,19 +23,18 @@ from servo.execution.places import Removed
 from servo.execution.protocol import Place
 from servo.lineage.report import Report
 from servo.operations.assets.requests import AcceptCode
-from servo.operations.audit.reports import Audits as StateAudits
-from servo.operations.data.rows import Table, places, rows_of
+from servo.operations.audit.handlers import Audits as StateAudits
+from servo.operations.data.handlers import Table, places, rows_of
+from servo.operations.fields import parse_moment
 from servo.operations.lineage.lineages import Lineage
 from servo.operations.lineage.lineages import Lineages as StateLineages
 from servo.operations.materializations.requests import ListMaterializations, RollBack
-from servo.operations.moments import parse_moment
 from servo.operations.partitions.requests import ChangeValues, GetGrid, MarkPartitions, Summarize
 from servo.operations.partitions.why import Why as StateWhy
 from servo.partitions import Partitions
 from servo.runtime import Project
-from servo.runtime.citations import Citations
 from servo.runtime.states import state_of
-from servo.runtime.vacuum import vacuum
+from servo.runtime.vacuum import Citations, vacuum
 from servo.status.asset_status import AssetStatus, asset_statuses
 from servo.status.current import Current
 from servo.status.partitions import Page, one_partition, partition_page, typed_key

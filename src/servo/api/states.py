@@ -8,7 +8,7 @@ import msgspec
 
 from servo.errors import InvalidInput
 from servo.ids import is_ulid
-from servo.operations.moments import past_moment
+from servo.operations.fields import past_moment
 from servo.runtime.states import state_at
 from servo.runtime.wiring import Project
 from servo.status.state import State

@@ -143,7 +143,7 @@ def _with_ledger(read: Report, *, demanded: bool) -> Verified:
 
 
 def _offline(read: Report) -> Verified:
-    from servo.operations.audit.reports import verify_offline  # noqa: PLC0415 (DuckDB comes with it)
+    from servo.operations.audit.handlers import verify_offline  # noqa: PLC0415 (DuckDB comes with it)
 
     return verify_offline(read)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +17,11 @@ from rich.tree import Tree
 from servo.answers.lineage import Invalidated, LineageGraph
 from servo.answers.values import text
 from servo.cli.output import note, table
-from servo.errors import AssetNotFound
+from servo.errors import AssetNotFound, InvalidPartition, InvalidPartitionKey
 from servo.lineage.graph import picture, short_time, status_text, tree
 from servo.lineage.graph_formats import dot, mermaid, svg
 from servo.lineage.walk import Direction, LineageNode
-from servo.partitions import Partitions
-from servo.runtime.described import describe
+from servo.partitions import UNPARTITIONED, PartitionKey, Partitions
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
 
     from servo.cli.services import Services
     from servo.lineage.graph import Branch
+
 
 _MARKS = {
     "MATERIALIZED": ("●", "green"),
@@ -188,3 +188,28 @@ def show_invalidated(here: Services, done: Invalidated) -> None:
         note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(keys) > 1 else ''}")
         if all(key != asset for key, _ in rows):
             note(f"{asset} itself is as it was; where that is what is wrong, compute it first")
+
+
+_NAMED = 3
+
+
+def describe(definitions: Mapping[str, Partitions], asset_key: str, keys: Sequence[str]) -> str:
+    """`2025-01-15 eu` for one; `2025-01-01..2025-01-31 × eu, us` for many. Without how many they are."""
+    definition = definitions.get(asset_key, UNPARTITIONED)
+    distinct = list(dict.fromkeys(keys))
+    if len(distinct) > 1:
+        try:
+            told = definition.set_of(distinct).describe()
+        except (InvalidPartition, InvalidPartitionKey):
+            pass  # some are of an earlier definition
+        else:
+            return told.removeprefix(f"{len(distinct):,} partitions: ")
+    shown = [_label(definition, key) for key in distinct[:_NAMED]]
+    return ", ".join([*shown, "…"] if len(distinct) > _NAMED else shown)
+
+
+def _label(definition: Partitions, key: str) -> str:
+    try:
+        return definition.label(PartitionKey.parse(key))
+    except InvalidPartitionKey:
+        return key

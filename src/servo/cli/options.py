@@ -45,7 +45,7 @@ MOMENT = _Moment()
 
 def past(text: str | None) -> datetime | str | None:
     """A time of the past or an event id, as people write it; None if nothing is given."""
-    from servo.operations.moments import parse_moment  # noqa: PLC0415 (`--help` does without msgspec)
+    from servo.operations.fields import parse_moment  # noqa: PLC0415 (`--help` does without msgspec)
 
     return None if text is None else parse_moment(text)
 

@@ -20,8 +20,8 @@ from servo.ledger.protocol import Condition
 from servo.lineage.report import Report
 from servo.operations.checkpoints.views import find_checkpoint
 from servo.operations.outside import UserCode
-from servo.runtime.citations import Citations
 from servo.runtime.states import state_of
+from servo.runtime.vacuum import Citations
 from servo.runtime.wiring import Project
 from servo.runtime.worker.task_log import read_logs
 from servo.tracing import span, traceparent

@@ -18,8 +18,8 @@ from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidI
 from servo.events import Proposal, RecordedEvent
 from servo.ledger.protocol import Condition, Receipt
 from servo.operations.decision import Decision, Seen, other_request, require_version
+from servo.operations.fields import parse_moment
 from servo.operations.handling import Found, Handler, handler_of, lister_of
-from servo.operations.moments import parse_moment
 from servo.operations.operation import (
     Change,
     ListQuestion,

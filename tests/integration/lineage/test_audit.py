@@ -23,8 +23,8 @@ from servo.execution.executor import Executor
 from servo.execution.settings import SparkSettings
 from servo.execution.spark import session
 from servo.lineage.report import Report, hash_of, parse, plain, schema, to_json
-from servo.operations.audit import reports
-from servo.operations.audit.reports import verify_offline
+from servo.operations.audit import handlers
+from servo.operations.audit.handlers import verify_offline
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.reproducing import reproduce
 from tests.support.idle import at_work
@@ -173,7 +173,7 @@ def test_proves_itself_and_the_ledger_agrees(
     shop: Shop, now: Report, then: Report, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also where the events lie so far apart that each is looked for."""
-    monkeypatch.setattr(reports, "_DENSE", 0)
+    monkeypatch.setattr(handlers, "_DENSE", 0)
     assert Audits(shop.project).report("total", "2025-01", keep=False).proof == now.proof
     for report in (now, then):
         read = parse(to_json(report))

@@ -31,8 +31,7 @@ from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.worker import fence as fencing
 from servo.runtime.worker.attempt import Attempt
 from servo.runtime.worker.fence import Fence
-from servo.runtime.worker.newest_versions import NewestVersions
-from servo.runtime.worker.order import order_for
+from servo.runtime.worker.order import NewestVersions, order_for
 from servo.runtime.worker.worker import Worker
 from tests.support.idle import IdleExecutor
 from tests.support.questions import Data

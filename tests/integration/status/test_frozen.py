@@ -32,8 +32,7 @@ from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.states import state_of
 from servo.runtime.worker.code import Code
 from servo.runtime.worker.fence import Fence
-from servo.runtime.worker.newest_versions import NewestVersions
-from servo.runtime.worker.order import without_frozen_partitions
+from servo.runtime.worker.order import NewestVersions, without_frozen_partitions
 from servo.runtime.worker.spark_health import SparkHealth
 from servo.runtime.worker.task_runner import TaskRunner
 from servo.status.automation import schedule_state

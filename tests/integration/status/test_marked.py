@@ -21,8 +21,7 @@ from servo.operations.backfills.plan import plan_backfill
 from servo.operations.backfills.requests import BackfillFields
 from servo.runtime.loop.control import Control
 from servo.runtime.states import state_of
-from servo.runtime.worker.newest_versions import NewestVersions
-from servo.runtime.worker.order import order_for
+from servo.runtime.worker.order import NewestVersions, order_for
 from servo.status.plans import plan_for, plan_of_what_can_be_made, refusals
 from servo.ui.proof import partition_proof
 from tests.support.operating import Runs, plan_what_is_due

@@ -55,8 +55,8 @@ from servo.operations.backfills.requests import (
 )
 from servo.operations.backfills.views import chunks_of, newest_trees, tree_of
 from servo.operations.decision import Decision
+from servo.operations.fields import moment
 from servo.operations.handling import Found, answers, decides, lists
-from servo.operations.moments import moment
 from servo.partitions import PartitionSet
 from servo.status.state import State
 from servo.tracing import span

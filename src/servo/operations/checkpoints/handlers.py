@@ -38,8 +38,8 @@ from servo.operations.checkpoints.views import (
     published_by,
 )
 from servo.operations.decision import Decision
+from servo.operations.fields import moment
 from servo.operations.handling import Found, answers, decides, lists
-from servo.operations.moments import moment
 from servo.operations.outside import Outside
 from servo.operations.runs.views import run_of
 from servo.status.exclusions import THAW

@@ -13,11 +13,11 @@ from servo.events.columns import EarlierMaterializations
 from servo.events.model import RolledBack
 from servo.execution.protocol import Place, Storage
 from servo.ids import is_ulid
-from servo.operations.data.rows import named_partitions
+from servo.operations.data.handlers import named_partitions
 from servo.operations.decision import Decision, changes_partitions, other_request
+from servo.operations.fields import parse_moment
 from servo.operations.handling import Found, decides, lists
 from servo.operations.materializations.requests import ListMaterializations, RollBack
-from servo.operations.moments import parse_moment
 from servo.operations.outside import Outside
 from servo.partitions import PartitionKey
 from servo.status.current import current

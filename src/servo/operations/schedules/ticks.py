@@ -24,7 +24,7 @@ from servo.errors import (
     UserCodeFailed,
 )
 from servo.operations.decision import Decision
-from servo.operations.moments import moment
+from servo.operations.fields import moment
 from servo.operations.outside import Outside
 from servo.operations.schedules.requests import TriggerSchedule
 from servo.partitions import PartitionSet

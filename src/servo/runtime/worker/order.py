@@ -12,19 +12,60 @@ from servo.assets import Asset
 from servo.assets.spec import Dependency
 from servo.controllers.dispatch import Claim, without_unchanged
 from servo.errors import TaskError
-from servo.execution.protocol import Input, Order
+from servo.execution.protocol import Input, Order, Place
+from servo.fold.display import MARKED
 from servo.partitions import PartitionKey
 from servo.partitions.mappings import edges
 from servo.planning.catalog import Catalog
 from servo.projections.snapshot import Answers
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
-from servo.runtime.worker.newest_versions import NewestVersions
 from servo.status.current import current
 from servo.status.exclusions import frozen_among
 from servo.status.staleness import stale_partitions
 
-__all__ = ["left_to_compute", "order_for", "without_frozen_partitions"]
+__all__ = ["NewestVersions", "left_to_compute", "order_for", "without_frozen_partitions"]
+
+
+_NEWEST = f"""
+    SELECT partition_key, materialization_id FROM partition_status
+    WHERE asset_id = $asset_id AND materialization_id IS NOT NULL AND NOT ({MARKED})
+    ORDER BY materialization_id DESC LIMIT 1
+"""
+_PATIENCE = 60.0  # seconds for the tail to be folded
+
+
+class NewestVersions:
+    """The newest current version of each asset, which tells its columns. Threads may share it.
+
+    Looked up once and then remembered: a worker that is alone knows what it has published itself. Whoever learns that
+    somebody else has published says so.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+        self._known: dict[str, Place | None] = {}
+
+    def of(self, asset_id: str) -> Place | None:
+        known = self._known
+        if asset_id not in known:
+            known[asset_id] = self._found(asset_id)
+        return known[asset_id]
+
+    def published(self, place: Place) -> None:
+        """This one is current now."""
+        before = self._known.get(place.asset_id)
+        if before is None or before.materialization_id < place.materialization_id:
+            self._known[place.asset_id] = place
+
+    def forget(self) -> None:
+        """Others have published."""
+        self._known = {}
+
+    def _found(self, asset_id: str) -> Place | None:
+        rows = self._project.reader.query(_NEWEST, {"asset_id": asset_id}, fresh=True, timeout=_PATIENCE).rows
+        return Place(asset_id=asset_id, key=rows[0][0], materialization_id=rows[0][1]) if rows else None
+
 
 _SAMPLED = """
     SELECT count(DISTINCT run_id) FILTER (WHERE sample_verdict IN ('EQUAL', 'CLOSE') AND run_id <> $run_id),

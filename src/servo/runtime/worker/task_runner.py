@@ -29,8 +29,7 @@ from servo.runtime.worker.attempt import Attempt
 from servo.runtime.worker.code import Code
 from servo.runtime.worker.fence import Fence
 from servo.runtime.worker.log_capture import capture
-from servo.runtime.worker.newest_versions import NewestVersions
-from servo.runtime.worker.order import left_to_compute, order_for, without_frozen_partitions
+from servo.runtime.worker.order import NewestVersions, left_to_compute, order_for, without_frozen_partitions
 from servo.runtime.worker.spark_health import SparkHealth
 from servo.runtime.worker.task_log import TaskLog
 from servo.tracing import span

@@ -33,7 +33,7 @@ from servo.runtime.loop.tracker import RunTracker
 from servo.runtime.wiring import Project
 from servo.runtime.worker.code import Code, settle
 from servo.runtime.worker.fence import Fence
-from servo.runtime.worker.newest_versions import NewestVersions
+from servo.runtime.worker.order import NewestVersions
 from servo.runtime.worker.spark_health import SparkHealth
 from servo.runtime.worker.task_runner import TaskRunner
 

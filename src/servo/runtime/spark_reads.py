@@ -1,4 +1,4 @@
-"""`servo.read`: the data of an asset as a DataFrame, now or as it was."""
+"""What `import servo` offers for a Spark session: the data of assets (`servo.read`), and the projections as views."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servo.operations.data.rows import places
-from servo.operations.moments import parse_moment
+from servo.operations.data.handlers import places
+from servo.operations.fields import parse_moment
 from servo.runtime.settings import load_settings
-from servo.runtime.states import state_of
+from servo.runtime.states import columns_at, state_of
 from servo.runtime.wiring import open_workspace
 
 if TYPE_CHECKING:
@@ -41,3 +41,18 @@ def read(
     with open_workspace(load_settings(None if folder is None else Path(folder))) as project:
         found, _ = places(state_of(project, moment), asset, wanted)
         return frame_of(session, project.storage, found)
+
+
+def spark_views(
+    spark: SparkSession, *, project: str | Path | None = None, as_of: datetime | str | None = None
+) -> list[str]:
+    """Register every table as a temporary view, as of the ledger's head now or of a moment or event id; their names.
+
+    `project` is the folder with the settings, the current one by default.
+    """
+    # Spark and Arrow are for those who come with a session.
+    from servo.execution.spark_projections import register_views  # noqa: PLC0415
+
+    with open_workspace(load_settings(None if project is None else Path(project))) as opened:
+        snapshot = opened.reader.snapshot(fresh=True, as_of=as_of)
+        return register_views(spark, snapshot, columns_at(opened, snapshot, as_of))
