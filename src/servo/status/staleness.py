@@ -49,6 +49,8 @@ _COLUMNS_OF_STATUS = (
     f" AS computed_stale_reason_code FROM {ANSWER}"
 )
 
+# What partitions are judged by, whether or not a query that begins from the cache had to look at it.
+_JUDGED_BY = frozenset({"partition_status", "materializations", "lineage", "asset_versions", "equal_code"})
 _NEXT_DEADLINE = """
     SELECT min(last_materialization_at + to_seconds(policy.seconds)) FROM partition_status
     JOIN (SELECT unnest($asset_ids) AS asset_id, unnest($seconds) AS seconds) AS policy USING (asset_id)
@@ -140,7 +142,7 @@ def stale_sets(
     if kept is None or not kept.hold(state, keys):
         rows, tables = _stored(state, keys, flags)
         kept = _KeptSets(specs=specs, since=state.now, until=_next_deadline(state, keys), sets=sets(rows))
-        state.snapshot.remember(name, kept, tables=tables | CATALOG_TABLES)
+        state.snapshot.remember(name, kept, tables=tables | CATALOG_TABLES | _JUDGED_BY)
     return dict(kept.sets)
 
 
