@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Event, Thread
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,12 +19,20 @@ import pytest
 
 from servo.assets.loading import load
 from servo.controllers.dispatch import Claim, Limits, ready
-from servo.errors import DataNotFound, FencedOut, LedgerUnavailable, StorageFailed, TaskError, WorkCancelled
+from servo.errors import (
+    DataNotFound,
+    FencedOut,
+    LedgerUnavailable,
+    SessionLost,
+    StorageFailed,
+    TaskError,
+    WorkCancelled,
+)
 from servo.events import Proposal, decode
 from servo.events.columns import Outcome
 from servo.events.model import CheckpointRequested, TaskFinished, TaskRetryScheduled, TaskStarted
 from servo.execution.places import Removed
-from servo.execution.protocol import PartitionResult, Staged
+from servo.execution.protocol import Order, PartitionResult, Staged
 from servo.ledger.leases import Holder
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.loop.control import Control
@@ -425,3 +434,31 @@ def test_no_task_is_claimed_after_the_jvm_has_ended(shop: Workshop) -> None:
     worker.run(Event())
     assert worker.must_be_replaced == "its JVM has ended"
     assert not [fact for fact in shop.facts(run_id) if isinstance(fact, TaskStarted)]
+
+
+class LosingExecutor(IdleExecutor):
+    """Loses its JVM at the first order. It says so a moment after its worker has noticed, unless it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost, self._cancelled = Event(), Event()
+
+    def execute(self, order: Order, **_: Any) -> None:
+        self.lost.set()
+        if self._cancelled.wait(1):
+            raise WorkCancelled(f"run {order.run_id} was cancelled")
+        raise SessionLost("the JVM was killed", hint="it is tried again")
+
+    def cancel(self, run_id: str) -> None:
+        self._cancelled.set()
+
+
+def test_a_worker_without_a_jvm_lets_its_tasks_say_that_they_lost_it(shop: Workshop) -> None:
+    definitions, executor = load(shop.project.settings), LosingExecutor()
+    worker = Worker(shop.project, lambda: definitions, executor, used_up=executor.lost.is_set)
+    run_id = shop.request("plain", partitions=DAYS)
+    Control(shop.project).step()
+    worker.run(Event())
+    [again] = [fact for fact in shop.facts(run_id) if isinstance(fact, TaskRetryScheduled)]
+    assert again.session_lost
+    assert "the JVM was killed" in (again.reason or "")

@@ -148,7 +148,11 @@ class Worker(ServiceLoop):
         Not for ever: Python that is not in Spark cannot be interrupted. It loses its worker's lease, others take over,
         and what it says when it comes to its end is refused.
         """
-        self._interrupt_until_over(self._jobs, _PATIENCE_SECONDS)
+        if self._used_up():
+            # Not interrupted: each task records that it lost its session, and not that its worker was stopped.
+            wait(self._jobs.values(), _PATIENCE_SECONDS)
+        else:
+            self._interrupt_until_over(self._jobs, _PATIENCE_SECONDS)
         self._reap()
         self._strays |= self._jobs
         self._jobs = {}
