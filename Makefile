@@ -61,8 +61,8 @@ format: setup ## Format the code and mend what lint can mend
 	@$(PY) -m ruff check --fix-only .
 	@$(PY) -m ruff format .
 
-bench: setup java ## Measure, one JSON line for each figure
-	@$(PY) -m bench
+bench: setup java ## Measure what is quick to measure, one JSON line for each figure; everything with ALL=1
+	@$(PY) -m bench $(if $(ALL),--all) $(ONLY)
 
 serve: setup java ## Serve the API and the console
 	@if .venv/bin/servo up --help >/dev/null 2>&1; then exec .venv/bin/servo up; \

