@@ -80,7 +80,7 @@ def serving(
     streams = Streams(project)
     config = uvicorn.Config(
         create_app(project, sensing, driver, ticking, streams, local=local),
-        loop="asyncio",
+        loop="uvloop",
         http=BoundedProtocol,
         ws="none",
         lifespan="on",
