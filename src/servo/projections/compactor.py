@@ -24,6 +24,7 @@ from servo.projections.draft import Draft
 from servo.projections.manifest import FOLD, Manifest, watermark_of
 from servo.projections.store import Store, require_same_ledger, warn_of_unknown
 from servo.projections.table_sql import merged
+from servo.projections.thinning import Thinning
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,16 @@ _BATCH_BYTES = 128 << 20
 class Compactor:
     """Holds the fencing epoch of the projections of one workspace, until a newer compactor takes it."""
 
-    def __init__(self, store: Store, history: History, *, clock: Clock, mint: Callable[[], str]) -> None:
+    def __init__(
+        self,
+        store: Store,
+        history: History,
+        *,
+        clock: Clock,
+        mint: Callable[[], str],
+        thinning: Thinning | None = None,
+    ) -> None:
+        self._thinning = thinning or Thinning()
         self._store = store
         self._history = history
         self._clock = clock
@@ -71,8 +81,8 @@ class Compactor:
         return self._publish(draft, last, version, replayed=version)
 
     def remove_unneeded_files(self) -> int:
-        """Remove files that no version needs any more; how many."""
-        return self._store.remove_unneeded_files(self._clock(), self._epoch)
+        """Remove versions that are not kept any more, and files that none needs; how many files."""
+        return self._store.remove_unneeded_files(self._clock(), self._epoch, self._thinning)
 
     def close(self) -> None:
         self._connection.close()
@@ -91,19 +101,24 @@ class Compactor:
         return manifest
 
 
-def rebuild(store: Store, history: History, until: int, mint: Callable[[], str]) -> Manifest:
-    """The projections as of a position, built in a store of their own and published to nobody."""
+def rebuild(store: Store, history: History, until: int, mint: Callable[[], str], *, base: Manifest) -> Manifest:
+    """The projections as of a position, built in a store of their own and published to nobody.
+
+    `base`: an earlier version whose files are in that store, to go on from; one without tables to begin anew.
+    """
     connection = engine.connect()
-    draft = Draft(store, connection, mint, Manifest())
-    last = _fold_all(draft, history, until)
+    draft = Draft(store, connection, mint, base)
+    last = _fold_all(draft, history, until, after=base.watermark.position)
     connection.close()
-    return Manifest(watermark=watermark_of(last), tables=draft.tables)
+    return Manifest(watermark=base.watermark if last is None else watermark_of(last), tables=draft.tables)
 
 
-def _fold_all(draft: Draft, history: History, until: int, progress: Progress | None = None) -> RecordedEvent | None:
-    """Fold all events up to a position into a draft; the last of them."""
+def _fold_all(
+    draft: Draft, history: History, until: int, progress: Progress | None = None, *, after: int = 0
+) -> RecordedEvent | None:
+    """Fold all events after a position up to another into a draft; the last of them."""
     last: RecordedEvent | None = None
-    for events in _batches(history, 0, until):
+    for events in _batches(history, after, until):
         _fold(draft, events)
         last = events[-1]
         if progress:

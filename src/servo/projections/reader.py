@@ -8,6 +8,7 @@ import tempfile
 import threading
 import time
 import weakref
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence, Set
 from datetime import datetime
 from itertools import chain, count
@@ -48,6 +49,7 @@ _STEP_EVENTS, _STEP_BYTES = 500, 1 << 20
 _SEVERAL = 3
 _MOST_ROWS = 50_000  # that are kept so: more take seconds to be read
 _A_WHILE = 1_000  # states until it is tried again, where there was no room
+_PAST_STATES = 4  # that are kept for who moves about in the past
 _NO_ROOM = (OSError, sqlite3.OperationalError)
 
 
@@ -60,7 +62,7 @@ class Reader:
         self._clock = clock
         self._limits = limits or TailLimits()
         self._state: _State | None = None  # the newest that was found
-        self._past: tuple[tuple[int, int], Snapshot] | None = None
+        self._past: OrderedDict[tuple[int, int], Snapshot] = OrderedDict()  # by position and version, as last used
         self._lock = threading.Lock()
         self._looking = threading.Lock()  # one at a time looks for a state that others will share
         # Of the newest version: what is new is added to it.
@@ -108,7 +110,8 @@ class Reader:
         except ProjectionMissing:
             # A version that was swept between our look at it and the first read of its files.
             with self._lock:
-                self._state = self._past = None
+                self._state = None
+                self._past.clear()
             return answer()
 
     def snapshot(
@@ -338,12 +341,13 @@ class Reader:
     def _as_of(self, when: datetime | str) -> Snapshot:
         """The state at an earlier position: from the nearest version kept before it, else from the first event."""
         position = self._history.find(when) if isinstance(when, str) else self._history.position_at_time(when)
-        earlier = [version for version in self._store.versions() if version.watermark.position <= position]
-        base = earlier[-1] if earlier else Manifest()
+        base = self._store.version_at(position)
+        # The version is part of the name: the files of one that is no longer kept may be gone.
+        name = (position, base.version)
         with self._lock:
-            # The version is part of the name: the files of one that is no longer kept may be gone.
-            if self._past is not None and self._past[0] == (position, base.version):
-                return self._past[1]
+            if (found := self._past.get(name)) is not None:
+                self._past.move_to_end(name)
+                return found
         require_same_ledger(self._store, self._history, base)
         folding = Folding(base.watermark)
         if position - base.watermark.position <= self._limits.events:
@@ -352,18 +356,29 @@ class Reader:
         if folding.watermark.position == position:
             snapshot = Snapshot(self._store, base, folding.tail(), folding.watermark)
         else:
-            # The writing half loads Arrow, which reads from files alone need not.
-            from servo.projections.compactor import rebuild  # noqa: PLC0415
-
-            folder = tempfile.TemporaryDirectory(prefix="servo-as-of-")
-            store = Store(Path(folder.name))
-            mint = map("{:012d}".format, count()).__next__
-            manifest = rebuild(store, self._history, position, mint)
-            snapshot = Snapshot(store, manifest, None, manifest.watermark)
-            # The files go when nobody holds the snapshot any more.
-            weakref.finalize(snapshot, folder.cleanup)
+            snapshot = self._rebuilt(base, position)
         with self._lock:
-            self._past = ((position, base.version), snapshot)
+            self._past[name] = snapshot
+            let_go = [self._past.popitem(last=False) for _ in range(len(self._past) - _PAST_STATES)]
+        del let_go  # outside of the lock: files of a rebuilt state are removed with it
+        return snapshot
+
+    def _rebuilt(self, base: Manifest, position: int) -> Snapshot:
+        """The state at a position that a version is too far away from: in files of its own, beside that version's."""
+        # The writing half loads Arrow, which reads from files alone need not.
+        from servo.projections.compactor import rebuild  # noqa: PLC0415
+
+        folder = tempfile.TemporaryDirectory(prefix="servo-as-of-")
+        store = Store(Path(folder.name))
+        for table, files in base.tables.items():
+            for path, file in zip(self._store.intact(table, files), files, strict=True):
+                store.path(table, file).parent.mkdir(parents=True, exist_ok=True)
+                store.path(table, file).symlink_to(path.absolute())
+        mint = map("as-of-{:012d}".format, count()).__next__
+        manifest = rebuild(store, self._history, position, mint, base=base)
+        snapshot = Snapshot(store, manifest, None, manifest.watermark)
+        # The files go when nobody holds the snapshot any more.
+        weakref.finalize(snapshot, folder.cleanup)
         return snapshot
 
 

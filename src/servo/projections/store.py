@@ -45,12 +45,12 @@ from servo.fold.batch import Batch
 from servo.ledger.archive import sync_file
 from servo.ledger.history import History
 from servo.projections.manifest import REBUILD, FileRef, Manifest, decode, encode, require_intact
+from servo.projections.thinning import Thinning
 
 log = logging.getLogger(__name__)
 
-# A reader that opened a version may go on with it for this long; as-of reads start from the versions kept.
+# A reader that opened a version may go on with it for this long.
 KEEP_FOR = timedelta(minutes=10)
-KEEP_VERSIONS = 16
 # Seconds between two attempts to become the one at work, and after which to say that somebody else is.
 _LOOK_AGAIN, _SAY_SO = 0.05, 1.0
 
@@ -149,6 +149,32 @@ class Store:
                 kept.append(manifest)
         return kept
 
+    def version_at(self, position: int) -> Manifest:
+        """The newest of those versions that is no further than a position; an empty one where there is none.
+
+        The versions since a replay go ever further, so that few of them have to be read to find it.
+        """
+        current, pointer = self.current(), self._read_pointer()
+        if pointer is None or current.watermark.position <= position:
+            return current
+        paths = [path for path in self._paths() if current.replayed <= _version_of(path) < current.version]
+        found = Manifest()
+        low, high = 0, len(paths)
+        while low < high:
+            middle = (low + high) // 2
+            try:
+                version = self._load(paths[middle], sealed=True)
+            except ServoError:
+                version = Manifest()
+            if not version.is_complete:
+                del paths[middle]
+                high -= 1
+            elif version.watermark.position <= position:
+                found, low = version, middle + 1
+            else:
+                high = middle
+        return found
+
     def _paths(self) -> list[Path]:
         """The manifests that are there, oldest first."""
         return sorted(path for path in self._manifests.glob("*.json") if _NAME.fullmatch(path.name))
@@ -227,8 +253,9 @@ class Store:
             replace_file(self._pointer, msgspec.json.encode(pointer))
             reach("pointer.after_swap")
 
-    def remove_unneeded_files(self, now: datetime, epoch: int) -> int:
-        """Remove versions that nobody may be reading any more and files that no kept version names; how many files.
+    def remove_unneeded_files(self, now: datetime, epoch: int, thinning: Thinning) -> int:
+        """Remove versions that nobody may be reading and that are not kept, and files that no version names; how many
+        files.
 
         Only the holder of the epoch does: what it does not know of then belongs to nobody who could still publish it.
         """
@@ -236,15 +263,18 @@ class Store:
             if self._epoch() != epoch:
                 return 0
             current = self.current()
-            kept: set[tuple[str, str]] = set()
+            manifests: dict[Path, Manifest] = {}
             for path in sorted(self._manifests.glob("*.json")):
                 try:
-                    manifest = self._load(path)
+                    manifests[path] = self._load(path)
                 except ServoError:
                     path.unlink(missing_ok=True)
-                    continue
+            usable = (one for one in manifests.values() if one.is_complete and one.version >= current.replayed)
+            wanted = {one.version for one in thinning.kept(usable, now)}
+            kept: set[tuple[str, str]] = set()
+            for path, manifest in manifests.items():
                 young = manifest.created_at is not None and now - manifest.created_at < KEEP_FOR
-                if young or manifest.version > current.version - KEEP_VERSIONS:
+                if young or manifest.version in wanted or manifest.version > current.version - thinning.newest:
                     kept |= {(table, file.name) for table, files in manifest.tables.items() for file in files}
                 else:
                     path.unlink()
@@ -275,7 +305,7 @@ class Store:
         with suppress(ProjectionError, SchemaTooNew):
             pointer = self._read_pointer()
             return 0 if pointer is None else self._published(pointer).version
-        return max((int(path.name.partition("-")[0]) for path in self._paths()), default=0)
+        return max(map(_version_of, self._paths()), default=0)
 
     def next_version(self) -> int:
         return self._pointer_version() + 1
@@ -295,6 +325,11 @@ class Store:
             # The kernel frees the lock with the process, so a killed compactor blocks nobody.
             fcntl.flock(lock, fcntl.LOCK_EX)
             yield
+
+
+def _version_of(path: Path) -> int:
+    """The version of a manifest, by its name."""
+    return int(path.name.partition("-")[0])
 
 
 def _locks(file: TextIO) -> bool:

@@ -44,6 +44,16 @@ class TailSettings(msgspec.Struct, frozen=True, kw_only=True):
     fold_ms: _Duration = 200.0
 
 
+class VersionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Which versions of the projections are kept, to begin from when the past is asked for: the newest, the last of
+    each hour for some days, of each day for some more, and of each month for some years or, with None, for ever."""
+
+    newest: _Count = 16
+    hourly_days: Annotated[int, msgspec.Meta(ge=0)] = 2
+    daily_days: Annotated[int, msgspec.Meta(ge=0)] = 31
+    monthly_years: Annotated[int, msgspec.Meta(ge=0, le=1_000)] | None = None
+
+
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much happens at the same time: tasks and runs at all, partitions of one task, tasks of each pool."""
 
@@ -116,6 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_days: _Count = 7
     approvals: dict[str, list[_Name]] = {}  # who has which role, by the names that they are known by
     tail: TailSettings = TailSettings()
+    versions: VersionSettings = VersionSettings()
     spark: SparkSettings = SparkSettings()
     limits: LimitSettings = LimitSettings()
     batch: BatchSettings = BatchSettings()

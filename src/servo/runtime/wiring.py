@@ -13,6 +13,8 @@ from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
 
+import msgspec
+
 from servo.clock import Clock, system_clock
 from servo.errors import LedgerCorrupt
 from servo.ids import UlidFactory, run_id, uuid7
@@ -164,8 +166,10 @@ class Project:
         """A compactor that fences out every other, until the next one comes."""
         # Arrow comes with this import.
         from servo.projections.compactor import Compactor  # noqa: PLC0415
+        from servo.projections.thinning import Thinning  # noqa: PLC0415
 
-        compactor = Compactor(self.store, self.history, clock=self.clock, mint=self.mint)
+        thinning = Thinning(**msgspec.structs.asdict(self.settings.versions))
+        compactor = Compactor(self.store, self.history, clock=self.clock, mint=self.mint, thinning=thinning)
         try:
             yield compactor
         finally:

@@ -13,9 +13,10 @@ import pytest
 from servo.clock import system_clock
 from servo.errors import ProjectionMissing
 from servo.faults import arm
-from servo.projections import Reader
+from servo.projections import Manifest, Reader
 from servo.projections import snapshot as snapshots
-from servo.projections.store import KEEP_FOR, KEEP_VERSIONS
+from servo.projections.store import KEEP_FOR
+from servo.projections.thinning import Thinning
 from tests.integration.projection_support import (
     PATIENT,
     Place,
@@ -28,6 +29,7 @@ from tests.integration.projection_support import (
     whole,
 )
 
+KEEP_VERSIONS = Thinning().newest
 LATER = KEEP_FOR + timedelta(minutes=1)
 
 
@@ -39,6 +41,10 @@ class Movable:
 
     def __call__(self) -> datetime:
         return system_clock() + self.ahead
+
+    def move_to_half_past(self) -> None:
+        """So that no hour ends during a test: the last version of each is kept."""
+        self.ahead += timedelta(minutes=(90 - self().minute) % 60)
 
 
 @pytest.fixture
@@ -88,9 +94,10 @@ def test_nothing_young_is_swept(place: Place) -> None:
 
 
 def test_old_versions_go_and_the_newest_stay(place: Place, clock: Movable) -> None:
+    clock.move_to_half_past()
     versions(place, KEEP_VERSIONS + 5)
     before = files(place)
-    clock.ahead = LATER
+    clock.ahead += LATER
     removed = sweep(place)
     kept = place.store.versions()
     assert [manifest.version for manifest in kept] == list(range(6, KEEP_VERSIONS + 6))
@@ -162,6 +169,7 @@ def test_a_reader_goes_on_with_the_snapshot_that_it_holds(place: Place, clock: M
 
 def test_the_past_is_found_again_after_a_sweep(place: Place, clock: Movable) -> None:
     """A reader that lives long meets a past whose version is gone: it starts from another one, or from nothing."""
+    clock.move_to_half_past()
     place.ledger.append(mixed(100))
     place.compact()
     reader = Reader(place.store, place.history, clock=clock, limits=PATIENT)
@@ -169,10 +177,41 @@ def test_the_past_is_found_again_after_a_sweep(place: Place, clock: Movable) -> 
     expected = rows_of_fold(place.fold(100))
     assert_same(rows_of(reader.snapshot(as_of=event_id)), expected)
     versions(place, KEEP_VERSIONS + 5)
-    clock.ahead = LATER
+    clock.ahead += LATER
     assert sweep(place) > 0
     assert place.store.versions()[0].watermark.position > 100
     assert_same(rows_of(reader.snapshot(as_of=event_id)), expected)
+
+
+def test_of_versions_that_grow_old_fewer_are_kept_and_the_past_stays_near(place: Place, clock: Movable) -> None:
+    clock.move_to_half_past()
+    half_past, last, proposals = clock.ahead, {}, mixed(210)
+    for hours in (0, 1, 30, 31, 24 * 20, 24 * 100, 24 * 300):
+        clock.ahead = half_past + timedelta(hours=hours)
+        place.ledger.append(proposals[:30])
+        del proposals[:30]
+        versions(place, KEEP_VERSIONS)
+        last[hours] = place.store.current()
+        sweep(place)
+    kept = {one.version for one in place.store.versions()}
+    newest = place.store.current().version
+    # The first four are of one month, or of two.
+    assert {last[hours].version for hours in (24 * 20, 24 * 100)} <= kept
+    assert last[31].version in kept
+    assert last[0].version not in kept or last[0].created_at.month != last[1].created_at.month  # type: ignore[union-attr]
+    assert set(range(newest - KEEP_VERSIONS + 1, newest + 1)) <= kept
+    assert len(kept) <= KEEP_VERSIONS + 6
+    assert files(place) == named(place)
+    for position in range(1, place.ledger.head().position, 17):
+        base = place.store.version_at(position)
+        nearest = max(
+            (one for one in place.store.versions() if one.watermark.position <= position),
+            default=None,
+            key=lambda one: one.version,
+        )
+        assert base == (nearest or Manifest())
+        event_id = place.history.read(position - 1, 1)[0].event_id
+        assert_same(rows_of(place.reader().snapshot(as_of=event_id)), rows_of_fold(place.fold(position)))
 
 
 def test_a_manifest_that_cannot_be_read_does_not_stop_a_sweep(place: Place, clock: Movable) -> None:

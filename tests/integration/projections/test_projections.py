@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -14,6 +15,7 @@ from servo.events import EVENT_CLASSES
 from servo.fold import TABLES
 from servo.ids import ulid_offset, ulid_time
 from servo.ledger.archive import archive_events
+from servo.ledger.history import History
 from servo.projections import Manifest, TailLimits, Watermark
 from tests.integration.projection_support import (
     NOW,
@@ -221,6 +223,26 @@ def test_as_of_far_from_every_version_is_rebuilt_beside_them(versioned: Place) -
     before = sorted(versioned.store.root.rglob("*"))
     as_of_is_fold(versioned, [50, 99, 107, 180, 300], tail=7)
     assert sorted(versioned.store.root.rglob("*")) == before
+
+
+def test_as_of_far_from_every_version_folds_what_came_after_the_nearest(
+    versioned: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[int] = []
+    batches = History.batches
+
+    def noted(self: History, after: int, until: int | None = None) -> Any:
+        read.append(after)
+        return batches(self, after, until)
+
+    monkeypatch.setattr(History, "batches", noted)
+    reader = versioned.reader(TailLimits(events=7))
+    events = [at(versioned, position).event_id for position in (180, 190, 60)]
+    first = [reader.snapshot(as_of=event_id) for event_id in events]
+    assert read == [100, 100, 0]
+    assert [reader.snapshot(as_of=event_id) for event_id in events] == first, "the last few are kept"
+    assert read == [100, 100, 0]
+    assert_same(rows_of(first[1]), rows_of_fold(versioned.fold(190)))
 
 
 def test_as_of_across_the_archive(versioned: Place) -> None:
