@@ -18,7 +18,7 @@ from servo.status.deployed import CATALOG_TABLES
 from servo.status.keysets import Stored, stored
 from servo.status.removals import Undeployed
 from servo.status.staleness_cache import cached_answer
-from servo.status.staleness_query import ANSWER, StalenessQuery, ancestors, made_from
+from servo.status.staleness_query import ANSWER, StalenessQuery, ancestors, made_from, policy_seconds
 from servo.status.state import State
 
 if TYPE_CHECKING:
@@ -247,9 +247,9 @@ class _KeptSets(msgspec.Struct, frozen=True, kw_only=True):
 def _next_deadline(state: State, asset_keys: Sequence[str]) -> datetime | None:
     """When the next partition of some assets is late by its policy; None if none will be."""
     seconds = {
-        state.catalog.asset_id(key): int(freshness.total_seconds())
+        state.catalog.asset_id(key): policy
         for key in asset_keys
-        if (freshness := state.catalog.spec(key).freshness) is not None
+        if (policy := policy_seconds(state.catalog.spec(key))) is not None
     }
     if not seconds:
         return None

@@ -28,7 +28,7 @@ from servo.ledger.archive import sync_file
 from servo.planning.catalog import Catalog
 from servo.planning.unread import looks_at_the_time, touched_by
 from servo.projections.manifest import FOLD, FileRef, Watermark, is_sealed, seal
-from servo.status.staleness_query import ANSWER, StalenessQuery
+from servo.status.staleness_query import ANSWER, StalenessQuery, policy_seconds
 from servo.status.state import State
 
 if TYPE_CHECKING:
@@ -267,7 +267,7 @@ def _fingerprints(bench: Workbench, catalog: Catalog) -> dict[str, str]:
                 "code": catalog.spec(key).code_version,  # which may be about to be deployed
                 "codes": codes.get(asset_id, []),
                 "equal": classes.rows([asset_id]),
-                "freshness": _seconds(catalog, key),
+                "freshness": policy_seconds(catalog.spec(key)),
                 "partitions": _described(catalog, key),
                 "reads": [
                     [
@@ -289,8 +289,3 @@ def _described(catalog: Catalog, asset_key: str) -> list[Any]:
         [dimension.to_json(), catalog.dynamic.get(dimension.name, ()) if dimension.kind == "dynamic" else ()]
         for dimension in catalog.spec(asset_key).partitions.dimensions
     ]
-
-
-def _seconds(catalog: Catalog, asset_key: str) -> int | None:
-    freshness = catalog.spec(asset_key).freshness
-    return None if freshness is None else int(freshness.total_seconds())

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from servo.assets.spec import AssetSpec
 from servo.fold.partition_rows import EQUAL_CODE, code_classes
 from servo.fold.rows import Kind
 from servo.fold.stale_upstreams import LEVELS, STEP, answer_sql, made_from_sql, roots_sql
@@ -34,7 +35,7 @@ from servo.planning.catalog import Catalog
 from servo.planning.unread import Reads, given_to, members, reads_of
 from servo.status.removals import Pair, Undeployed, doubtful_readers, is_dynamic, removed_since
 
-__all__ = ["ANSWER", "Bench", "StalenessQuery", "ancestors", "made_from"]
+__all__ = ["ANSWER", "Bench", "StalenessQuery", "ancestors", "made_from", "policy_seconds"]
 
 ANSWER = "stale_partitions"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -156,8 +157,7 @@ class StalenessQuery:
         relations: dict[str, Sequence[_Row]] = {
             "asked_at": [(self._now, _EPOCH)],
             "judged_assets": [
-                (asset_id, classes.of(asset_id, spec.code_version), _seconds(spec.freshness))
-                for asset_id, spec in specs
+                (asset_id, classes.of(asset_id, spec.code_version), policy_seconds(spec)) for asset_id, spec in specs
             ],
             "code_classes": equal,
             "judged_partitions": only,
@@ -321,8 +321,9 @@ def _columns(rows: Sequence[tuple[Any, ...]], names: Mapping[str, Kind]) -> list
     return [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in names]
 
 
-def _seconds(span: Any) -> int | None:
-    return None if span is None else max(1, int(span.total_seconds()))
+def policy_seconds(spec: AssetSpec) -> int | None:
+    """The whole seconds that partitions of an asset stay fresh for, at least one; None without a policy."""
+    return None if spec.freshness is None else max(1, int(spec.freshness.total_seconds()))
 
 
 # ── what is made from what ───────────────────────────────────────────────────────────────────────────────────────
