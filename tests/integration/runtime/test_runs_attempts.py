@@ -439,11 +439,14 @@ def test_no_task_is_claimed_after_the_jvm_has_ended(shop: Workshop) -> None:
 class LosingExecutor(IdleExecutor):
     """Loses its JVM at the first order. It says so a moment after its worker has noticed, unless it is cancelled."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, told: Event | None = None) -> None:
         super().__init__()
         self.lost, self._cancelled = Event(), Event()
+        self._told = told  # what stops its worker, by the signal that ends the JVM
 
     def execute(self, order: Order, **_: Any) -> None:
+        if self._told is not None:
+            self._told.set()
         self.lost.set()
         if self._cancelled.wait(1):
             raise WorkCancelled(f"run {order.run_id} was cancelled")
@@ -462,3 +465,15 @@ def test_a_worker_without_a_jvm_lets_its_tasks_say_that_they_lost_it(shop: Works
     [again] = [fact for fact in shop.facts(run_id) if isinstance(fact, TaskRetryScheduled)]
     assert again.session_lost
     assert "the JVM was killed" in (again.reason or "")
+
+
+def test_tasks_of_a_worker_that_is_stopped_together_with_its_jvm_are_charged_nothing(shop: Workshop) -> None:
+    """As by a signal to the whole process group: that workers are restarted is no reason to give up a run."""
+    stop = Event()
+    definitions, executor = load(shop.project.settings), LosingExecutor(told=stop)
+    worker = Worker(shop.project, lambda: definitions, executor, used_up=executor.lost.is_set)
+    run_id = shop.request("plain", partitions=DAYS)
+    Control(shop.project).step()
+    worker.run(stop)
+    [again] = [fact for fact in shop.facts(run_id) if isinstance(fact, TaskRetryScheduled)]
+    assert not again.session_lost

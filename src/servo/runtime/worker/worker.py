@@ -148,8 +148,9 @@ class Worker(ServiceLoop):
         Not for ever: Python that is not in Spark cannot be interrupted. It loses its worker's lease, others take over,
         and what it says when it comes to its end is refused.
         """
-        if self._used_up():
-            # Not interrupted: each task records that it lost its session, and not that its worker was stopped.
+        if self.must_be_replaced is not None:
+            # Not interrupted: each task records that it lost its session, and not that its worker was stopped. Whoever
+            # stops a worker may stop its JVM with it: that is charged to no task.
             wait(self._jobs.values(), _PATIENCE_SECONDS)
         else:
             self._interrupt_until_over(self._jobs, _PATIENCE_SECONDS)
