@@ -196,6 +196,8 @@ def test_a_bool_is_not_the_integer_that_python_says_it_equals():
     assert PartitionKey.of({"n": 1}) in numbers
     assert PartitionKey.of({"n": True}) not in numbers
     assert PartitionKey.of({"n": "1"}) not in Partitions.of(Static("n", [0, 2]))
+    assert Partitions.of(Static("flag", [False, True])) != Partitions.of(Static("flag", [0, 1]))
+    assert Partitions.of(Static("flag", [0, 1])) == Partitions.of(Static("flag", [0, 1]))
 
 
 def test_values_of_enums_are_what_they_hold():

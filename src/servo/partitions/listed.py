@@ -80,6 +80,16 @@ class Static(Listed):
         set_field(self, "values", plain)
         set_field(self, "places", _numbered(plain))
 
+    def __eq__(self, other: object) -> bool:
+        # To Python True equals 1, but flag=true is another partition than flag=1.
+        return isinstance(other, Static) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self._identity())
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.name, self.column, self.values
+
     @property
     def column(self) -> str:  # type: ignore[override]  # it follows from the values
         return _SQL_TYPES[type(self.values[0])]
