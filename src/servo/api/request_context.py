@@ -113,7 +113,8 @@ class RequestContext:
                 # A version that was swept between our look at it and the first read of its files.
                 return read(time.monotonic())
 
-        return Response(await self.threads.read(read_again_if_swept), media_type="application/json")
+        found = await self.threads.read(read_again_if_swept, waits=when.wait_for_event_id is not None)
+        return Response(found, media_type="application/json")
 
     def cursors(self, asked: Listing) -> Cursors:
         """Those of this list with these filters."""

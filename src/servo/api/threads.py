@@ -1,9 +1,9 @@
 """Threads for what blocks, with a bound of its own for each kind, so that none waits for another.
 
 Changes share the loop's default pool with sync handlers (`sync_to_thread=True`). Reads have a pool of their own and
-take turns: more queries at a time than the machine has cores only make each other slow. Passes over schedules, looks at
-readiness and look-ups of tokens have one thread each: a pass may take long, and a server whose threads are all taken
-must still say how it is.
+take turns: more queries at a time than the machine has cores only make each other slow. Those that wait for an event
+have another, so that they keep nobody but each other. Passes over schedules, looks at readiness and look-ups of tokens
+have one thread each: a pass may take long, and a server whose threads are all taken must still say how it is.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Threads:
     def __init__(self, *, requests: int) -> None:
         self._requests = ThreadPoolExecutor(requests, thread_name_prefix="servo-request")
         self._reads = ThreadPoolExecutor(requests, thread_name_prefix="servo-read")
+        self._waits = ThreadPoolExecutor(requests, thread_name_prefix="servo-wait")
         self.turn = BoundedSemaphore((os.cpu_count() or 1) + 1)
         """To be held while an answer is worked out, and not while an event is waited for."""
         self._passes = ThreadPoolExecutor(1, thread_name_prefix="servo-pass")
@@ -52,6 +53,7 @@ class Threads:
         finally:
             # The loop waits for its default pool itself, once the last answer is out.
             self._reads.shutdown(wait=False, cancel_futures=True)
+            self._waits.shutdown(wait=False, cancel_futures=True)
             self._passes.shutdown(wait=False, cancel_futures=True)
             self._looks.shutdown(wait=False, cancel_futures=True)
             self._guards.shutdown(wait=False, cancel_futures=True)
@@ -60,8 +62,10 @@ class Threads:
         # In the request's context: what is asked for in the thread is part of its trace.
         return await asyncio.get_running_loop().run_in_executor(self._requests, copy_context().run, work)
 
-    async def read(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._reads, copy_context().run, work)
+    async def read(self, work: Callable[[], T], *, waits: bool = False) -> T:
+        """`waits`: for an event that may not be there yet."""
+        pool = self._waits if waits else self._reads
+        return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, work)
 
     async def one_pass(self, work: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._passes, work)

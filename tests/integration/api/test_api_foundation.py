@@ -14,10 +14,12 @@ import httpx
 import pytest
 
 from servo.api import request_context as contexts
+from servo.api.app import _REQUEST_THREADS
 from servo.api.serving import serving
 from servo.events.access import RequestAccepted
 from servo.events.automation import BackfillCreated, ScheduleCreated
 from servo.events.model import RunRequested
+from servo.projections import reader
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.automation.sensors import Sensing
 from servo.runtime.evaluation.pool import EvaluatorPool
@@ -134,6 +136,28 @@ def test_what_cannot_be_met_in_time_is_a_503_that_says_how_far_behind(shop: Hous
     late = shop.get("/runs", 503, wait_for_event_id=future, timeout_ms=200)
     assert (late["code"], late["behind_events"]) == ("projection-lagging", 0)
     assert shop.client.get("/runs", params={"wait_for_event_id": future, "timeout_ms": 0}).headers["retry-after"] == "1"
+
+
+def test_many_who_wait_for_an_event_keep_nobody_from_reading(shop: House, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many of them as a server has threads for reads."""
+    head = shop.project.history.head()
+    there, waiting = threading.Event(), threading.Semaphore(0)
+
+    def wait(*_: object) -> int:
+        waiting.release()
+        assert there.wait(120)
+        return head.position
+
+    monkeypatch.setattr(reader.Reader, "_await", wait)
+    query = {"wait_for_event_id": str(head.event_id)}
+    with ThreadPoolExecutor(_REQUEST_THREADS) as pool:
+        waiters = [pool.submit(shop.client.get, "/runs", params=query) for _ in range(_REQUEST_THREADS)]
+        try:
+            assert all(waiting.acquire(timeout=60) for _ in waiters)
+            shop.get("/runs")
+        finally:
+            there.set()
+        assert {waiter.result().status_code for waiter in waiters} == {200}
 
 
 def test_a_read_is_answered_as_of_a_time_or_an_event(shop: House) -> None:
