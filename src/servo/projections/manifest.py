@@ -79,6 +79,10 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
         """Whether it says all that the fold of today says of its events."""
         return self.fold >= FOLD
 
+    def is_since_replay_of(self, current: Manifest) -> bool:
+        """Whether it says what a current version does, at an earlier moment: complete, and made since its replay."""
+        return self.is_complete and self.replayed == current.replayed
+
 
 _CHECKSUM = "checksum"
 _FIELDS = frozenset(Manifest.__struct_fields__)
@@ -166,6 +170,7 @@ def require_intact(path: Path, file: FileRef, *, again: bool = False) -> None:
 
 
 def _fingerprint(path: Path, file: FileRef) -> _Fingerprint:
+    path = path.resolve()  # the states of the past name a version's files by links of their own
     status = path.stat()
     return str(path), file.sha256, status.st_ino, status.st_size, status.st_mtime_ns
 

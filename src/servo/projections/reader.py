@@ -14,7 +14,7 @@ from datetime import datetime
 from itertools import chain, count
 from math import inf
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -51,6 +51,7 @@ _MOST_ROWS = 50_000  # that are kept so: more take seconds to be read
 _A_WHILE = 1_000  # states until it is tried again, where there was no room
 _PAST_STATES = 4  # that are kept for who moves about in the past
 _NO_ROOM = (OSError, sqlite3.OperationalError)
+_PastName: TypeAlias = tuple[int, int]  # a position, and the version it was made from
 
 
 class Reader:
@@ -62,9 +63,10 @@ class Reader:
         self._clock = clock
         self._limits = limits or TailLimits()
         self._state: _State | None = None  # the newest that was found
-        self._past: OrderedDict[tuple[int, int], Snapshot] = OrderedDict()  # by position and version, as last used
+        self._past: OrderedDict[_PastName, Snapshot] = OrderedDict()  # as last used
         self._lock = threading.Lock()
         self._looking = threading.Lock()  # one at a time looks for a state that others will share
+        self._rebuilding = threading.Lock()  # and one makes a past one in files: many may ask for the same
         # Of the newest version: what is new is added to it.
         self._folding: tuple[tuple[int, str | None], Folding] | None = None
         self._folding_lock = threading.Lock()
@@ -111,7 +113,8 @@ class Reader:
             # A version that was swept between our look at it and the first read of its files.
             with self._lock:
                 self._state = None
-                self._past.clear()
+                let_go, self._past = self._past, OrderedDict()
+            del let_go  # outside of the lock, as it removes files
             return answer()
 
     def snapshot(
@@ -344,19 +347,26 @@ class Reader:
         base = self._store.version_at(position)
         # The version is part of the name: the files of one that is no longer kept may be gone.
         name = (position, base.version)
-        with self._lock:
-            if (found := self._past.get(name)) is not None:
-                self._past.move_to_end(name)
-                return found
+        if (found := self._kept_past(name)) is not None:
+            return found
         require_same_ledger(self._store, self._history, base)
         folding = Folding(base.watermark)
         if position - base.watermark.position <= self._limits.events:
             for step in self._steps(base.watermark.position, position, self._limits.bytes):
                 folding.add(step)
         if folding.watermark.position == position:
-            snapshot = Snapshot(self._store, base, folding.tail(), folding.watermark)
-        else:
-            snapshot = self._rebuilt(base, position)
+            return self._keep_past(name, Snapshot(self._store, base, folding.tail(), folding.watermark))
+        with self._rebuilding:
+            return self._kept_past(name) or self._keep_past(name, self._rebuilt(base, position))
+
+    def _kept_past(self, name: _PastName) -> Snapshot | None:
+        with self._lock:
+            found = self._past.get(name)
+            if found is not None:
+                self._past.move_to_end(name)
+            return found
+
+    def _keep_past(self, name: _PastName, snapshot: Snapshot) -> Snapshot:
         with self._lock:
             self._past[name] = snapshot
             let_go = [self._past.popitem(last=False) for _ in range(len(self._past) - _PAST_STATES)]
@@ -370,12 +380,20 @@ class Reader:
 
         folder = tempfile.TemporaryDirectory(prefix="servo-as-of-")
         store = Store(Path(folder.name))
-        for table, files in base.tables.items():
-            for path, file in zip(self._store.intact(table, files), files, strict=True):
-                store.path(table, file).parent.mkdir(parents=True, exist_ok=True)
-                store.path(table, file).symlink_to(path.absolute())
         mint = map("as-of-{:012d}".format, count()).__next__
-        manifest = rebuild(store, self._history, position, mint, base=base)
+        try:
+            for table, files in base.tables.items():
+                for path, file in zip(self._store.intact(table, files), files, strict=True):
+                    store.path(table, file).parent.mkdir(parents=True, exist_ok=True)
+                    store.path(table, file).symlink_to(path.absolute())
+            manifest = rebuild(store, self._history, position, mint, base=base)
+        except ProjectionDamaged as problem:
+            # Damaged, or swept meanwhile: the ledger knows all that it said.
+            if not base.tables:
+                raise
+            log.warning("a past state is made without version %d: %s", base.version, problem.message)
+            folder.cleanup()
+            return self._rebuilt(self._store.version_at(base.watermark.position - 1), position)
         snapshot = Snapshot(store, manifest, None, manifest.watermark)
         # The files go when nobody holds the snapshot any more.
         weakref.finalize(snapshot, folder.cleanup)

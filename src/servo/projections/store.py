@@ -145,7 +145,7 @@ class Store:
                 manifest = self._load(path, sealed=pointer is None or path.name != pointer.manifest)
             except ServoError:
                 continue
-            if current.replayed <= manifest.version <= current.version and manifest.is_complete:
+            if manifest.version <= current.version and manifest.is_since_replay_of(current):
                 kept.append(manifest)
         return kept
 
@@ -166,7 +166,7 @@ class Store:
                 version = self._load(paths[middle], sealed=True)
             except ServoError:
                 version = Manifest()
-            if not version.is_complete:
+            if not version.is_since_replay_of(current):
                 del paths[middle]
                 high -= 1
             elif version.watermark.position <= position:
@@ -269,12 +269,14 @@ class Store:
                     manifests[path] = self._load(path)
                 except ServoError:
                     path.unlink(missing_ok=True)
-            usable = (one for one in manifests.values() if one.is_complete and one.version >= current.replayed)
-            wanted = {one.version for one in thinning.kept(usable, now)}
+            # One of each number, in the order of the epochs: what a crash kept from being published has an earlier one.
+            usable = {one.version: one for one in manifests.values() if one.is_since_replay_of(current)}
+            wanted = {(one.version, one.epoch) for one in thinning.kept(usable.values(), now)}
             kept: set[tuple[str, str]] = set()
             for path, manifest in manifests.items():
                 young = manifest.created_at is not None and now - manifest.created_at < KEEP_FOR
-                if young or manifest.version in wanted or manifest.version > current.version - thinning.newest:
+                needed = (manifest.version, manifest.epoch) in wanted
+                if young or needed or manifest.version > current.version - thinning.newest:
                     kept |= {(table, file.name) for table, files in manifest.tables.items() for file in files}
                 else:
                     path.unlink()

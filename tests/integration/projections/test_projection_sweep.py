@@ -155,6 +155,36 @@ def test_what_a_dead_compactor_left_goes_when_it_is_old(place: Place, clock: Mov
     assert_same(rows_of(place.reader().snapshot()), rows_of_fold(place.fold()))
 
 
+def test_a_version_that_was_never_published_is_no_past_of_a_replay(place: Place, clock: Movable) -> None:
+    """Its compactor died before the pointer was swapped, and a replay took its number: it may be what that mended."""
+
+    class Died(BaseException):
+        pass
+
+    def die() -> None:
+        raise Died
+
+    proposals = mixed(300)
+    place.ledger.append(proposals[:100])
+    place.compact()
+    place.ledger.append(proposals[100:200])
+    with place.compactor() as compactor, arm("pointer.before_swap", die), pytest.raises(Died):
+        compactor.compact()
+    place.ledger.append(proposals[200:250])
+    replayed = place.replay()
+    assert replayed.version == 2, "the number of the one that was never published"
+    place.ledger.append(proposals[250:])
+    clock.ahead = timedelta(hours=2)
+    newest = place.compact()
+    assert place.store.versions() == [replayed, newest]
+    assert place.store.version_at(220) == Manifest()
+    assert place.store.version_at(260) == replayed
+    clock.ahead += LATER
+    place.store.remove_unneeded_files(clock(), place.store.take_epoch(), Thinning(newest=1))
+    left = {path.name for path in (place.store.root / "manifests").glob("*.json")}
+    assert left == {f"{one.version:012d}-{one.epoch:06d}.json" for one in (replayed, newest)}
+
+
 def test_a_reader_goes_on_with_the_snapshot_that_it_holds(place: Place, clock: Movable) -> None:
     place.ledger.append(mixed(100))
     place.compact()

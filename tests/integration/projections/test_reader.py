@@ -6,8 +6,12 @@ import multiprocessing
 import os
 import threading
 import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
+from threading import Barrier
+from typing import Any
 
 import pytest
 
@@ -17,8 +21,17 @@ from servo.events import RecordedEvent
 from servo.fold.batch import Batch, batch
 from servo.ids import UlidFactory, ulid_offset
 from servo.ledger.sqlite import SqliteLedger
-from servo.projections import Answer, TailLimits, tail
-from tests.integration.projection_support import WORKSPACE, Place, cancel, cancels
+from servo.projections import Answer, Manifest, TailLimits, compactor, tail
+from tests.integration.projection_support import (
+    WORKSPACE,
+    Place,
+    assert_same,
+    cancel,
+    cancels,
+    mixed,
+    rows_of,
+    rows_of_fold,
+)
 
 COUNT = "SELECT count(*) FROM runs"
 
@@ -98,6 +111,44 @@ def test_a_past_far_in_bytes_is_rebuilt_on_disk(place: Place, monkeypatch: pytes
     assert sum(steps) < 250, "what is too much for memory is not folded there"
     knows(snapshot.query(COUNT), 250, place)
     assert place.reader().snapshot(as_of=moment).tail is not None
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(path.read_bytes()[:-9])])
+def test_a_past_whose_version_is_damaged_is_made_from_the_one_before(
+    place: Place, spoil: Callable[[Path], object]
+) -> None:
+    made: list[Manifest] = []
+    for _ in range(3):
+        place.ledger.append(mixed(150))
+        made.append(place.compact())
+    spoiled = {place.store.path(name, file) for name, files in made[1].tables.items() for file in files}
+    spoiled -= {place.store.path(name, file) for name, files in made[0].tables.items() for file in files}
+    for path in spoiled:
+        spoil(path)
+    position = made[1].watermark.position + 100
+    moment = place.events()[position - 1].event_id
+    past = place.reader(TailLimits(events=7)).snapshot(as_of=moment)
+    assert_same(rows_of(past), rows_of_fold(place.fold(position)))
+
+
+def test_a_past_that_many_ask_for_at_once_is_rebuilt_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    place.ledger.append(cancels(300))
+    moment, reader = place.events()[249].event_id, place.reader(TailLimits(events=10))
+    all_there, rebuilt, rebuild = Barrier(8), [], compactor.rebuild
+
+    def counted(*of: Any, **options: Any) -> Manifest:
+        rebuilt.append(of)
+        time.sleep(0.2)  # for the others to come
+        return rebuild(*of, **options)
+
+    def ask(_: int) -> list[tuple[Any, ...]]:
+        all_there.wait()
+        return reader.query(COUNT, as_of=moment).rows
+
+    monkeypatch.setattr(compactor, "rebuild", counted)
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(ask, range(8))) == [[(250,)]] * 8
+    assert len(rebuilt) == 1
 
 
 def test_fresh_is_the_head_however_long_the_tail(place: Place) -> None:
