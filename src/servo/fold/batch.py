@@ -22,8 +22,7 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.fold import evolve_partitions as spec
-from servo.fold.evolve import evolve
-from servo.fold.evolve_runs import task_finished
+from servo.fold.evolve import evolve, task_finished
 from servo.fold.partition_rows import LineageRow, MaterializationRow, PartitionStatusRow, RollbackRow
 from servo.fold.rows import Row, columns, scope
 from servo.fold.run_rows import CheckResultRow, RunKeyConflictRow

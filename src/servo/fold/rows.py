@@ -22,7 +22,7 @@ import msgspec
 
 from servo import canonical
 from servo.events import RecordedEvent
-from servo.events.fact import to_micros
+from servo.events.fact import Fact, Value, to_micros
 
 _OWNER = frozenset({"tenant_id", "workspace_id"})  # said by every event
 _WIDTH = 16  # microseconds fit until the year 2286; longer numbers would no longer sort as text
@@ -145,6 +145,29 @@ def by_attempt(attempt: int, step: int, event: RecordedEvent) -> str:
     return f"{attempt:0{_WIDTH - 2}d}{step:02d}:{by_moment(event)}"
 
 
+def contribution(table: type[R], event: RecordedEvent, part: Fact | Value | None = None, **given: Any) -> R:
+    """What an event says about a row: the columns given, and those that a fact, or a part of it, names the same.
+
+    Copied are the key and the groups whose version is given; free-form parts become JSON where the column holds text.
+    """
+    names = () if part is None else _copied(table, type(part), tuple(given))
+    copied = {name: getattr(part, name) for name, _ in names}
+    copied.update({name: as_json(copied[name]) for name, is_text in names if is_text and type(copied[name]) is not str})
+    return table(**scope(event), **copied, **given)
+
+
+@cache
+def _copied(table: type[Row], part: type[Fact | Value], given: tuple[str, ...]) -> tuple[tuple[str, bool], ...]:
+    """The columns that a row takes from a fact, and whether each holds text."""
+    kinds = columns(table)
+    spoken_of = {*table.key}
+    for group in all_groups(table):
+        if group.version in given or group.version == "row_version":
+            spoken_of.update(group.columns)
+    fields = [name for name in part.__struct_fields__ if name in spoken_of and name not in given]
+    return tuple((name, kinds[name] is Kind.TEXT) for name in fields)
+
+
 def scope(event: RecordedEvent) -> dict[str, Any]:
     """The columns that say whose row it is, and which event spoke last."""
     return {
@@ -152,6 +175,11 @@ def scope(event: RecordedEvent) -> dict[str, Any]:
         "workspace_id": event.workspace_id,
         "row_version": event.event_id,
     }
+
+
+def stamp(event: RecordedEvent, name: str) -> dict[str, Any]:
+    """The columns `…_at`, `…_by` and `…_version` of what can happen to a row once."""
+    return {f"{name}_at": event.occurred_at, f"{name}_by": event.actor, f"{name}_version": event.event_id}
 
 
 def as_json(value: Any) -> str | None:
