@@ -9,8 +9,8 @@ from typing import Any, TypeVar
 from servo.answers import runs as answers
 from servo.answers.automations import Changed, CursorReset, EvalView, Forecast, ScheduleView, SensorView, TickView
 from servo.answers.backfills import Backfilled, BackfillSummary, BackfillTree, ChunkView, Steered
-from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
 from servo.answers.lineage import Invalidated
+from servo.answers.runs import CheckpointListed, CheckpointView, Decided
 from servo.assets.evaluation import Evaluation, Message
 from servo.controllers.backfill_board import Backfill
 from servo.controllers.sensor_board import SensorState

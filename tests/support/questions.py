@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from servo.answers.assets import CodeAccepted
-from servo.answers.audit import Verified
+from servo.answers.lineage import Verified
 from servo.answers.partitions import (
     AssetGrid,
     AssetStrip,

@@ -1,13 +1,87 @@
-"""Runs: as they are asked for, listed and shown, their progress and logs."""
+"""Runs and their checkpoints: planned, asked for, listed and shown, with progress and logs."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-from servo.answers.plans import HeldBackView
+
+class PartitionGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions of an asset: as data, in words, and how many."""
+
+    asset_key: str
+    partitions: Any  # as `PartitionSet.to_json` has them
+    described: str
+    count: int
+
+
+class PlanTask(PartitionGroup, frozen=True, kw_only=True):
+    """A task of a plan."""
+
+    task_key: str
+    batch: bool
+    code_version: str
+    upstream: list[str]
+    why: str
+
+
+class PlanStage(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that begin where the stage before has what they need."""
+
+    stage: int
+    tasks: list[PlanTask]
+
+
+class MissingInput(msgspec.Struct, frozen=True, kw_only=True):
+    """Partitions that are not there, and without which others are held back."""
+
+    asset_key: str
+    count: int
+    partitions: Any
+    examples: list[str]
+    held_back: bool
+
+
+class HeldBackView(PartitionGroup, frozen=True, kw_only=True):
+    """Partitions of an asset that a run does not make though a `+` added them, and why."""
+
+    reason: str
+    frozen: bool = False
+    missing: list[MissingInput] = []
+
+
+class DueGroup(PartitionGroup, frozen=True, kw_only=True):
+    """Partitions of an asset that should run now for one reason."""
+
+    code: str
+    why: str
+    because_of: list[str]
+
+
+class DueHeld(PartitionGroup, frozen=True, kw_only=True):
+    """Partitions of an asset that are due and cannot run yet, or are frozen."""
+
+    why: str
+    frozen: bool = False
+
+
+class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """The stages of a run that was not asked for yet. `groups` and `held` are there where it is of what is due."""
+
+    stages: list[PlanStage]
+    total: int
+    held_back: list[HeldBackView]
+    warnings: list[str]
+    history: list[str]
+    groups: list[DueGroup] | UnsetType = UNSET
+    held: list[DueHeld] | UnsetType = UNSET
+
+
+# ── runs as they are asked for ────────────────────────────────────────────────────────────────────────────────────────
+
 
 Stream = Literal["log", "stdout", "stderr"]
 
@@ -285,3 +359,77 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     failures: list[PartitionFailure] = []
     rows_left_out: list[RowsLeftOut] = []
     samples: list[SampleTaken] = []
+
+
+# ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class CheckpointListed(msgspec.Struct, frozen=True, kw_only=True):
+    """A checkpoint in a list."""
+
+    checkpoint_id: str
+    status: str
+    asset_key: str
+    run_id: str
+    task_key: str
+    requested_by: str | None = None  # who asked for the run
+    requested_at: datetime
+    approvers: str | None = None
+    four_eyes: bool | None = None
+    deadline: datetime | None = None
+    on_deadline: str | None = None
+    escalated_to: str | None = None
+    escalated_at: datetime | None = None
+    decided_by: str | None = None
+    decided_at: datetime | None = None
+    decision_reason: str | None = None
+    partition_keys: list[str]
+
+
+class StagedCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """What a check came to."""
+
+    check_name: str
+    passed: bool | None = None
+    blocking: bool | None = None
+    observed: str | None = None
+
+
+class StagedPartition(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition that waits: what was staged, what is current in its place, and what was made of it since."""
+
+    partition_key: str
+    materialization_id: str
+    rows: int | None = None
+    bytes: int | None = None
+    files: int | None = None
+    content_hash: str | None = None
+    code_version: str | None = None
+    made_at: datetime | None = None
+    attempt: int | None = None
+    current_materialization_id: str | None = None
+    current_content_hash: str | None = None
+    superseded_by: str | None = None
+    checks: list[StagedCheck] = []
+
+
+class CheckpointView(CheckpointListed, frozen=True, kw_only=True):
+    """A checkpoint with its partitions. `hash` is that of all that would be published; None where nothing would."""
+
+    hash: str | None = None
+    partitions: list[StagedPartition] = []
+
+
+class Decided(msgspec.Struct, frozen=True, kw_only=True):
+    """A decision that was recorded, and what it made current."""
+
+    checkpoint_id: str
+    status: str
+    event_id: str
+    asset_key: str
+    run_id: str
+    decided_by: str
+    decided_at: datetime
+    reason: str | None
+    published: list[dict[str, str | None]] = []
+    run_status: str | None = None  # when it had been recorded

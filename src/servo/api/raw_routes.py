@@ -15,8 +15,8 @@ from litestar import Request, Response, post
 from litestar.handlers import HTTPRouteHandler
 from litestar.params import FromPath
 
-from servo.answers.audit import Verdict
 from servo.answers.automations import MessageAccepted
+from servo.answers.lineage import Verdict
 from servo.api.auth import actor_of
 from servo.api.inputs import read_body
 from servo.api.openapi import operation

@@ -17,7 +17,7 @@ from servo.operations.audit.requests import GetReport, KeepReport
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.answers.audit import Verified
+    from servo.answers.lineage import Verified
     from servo.lineage.report import Report
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, get_args
 import click
 from click.shell_completion import CompletionItem
 
-from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided, StagedPartition
+from servo.answers.runs import CheckpointListed, CheckpointView, Decided, StagedPartition
 from servo.answers.values import text
 from servo.cli.opening import services
 from servo.cli.options import complete_assets, completer, given, json_option, limited, reasoned, waiting

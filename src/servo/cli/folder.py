@@ -30,8 +30,8 @@ from servo.status.staleness_cache import refresh_cache
 
 if TYPE_CHECKING:
     from servo.answers.assets import Rows
-    from servo.answers.audit import Verified
     from servo.answers.automations import Accepted
+    from servo.answers.lineage import Verified
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.execution.places import Removed
     from servo.lineage.report import Report

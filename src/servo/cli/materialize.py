@@ -23,8 +23,7 @@ from servo.operations.runs.requests import CreateDueRun, CreateRun, GetRun, Plan
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.answers.plans import PlanTask, RunPlan
-    from servo.answers.runs import Requested
+    from servo.answers.runs import PlanTask, Requested, RunPlan
     from servo.cli.services import Services
 
 _NOTHING = "nothing is stale or missing"

@@ -19,9 +19,9 @@ from servo.ui.failures import Failure, grouped
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.answers.plans import HeldBackView
     from servo.answers.runs import (
         FailedCheck,
+        HeldBackView,
         PartitionFailure,
         Requested,
         RunCheckpoint,

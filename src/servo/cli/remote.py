@@ -29,8 +29,8 @@ from servo.partitions import UNPARTITIONED, PartitionKey, Partitions
 
 if TYPE_CHECKING:
     from servo.answers.assets import Rows
-    from servo.answers.audit import Verified
     from servo.answers.automations import Accepted
+    from servo.answers.lineage import Verified
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question
@@ -133,7 +133,7 @@ class Remote(Services):
         return self._client.data.staged(checkpoint, limit=limit)
 
     def verify(self, report: Report) -> Verified:
-        from servo.answers.audit import Verified  # noqa: PLC0415 (all that proves a report comes with it)
+        from servo.answers.lineage import Verified  # noqa: PLC0415 (all that proves a report comes with it)
 
         return decoders.convert(self._client.audit.verify(msgspec.to_builtins(report)), Verified)
 

@@ -16,8 +16,8 @@ import msgspec
 
 if TYPE_CHECKING:
     from servo.answers.assets import AssetDetails, AssetView, Rows
-    from servo.answers.audit import Verified
     from servo.answers.automations import Accepted
+    from servo.answers.lineage import Verified
     from servo.answers.runs import Record, Requested, RunProgress
     from servo.lineage.report import Report
     from servo.operations.operation import Change, ListQuestion, Question

@@ -11,10 +11,8 @@ from typing import Any, Literal, TypedDict, Unpack
 from servo.answers import assets as asset_answers
 from servo.answers import automations as automation_answers
 from servo.answers import backfills as backfill_answers
-from servo.answers import checkpoints as checkpoint_answers
 from servo.answers import lineage as lineage_answers
 from servo.answers import partitions as partition_answers
-from servo.answers import plans as plan_answers
 from servo.answers import runs as run_answers
 from servo.client.performer import Keyed, Listing, Noun, Page, Period, Reading, Versioned
 from servo.operations.assets import requests as asset_requests
@@ -162,11 +160,11 @@ class Checkpoints(Noun):
         asset: str | None = None,
         run_id: str | None = None,
         **options: Unpack[Period],
-    ) -> Iterator[checkpoint_answers.CheckpointListed]:
+    ) -> Iterator[run_answers.CheckpointListed]:
         """List checkpoints, newest first."""
         return self._items(checkpoint_requests.ListCheckpoints, locals())
 
-    def get(self, checkpoint_id: str, **options: Unpack[Reading]) -> checkpoint_answers.CheckpointView:
+    def get(self, checkpoint_id: str, **options: Unpack[Reading]) -> run_answers.CheckpointView:
         """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
         return self._answer(checkpoint_requests.GetCheckpoint, locals())
 
@@ -177,11 +175,11 @@ class Checkpoints(Noun):
         reason: str | None = None,
         content_hash: str | None = None,
         **options: Unpack[Keyed],
-    ) -> checkpoint_answers.Decided:
+    ) -> run_answers.Decided:
         """Publish exactly what was staged. It is decided once; a second decision is a conflict that says whose."""
         return self._change(checkpoint_requests.ApproveCheckpoint, locals())
 
-    def reject(self, checkpoint_id: str, reason: str, **options: Unpack[Keyed]) -> checkpoint_answers.Decided:
+    def reject(self, checkpoint_id: str, reason: str, **options: Unpack[Keyed]) -> run_answers.Decided:
         """Publish nothing: the task fails with the reason."""
         return self._change(checkpoint_requests.RejectCheckpoint, locals())
 
@@ -378,7 +376,7 @@ class Runs(Noun):
 
     def plan(
         self, select: str | Sequence[str], partitions: str | None = None, *, stale: bool = False
-    ) -> plan_answers.RunPlan:
+    ) -> run_answers.RunPlan:
         """Say what a run of the same body would do, stage by stage; nothing is written."""
         return self._answer(run_requests.PlanRun, locals())
 

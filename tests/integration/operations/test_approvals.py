@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from servo.answers.checkpoints import CheckpointListed
+from servo.answers.runs import CheckpointListed
 from servo.errors import Conflict, DataNotFound, NotAllowed
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.processes.workplace import controlling

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from servo.answers.audit import Verified
+from servo.answers.lineage import Verified
 from servo.errors import DataNotFound, InvalidInput, LedgerCorrupt, ServoError
 from servo.events import GENESIS, RecordedEvent, canonical_bytes, decode
 from servo.events.fact import timestamp_text

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
-from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
+from servo.answers.runs import CheckpointListed, CheckpointView, Decided
 from servo.controllers.approvals import (
     Checkpoint,
     approved,

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from servo.answers.checkpoints import CheckpointListed, CheckpointView, Decided
+from servo.answers.runs import CheckpointListed, CheckpointView, Decided
 from servo.operations.fields import Name, Reason, Since, Text, Until
 from servo.operations.operation import CONFLICT, FORBIDDEN, NOT_FOUND, Change, ListQuestion, Question
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
 from servo import decoders
-from servo.answers.checkpoints import CheckpointListed, CheckpointView
+from servo.answers.runs import CheckpointListed, CheckpointView
 from servo.controllers.approvals import digest
 from servo.errors import CheckpointNotFound, Conflict
 from servo.events.fact import Fact

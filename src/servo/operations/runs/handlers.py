@@ -9,7 +9,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from servo.answers.plans import RunPlan
 from servo.answers.runs import (
     CancelRequested,
     DueRequested,
@@ -17,6 +16,7 @@ from servo.answers.runs import (
     Requested,
     RunConflict,
     RunListed,
+    RunPlan,
     RunProgress,
     RunView,
     TaskView,

@@ -6,7 +6,6 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from servo.answers.plans import RunPlan
 from servo.answers.runs import (
     CancelRequested,
     DueRequested,
@@ -14,6 +13,7 @@ from servo.answers.runs import (
     Requested,
     RunConflict,
     RunListed,
+    RunPlan,
     RunProgress,
     RunView,
     TaskView,

@@ -9,8 +9,21 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from servo import decoders
-from servo.answers.plans import DueGroup, DueHeld, HeldBackView, MissingInput, PlanStage, PlanTask, RunPlan
-from servo.answers.runs import PartitionFailure, RunConflict, RunListed, RunProgress, RunView, TaskProgress
+from servo.answers.runs import (
+    DueGroup,
+    DueHeld,
+    HeldBackView,
+    MissingInput,
+    PartitionFailure,
+    PlanStage,
+    PlanTask,
+    RunConflict,
+    RunListed,
+    RunPlan,
+    RunProgress,
+    RunView,
+    TaskProgress,
+)
 from servo.controllers.board import Board
 from servo.controllers.states import RunState, TaskState
 from servo.errors import RunNotFound
