@@ -95,7 +95,7 @@ class Workshop:
         return time.perf_counter() - began
 
     def places(self, asset: str) -> list[str]:
-        from servo.operations.data.handlers import places
+        from servo.operations.assets.materializations import places
         from servo.runtime.states import state_of
 
         found, _ = places(state_of(self.project), asset)

@@ -15,6 +15,7 @@ from servo.assets.evaluation import Evaluation, Message
 from servo.controllers.backfill_board import Backfill
 from servo.controllers.sensor_board import SensorState
 from servo.events.definitions import ScheduleDefinition
+from servo.operations.assets.materializations import Table, staged_rows
 from servo.operations.backfills.plan import BackfillPlan, plan_backfill
 from servo.operations.backfills.records import backfills_of, find_backfill
 from servo.operations.backfills.requests import (
@@ -28,7 +29,6 @@ from servo.operations.backfills.requests import (
 )
 from servo.operations.backfills.views import chunks_of, tree_of
 from servo.operations.checkpoints import requests as checkpoints
-from servo.operations.data.handlers import Table, staged_rows
 from servo.operations.lineage.requests import Invalidate, Rematerialize
 from servo.operations.operation import Change, ListQuestion, Question
 from servo.operations.runs import requests as runs

@@ -27,8 +27,8 @@ from servo.events import Proposal, RecordedEvent
 from servo.events.columns import PartitionOutcomes
 from servo.events.model import MaterializationPublished
 from servo.execution.protocol import Order
+from servo.operations.assets import materializations as going_back
 from servo.operations.checkpoints import handlers as deciding
-from servo.operations.materializations import handlers as going_back
 from servo.operations.operation import Operation
 from servo.runtime.deploying import recorded_catalog
 from servo.runtime.worker.task_log import TaskLog

@@ -22,13 +22,12 @@ from servo.answers.partitions import (
 from servo.execution.places import Removed
 from servo.execution.protocol import Place
 from servo.lineage.report import Report
-from servo.operations.assets.requests import AcceptCode
-from servo.operations.audit.handlers import Audits as StateAudits
-from servo.operations.data.handlers import Table, places, rows_of
+from servo.operations.assets.materializations import Table, places, rows_of
+from servo.operations.assets.requests import AcceptCode, ListMaterializations, RollBack
 from servo.operations.fields import parse_moment
+from servo.operations.lineage.audit import Audits as StateAudits
 from servo.operations.lineage.lineages import Lineage
 from servo.operations.lineage.lineages import Lineages as StateLineages
-from servo.operations.materializations.requests import ListMaterializations, RollBack
 from servo.operations.partitions.requests import ChangeValues, GetGrid, MarkPartitions, Summarize
 from servo.operations.partitions.why import Why as StateWhy
 from servo.partitions import Partitions

@@ -11,12 +11,10 @@ import msgspec
 import pytest
 
 from servo.errors import InvalidInput
-from servo.operations.decision import Decision
-from servo.operations.handling import Found, Handler, Lister, handler_of, lister_of
-from servo.operations.operation import Change, ListQuestion, Operation, answer_type, fields
+from servo.operations.handling import Decision, Found, Handler, Lister, handler_of, lister_of
+from servo.operations.operation import Change, ListQuestion, Operation, answer_type, fields, validated
 from servo.operations.schedules.requests import CreateSchedule, ForecastSchedules, ListSchedules
 from servo.operations.table import OPERATIONS
-from servo.operations.validation import validated
 
 ROOT = Path(__file__).resolve().parents[2]
 every_operation = pytest.mark.parametrize("kind", OPERATIONS, ids=lambda kind: kind.__name__)

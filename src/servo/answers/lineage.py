@@ -60,7 +60,7 @@ class Rematerialized(msgspec.Struct, frozen=True, kw_only=True):
         return None if self.backfill_id is None else Backfilled(**msgspec.structs.asdict(self))
 
 
-# ── audit reports ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── audit reports ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Verified(msgspec.Struct, frozen=True, kw_only=True):

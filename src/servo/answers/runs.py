@@ -80,7 +80,7 @@ class RunPlan(msgspec.Struct, frozen=True, kw_only=True):
     held: list[DueHeld] | UnsetType = UNSET
 
 
-# ── runs as they are asked for ────────────────────────────────────────────────────────────────────────────────────────
+# ── runs as they are asked for ───────────────────────────────────────────────────────────────────────────────────
 
 
 Stream = Literal["log", "stdout", "stderr"]
@@ -361,7 +361,7 @@ class RunView(msgspec.Struct, frozen=True, kw_only=True):
     samples: list[SampleTaken] = []
 
 
-# ── checkpoints ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class CheckpointListed(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ from servo import decoders
 from servo.api.problems import Refused
 from servo.api.states import When, when_of
 from servo.operations.fields import LONGEST_TEXT, Limit
-from servo.operations.validation import misfit_of
+from servo.operations.operation import misfit_of
 from servo.runtime.access.secrets import Secret
 
 __all__ = [

@@ -21,7 +21,17 @@ from servo.api.request_context import RequestContext, plain
 from servo.api.server import WithServer
 from servo.api.threads import Shares
 from servo.operations.handling import Found, lister_of
-from servo.operations.operation import Change, ListQuestion, Operation, Question, Route, answer_type, fields, is_asset
+from servo.operations.operation import (
+    Change,
+    ListQuestion,
+    Operation,
+    Question,
+    Route,
+    answer_type,
+    fields,
+    is_asset,
+    requires_body,
+)
 from servo.operations.table import OPERATIONS
 from servo.runtime.performer import Performer
 from servo.status.state import State
@@ -50,7 +60,7 @@ def _handler(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
         http_method=[contract.route.method],  # type: ignore[list-item]  # it is one of Litestar's names
         status_code=int(status),
         opt={ROLE: contract.role, OPERATION: _described(kind)},
-        tags=[_noun(kind)],
+        tags=[contract.noun],
     )(handle)
 
 
@@ -86,7 +96,7 @@ async def _change(
 ) -> tuple[Change[Any], str | None]:
     """The request, and its key."""
     if kind.contract.route.has_body:
-        sent: Any = await context.body(body_type(kind), required=kind.contract.body_required)
+        sent: Any = await context.body(body_type(kind), required=requires_body(kind))
     else:
         sent = context.query(query_type(kind))
     request: Any = _request(kind, sent, named)
@@ -178,11 +188,6 @@ def _paths(kind: type[Operation[Any]]) -> Iterator[str]:
         yield _PARAMETER.sub(r"{\1:str}", two)
 
 
-def _noun(kind: type[Operation[Any]]) -> str:
-    """The room of an operation."""
-    return kind.__module__.split(".")[2]
-
-
 def _described(kind: type[Operation[Any]]) -> Described:
     """What the OpenAPI document says of it."""
     contract = kind.contract
@@ -194,7 +199,7 @@ def _described(kind: type[Operation[Any]]) -> Described:
         shape="plain" if shape == "one" and has_body else shape,  # type: ignore[arg-type]  # one of the four
         query=None if has_body else query_type(kind),
         body=body_type(kind) if has_body else None,
-        body_required=contract.body_required,
+        body_required=requires_body(kind),
         # A question may be sent the body of the change that it is about, key and all.
         keyed=contract.key if contract.key != "none" and issubclass(kind, Change) else "",
         example=contract.example,

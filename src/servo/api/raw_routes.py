@@ -23,7 +23,7 @@ from servo.api.openapi import operation
 from servo.api.request_context import plain
 from servo.api.server import WithServer
 from servo.lineage.report import Report, parse
-from servo.operations.audit.handlers import Audits
+from servo.operations.lineage.audit import Audits
 from servo.operations.sensors.envelopes import read_message
 from servo.runtime.states import state_of
 

@@ -13,7 +13,7 @@ from servo.cli.options import asset_argument, json_option, partition_argument, p
 from servo.cli.output import echo_json, note
 from servo.errors import LedgerNotFound, NotAllowed, StorageFailed
 from servo.lineage.report import key_text, parse, to_json
-from servo.operations.audit.requests import GetReport, KeepReport
+from servo.operations.lineage.requests import GetReport, KeepReport
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
@@ -143,7 +143,7 @@ def _with_ledger(read: Report, *, demanded: bool) -> Verified:
 
 
 def _offline(read: Report) -> Verified:
-    from servo.operations.audit.handlers import verify_offline  # noqa: PLC0415 (DuckDB comes with it)
+    from servo.operations.lineage.audit import verify_offline  # noqa: PLC0415 (DuckDB comes with it)
 
     return verify_offline(read)
 

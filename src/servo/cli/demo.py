@@ -24,7 +24,7 @@ from servo.cli.interrupts import reacting
 from servo.cli.output import duration
 from servo.errors import NotFound
 from servo.execution.spark_target import require_java
-from servo.operations.data.handlers import places, rows_of
+from servo.operations.assets.materializations import places, rows_of
 from servo.operations.fields import parse_moment
 from servo.operations.runs.views import progress_of, run_of
 from servo.runtime.maintenance import Maintenance

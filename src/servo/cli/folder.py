@@ -12,7 +12,7 @@ from servo.assets.evaluation import Message
 from servo.cli.opening import actor
 from servo.cli.services import Label, Listed, Services, When, Workplace
 from servo.errors import LedgerNotFound
-from servo.operations.data.handlers import places, rows_of, staged_rows, table_shown
+from servo.operations.assets.materializations import places, rows_of, staged_rows, table_shown
 from servo.operations.fields import parse_moment
 from servo.operations.sensors.envelopes import require_acceptable
 from servo.planning.catalog import DeployedState
@@ -131,7 +131,7 @@ class Folder(Services):
         return table_shown(*staged_rows(self._opened.storage, state_of(self._opened), checkpoint, limit))
 
     def verify(self, report: Report) -> Verified:
-        from servo.operations.audit.handlers import Audits  # noqa: PLC0415 (all that proves a report comes with it)
+        from servo.operations.lineage.audit import Audits  # noqa: PLC0415 (all that proves a report comes with it)
 
         self._opened.ledger.head()  # where there is none, that is said first
         return Audits(state_of(self._opened), self._opened.clock()).verify(report)

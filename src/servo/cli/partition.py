@@ -22,8 +22,7 @@ from servo.cli.options import (
 from servo.cli.output import columns, draw, echo_json, note, without_duplicate
 from servo.cli.partition_tables import show_all, show_asset, show_history, show_page, show_partition, show_stale
 from servo.errors import InvalidInput
-from servo.operations.assets.requests import Explain
-from servo.operations.materializations.requests import ListMaterializations, RollBack
+from servo.operations.assets.requests import Explain, ListMaterializations, RollBack
 from servo.operations.partitions.requests import (
     ChangeValues,
     GetGrid,

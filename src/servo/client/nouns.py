@@ -24,8 +24,7 @@ from servo.client import operations
 from servo.client.performer import Noun, Page, Period, Reading
 from servo.client.transport import Patience, Transport, path_of
 from servo.errors import Conflict, ServerUnreachable, ServoError
-from servo.operations.assets.requests import Explain
-from servo.operations.data.requests import MOST_ROWS, ReadData
+from servo.operations.assets.requests import MOST_ROWS, Explain, ReadData
 from servo.operations.lineage.requests import Direction, GetLineageAt
 from servo.operations.partitions.requests import ListPartitions, ListPartitionsOf
 from servo.operations.runs.requests import ListLogs

@@ -19,7 +19,6 @@ from servo.operations.assets import requests as asset_requests
 from servo.operations.backfills import requests as backfill_requests
 from servo.operations.checkpoints import requests as checkpoint_requests
 from servo.operations.lineage import requests as lineage_requests
-from servo.operations.materializations import requests as materialization_requests
 from servo.operations.partitions import requests as partition_requests
 from servo.operations.runs import requests as run_requests
 from servo.operations.schedules import requests as schedule_requests
@@ -254,7 +253,7 @@ class Materializations(Noun):
         self, asset: str, partition: str = "", **options: Unpack[Listing]
     ) -> Iterator[asset_answers.Materialization]:
         """List the materializations of a partition that were ever published, newest first."""
-        return self._items(materialization_requests.ListMaterializations, locals())
+        return self._items(asset_requests.ListMaterializations, locals())
 
     def rollback(
         self,
@@ -266,7 +265,7 @@ class Materializations(Noun):
         **options: Unpack[Keyed],
     ) -> asset_answers.Rollback:
         """Make earlier materializations current again. Nothing is copied or removed, and it can be undone likewise."""
-        return self._change(materialization_requests.RollBack, locals())
+        return self._change(asset_requests.RollBack, locals())
 
 
 class Partitions(Noun):

@@ -6,7 +6,7 @@ from servo.answers.automations import Changed
 from servo.errors import IdempotencyMismatch, InvalidInput
 from servo.events.fact import Fact
 from servo.events.model import DEFINITIONS
-from servo.operations.decision import Decision, Seen, require_version
+from servo.operations.handling import Decision, Seen, require_version
 from servo.planning.catalog import DeployedAutomation
 from servo.status.state import State
 

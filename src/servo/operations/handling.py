@@ -1,4 +1,4 @@
-"""Which function answers or decides each operation.
+"""The function that answers or decides each operation, what it may ask of the world outside, and what it decides.
 
 A noun's handlers are in `servo.operations.<noun>.handlers`, which is imported when one of its operations is performed:
 
@@ -17,20 +17,151 @@ of the outside world, the state and the request, whose result is the handler's l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 import msgspec
 
-from servo.errors import Conflict
+from servo.answers.runs import Record
+from servo.assets.evaluation import Evaluation, Message
+from servo.controllers.sensor_board import SensorState
+from servo.errors import AppendConflict, Conflict, IdempotencyMismatch
 from servo.events import RecordedEvent
-from servo.operations.decision import Decision
+from servo.events.definitions import ScheduleDefinition
+from servo.events.fact import Fact
+from servo.events.model import (
+    DefinitionsDeployed,
+    DynamicPartitionsChanged,
+    MaterializationPublished,
+    PartitionsMarked,
+    RolledBack,
+    TaskFinished,
+)
+from servo.lineage.report import Report
 from servo.operations.operation import Change, ListQuestion, Operation, Question
-from servo.operations.outside import Outside
 from servo.status.state import State
 
-__all__ = ["Found", "Handler", "Lister", "answers", "decides", "handler_of", "lister_of", "lists"]
+if TYPE_CHECKING:
+    from servo.execution.storage import ParquetStorage
+
+
+class UserCode(Protocol):
+    """The project's own functions of schedules and sensors, as the process that performs an operation asks them."""
+
+    @property
+    def ticks(self) -> bool:
+        """Whether schedules are ticked here."""
+
+    def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None:
+        """What the function of a schedule answers for a moment; None where nobody can ask it here."""
+
+    def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
+        """What a sensor answers, about a message or about its cursor; nothing is recorded."""
+
+
+class Outside(UserCode, Protocol):
+    """User code, storage and the clock; what is asked here may take long or fail."""
+
+    intact: set[str]
+    """The checkpoints whose staged files this request has found whole."""
+
+    def now(self) -> datetime:
+        """The time it is, also where the state is of the past."""
+
+    @property
+    def storage(self) -> ParquetStorage:
+        """Where the files of materializations are, published or staged."""
+
+    def keep_cited(self, report: Report) -> None:
+        """Have vacuum spare what a report cites, from here on."""
+
+    def run_logs(self, run_id: str, task_key: str | None) -> Iterator[Record]:
+        """What the tasks of a run have said so far, oldest first: all, or one of them."""
+
+    def trace(self, name: str, **attributes: Any) -> str | None:
+        """Record a span of this name; the `traceparent` by which its trace goes on. None where nothing is traced."""
+
+    def expire_checkpoint(self, checkpoint_id: str) -> None:
+        """Record of a checkpoint whose deadline has passed that nobody approved it in time."""
+
+    def advance_run(self, run_id: str) -> None:
+        """Record at once what follows for a run without anybody working, as the control loop would."""
+
+
+A = TypeVar("A")
+
+
+class Seen(msgspec.Struct, frozen=True, kw_only=True):
+    """The version of a thing that a decision was made on."""
+
+    name: str
+    version: int
+    what: str = "version"
+
+
+class Decision(msgspec.Struct, Generic[A], frozen=True, kw_only=True):
+    """Facts and their answer. Without facts there is nothing to do, and it is answered that it is so already.
+
+    The facts are recorded only if nothing that matters has happened since the state was taken; else the state is taken
+    and the change decided again. What matters is any event about `subjects`, or any event for which `conflicts` holds.
+    `begins`: the subject that the facts begin. If anything was ever recorded about it, that matters too, and the next
+    state says so (`State.begun`): a change that makes something new need not look whether it is there.
+    With none of these, the facts' own idempotency keys decide.
+
+    `main`: which of the facts the answer is about. `seen`: if the thing has another version by the time that it is
+    decided again, somebody else changed it, and that is a conflict. `recorded`: the event that did the same before;
+    `note`: an earlier version recorded it without the words of the request, which are remembered from here on.
+    """
+
+    answer: A
+    facts: Sequence[Fact] = ()
+    subjects: frozenset[str] | None = None
+    conflicts: Callable[[RecordedEvent], bool] | None = None
+    begins: str | None = None
+    main: int = 0
+    seen: Seen | None = None
+    recorded: str | None = None
+    note: bool = False
+
+
+_CHANGING_PARTITIONS = frozenset(
+    kind.event_type
+    for kind in (
+        DefinitionsDeployed,
+        DynamicPartitionsChanged,
+        MaterializationPublished,
+        PartitionsMarked,
+        RolledBack,
+        TaskFinished,
+    )
+)
+
+
+def changes_partitions(event: RecordedEvent) -> bool:
+    """Whether an event may change which partitions there are, or what is current of them."""
+    return event.event_type in _CHANGING_PARTITIONS
+
+
+def require_version(seen: Seen, expected: int | None) -> None:
+    """Refuse a change of a thing that is not at the expected version."""
+    if expected is not None and seen.version != expected:
+        raise AppendConflict(
+            f"{seen.name} is at {seen.what} {seen.version}, not at {expected} as expected",
+            expected=expected,
+            actual=seen.version,
+            hint="somebody else changed it: look again",
+        )
+
+
+def other_request(key: str, what: str) -> IdempotencyMismatch:
+    return IdempotencyMismatch(
+        f"the idempotency key {key!r:.80} was used for another request, {what}",
+        hint="give this one another key",
+        idempotency_key=key,
+    )
+
 
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])

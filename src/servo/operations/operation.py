@@ -1,4 +1,4 @@
-"""What an operation is: one request as a value, with all that the doors need to know of it.
+"""Operations: one request as a value, with all that the doors need to know of it, and whether its fields are valid.
 
 An operation is declared once, as a frozen struct. Its fields are the input, with their constraints and descriptions;
 its class says the answer's type, the route, the role and whether it takes an idempotency key:
@@ -17,35 +17,24 @@ table of these classes (`servo.operations.table`). What an operation does is dec
 from __future__ import annotations
 
 import re
-from typing import Any, ClassVar, Generic, Literal, TypeVar, dataclass_transform, get_args, get_type_hints
+from typing import (
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    TypeVar,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import msgspec
 
-from servo import canonical
+from servo import canonical, decoders
+from servo.errors import InvalidInput
 from servo.operations.fields import Limit, Reason, Version
-
-__all__ = [
-    "CONFLICT",
-    "FORBIDDEN",
-    "NOT_FOUND",
-    "PREFIX",
-    "UNFIT",
-    "Change",
-    "Contract",
-    "Fields",
-    "ListQuestion",
-    "Operation",
-    "OperationType",
-    "Question",
-    "Route",
-    "VersionedFields",
-    "action_of",
-    "answer_type",
-    "default_of",
-    "fields",
-    "fingerprint_of",
-    "is_asset",
-]
 
 A_co = TypeVar("A_co", covariant=True)
 
@@ -69,11 +58,6 @@ class Route(msgspec.Struct, frozen=True):
     method: str
     path: str
 
-    @classmethod
-    def parse(cls, text: str) -> Route:
-        method, path = text.split()
-        return cls(method, path)
-
     @property
     def parameters(self) -> tuple[str, ...]:
         return tuple(_PARAMETER.findall(self.path))
@@ -88,13 +72,15 @@ class Route(msgspec.Struct, frozen=True):
         return _PARAMETER.sub(lambda found: str(getattr(request, found[1])), self.path)
 
 
-class Contract(msgspec.Struct, frozen=True, kw_only=True):
+class Contract(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the class of an operation declares beside its fields.
 
     `client`: the noun and method of the typed client; the noun alone, or nothing, where it is written by hand.
+    `tag`: the group of the documentation, where it is not the noun of the client.
     `page`: of a list, the method that gives one page. `positional`: the fields that these methods take by position,
     where these are not the required ones; `called`: other names that they have for fields; `part`: the part of the
-    answer that they give. `refusals`: HTTP statuses of refusals beyond those that every operation may have.
+    answer that they give. `refusals`: HTTP statuses of refusals beyond those that every operation may have; of a
+    question, unless given, 404 where its path names a thing. `body_required`: unless given, whether a field of it is.
     `slow`: it waits for user code or storage, and must not hold a place among quick reads.
     `shares`: requests of this kind, or about the same thing of this kind, share a bounded number of threads.
     `deploys`: in a project's folder, the definitions of the folder are deployed before it: always, or where the ledger
@@ -104,6 +90,7 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
 
     route: Route
     client: str = ""
+    tag: str = ""
     page: str = ""
     positional: tuple[str, ...] = ()
     called: dict[str, str] = {}
@@ -112,11 +99,16 @@ class Contract(msgspec.Struct, frozen=True, kw_only=True):
     key: KeyRule = "none"
     example: dict[str, Any] | None = None
     refusals: tuple[int, ...] = ()
-    body_required: bool = True
+    body_required: bool | None = None
     may_do_nothing: bool = False
     slow: bool = False
     shares: str | None = None
     deploys: Deploys = "never"
+
+    @property
+    def noun(self) -> str:
+        """The group of operations that the documentation shows it in."""
+        return self.tag or self.client.partition(".")[0]
 
 
 class OperationType(msgspec.StructMeta):
@@ -143,7 +135,9 @@ class OperationType(msgspec.StructMeta):
         if route is None:
             kind.shared_keywords = keywords
         else:
-            kind.contract = Contract(route=Route.parse(route), **keywords)
+            method, path = route.split()
+            keywords = {"refusals": (NOT_FOUND,) if _PARAMETER.search(path) else (), **keywords}
+            kind.contract = decoders.convert({"route": {"method": method, "path": path}, **keywords}, Contract)
         made: OperationType = kind
         return made
 
@@ -159,25 +153,7 @@ class Operation(Fields, Generic[A_co]):
     contract: ClassVar[Contract]
     shared_keywords: ClassVar[dict[str, Any]]
 
-    def __init_subclass__(
-        cls,
-        *,
-        route: str | None = None,
-        client: str = "",
-        page: str = "",
-        positional: tuple[str, ...] = (),
-        called: dict[str, str] | None = None,
-        part: str = "",
-        role: Role = "viewer",
-        key: KeyRule = "none",
-        example: dict[str, Any] | None = None,
-        refusals: tuple[int, ...] = (),
-        body_required: bool = True,
-        may_do_nothing: bool = False,
-        slow: bool = False,
-        shares: str | None = None,
-        deploys: Deploys = "never",
-    ) -> None:
+    def __init_subclass__(cls, **keywords: Any) -> None:
         """Tells type checkers the keywords of an operation's class; `OperationType` makes the contract of them."""
 
     @property
@@ -196,7 +172,7 @@ class ListQuestion(Operation[A_co]):
     limit: Limit = 50
 
 
-class Change(Operation[A_co], role="operator"):
+class Change(Operation[A_co], role="operator", refusals=(NOT_FOUND, CONFLICT, UNFIT)):
     """Asks for something to be recorded."""
 
 
@@ -215,6 +191,14 @@ def answer_type(kind: type[Operation[Any]]) -> Any:
 def fields(kind: type[Operation[Any]]) -> dict[str, Any]:
     """The fields of an operation with their annotated types."""
     return _declared(kind)[1]
+
+
+def requires_body(kind: type[Operation[Any]]) -> bool:
+    """Whether a request of this kind is refused without a body."""
+    if kind.contract.body_required is not None:
+        return kind.contract.body_required
+    parameters = kind.contract.route.parameters
+    return any(field.required and field.name not in parameters for field in msgspec.structs.fields(kind))
 
 
 def is_asset(hint: Any) -> bool:
@@ -270,3 +254,102 @@ def _canonical(value: Any) -> Any:
         case list() | tuple():
             return [_canonical(one) for one in value]
     return value
+
+
+# ── validation ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+R = TypeVar("R", bound=Operation[Any])
+
+_NAMED_FIELD = re.compile(r"(?:unknown|required) field `(\w+)`")
+_ANY_LIMIT = 1  # of a list: how many items a page may have at most is a matter of the network
+# How msgspec says it, and how we do.
+_WORDS = (
+    (re.compile(r"Expected `\w+` of length >= 1$"), "is empty"),
+    (re.compile(r"Expected `str` of length <= (\d+)$"), "is longer than {0:,} characters"),
+    (re.compile(r"Expected `\w+` of length <= (\d+)$"), "has more than {0:,} entries"),
+    (re.compile(r"Expected `\w+` >= (-?[\d.]+)$"), "must be {0:,} or more"),
+    (re.compile(r"Expected `\w+` <= (-?[\d.]+)$"), "must be {0:,} or less"),
+    (re.compile(r"Expected `\w+` > (-?[\d.]+)$"), "must be more than {0:,}"),
+    (re.compile(r"Invalid enum value (.+)$"), "cannot be {0}"),
+)
+
+
+class Misfit(NamedTuple):
+    """What is wrong with an input: with which field, in a sentence, and what would be right."""
+
+    field: str
+    detail: str
+    hint: str | None
+
+
+def validated(request: R) -> R:
+    """The same request, if every field is within its bounds."""
+    kind = type(request)
+    fields = msgspec.to_builtins(request)
+    if isinstance(request, ListQuestion):
+        fields["limit"] = min(fields["limit"], _ANY_LIMIT)
+    try:
+        decoders.convert(fields, kind)
+    except msgspec.ValidationError as problem:
+        wrong = misfit_of(problem, "the request", kind)
+        raise InvalidInput(wrong.detail, hint=wrong.hint, field=wrong.field or None) from None
+    return request
+
+
+def misfit_of(problem: msgspec.ValidationError, what: str, kind: type[msgspec.Struct]) -> Misfit:
+    """msgspec says `Expected `int`, got `str` - at `$.limit``: the field, what is wrong with it, and what is valid."""
+    message, _, place = str(problem).partition(" - at `$")
+    field = place.rstrip("`").lstrip(".")
+    hint = None
+    if (named := _NAMED_FIELD.search(message)) is not None:
+        if "unknown" in message and not field:
+            hint = f"it is one of {', '.join(kind.__struct_encode_fields__)}"
+        field = f"{field}.{named[1]}".lstrip(".")
+        message = "is no such field" if "unknown" in message else "is required"
+    elif valid := _choices(kind, field):
+        hint = f"it is one of {', '.join(valid)}"
+    for pattern, words in _WORDS:
+        if (match := pattern.search(message)) is not None:
+            values = [_number(value) for value in match.groups()]
+            hint = hint or _bounds(kind, field) or "leave it out, or give something"
+            return Misfit(field, f"{field or what} {words.format(*values)}", hint)
+    return Misfit(field, f"{field or what}: {message}", hint)
+
+
+def _number(text: str) -> int | float | str:
+    try:
+        return int(float(text)) if float(text).is_integer() else float(text)
+    except ValueError:
+        return text
+
+
+def _bounds(kind: type[msgspec.Struct], field: str) -> str | None:
+    """The bounds of a number, or of the length of a text or list, in words."""
+    hints = [get_type_hints(kind, include_extras=True).get(field)]
+    while hints:
+        hint = hints.pop()
+        for one in get_args(hint):
+            if not isinstance(one, msgspec.Meta):
+                hints.append(one)
+                continue
+            low, high = (one.ge if one.gt is None else one.gt), (one.le if one.lt is None else one.lt)
+            if low is not None and high is not None:
+                return f"give {low:,} to {high:,}" if one.gt is None else f"give more than {low:,}, {high:,} at most"
+            if one.max_length is not None:
+                what = "characters" if str in get_args(hint) else "entries"
+                return f"give {max(one.min_length or 0, 1):,} to {one.max_length:,} {what}"
+    return None
+
+
+def _choices(kind: type[msgspec.Struct], field: str) -> tuple[str, ...]:
+    """What a field may be, where that is one of a few words."""
+    found: list[str] = []
+    hints = [get_type_hints(kind).get(field)]
+    while hints:
+        hint = hints.pop()
+        if get_origin(hint) is Literal:
+            found += [str(one) for one in get_args(hint)]
+        else:
+            hints += get_args(hint)
+    return tuple(found)

@@ -5,12 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from servo.operations.assets import requests as assets
-from servo.operations.audit import requests as audit
 from servo.operations.backfills import requests as backfills
 from servo.operations.checkpoints import requests as checkpoints
-from servo.operations.data import requests as data
 from servo.operations.lineage import requests as lineage
-from servo.operations.materializations import requests as materializations
 from servo.operations.operation import Operation
 from servo.operations.partitions import requests as partitions
 from servo.operations.runs import requests as runs
@@ -21,12 +18,9 @@ __all__ = ["OPERATIONS"]
 
 _NOUNS = (
     assets,
-    audit,
     backfills,
     checkpoints,
-    data,
     lineage,
-    materializations,
     partitions,
     runs,
     schedules,

@@ -18,8 +18,8 @@ from servo.errors import Conflict, ServoError
 from servo.events.definitions import ScheduleDefinition
 from servo.ledger.protocol import Condition
 from servo.lineage.report import Report
-from servo.operations.checkpoints.views import find_checkpoint
-from servo.operations.outside import UserCode
+from servo.operations.checkpoints.handlers import find_checkpoint
+from servo.operations.handling import UserCode
 from servo.runtime.states import state_of
 from servo.runtime.vacuum import Citations
 from servo.runtime.wiring import Project

@@ -17,9 +17,17 @@ from servo import decoders
 from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput, NotFound
 from servo.events import Proposal, RecordedEvent
 from servo.ledger.protocol import Condition, Receipt
-from servo.operations.decision import Decision, Seen, other_request, require_version
 from servo.operations.fields import parse_moment
-from servo.operations.handling import Found, Handler, handler_of, lister_of
+from servo.operations.handling import (
+    Decision,
+    Found,
+    Handler,
+    Seen,
+    handler_of,
+    lister_of,
+    other_request,
+    require_version,
+)
 from servo.operations.operation import (
     Change,
     ListQuestion,
@@ -28,8 +36,8 @@ from servo.operations.operation import (
     action_of,
     answer_type,
     fingerprint_of,
+    validated,
 )
-from servo.operations.validation import validated
 from servo.runtime.definitions import deployed_catalog
 from servo.runtime.deploying import deploy
 from servo.runtime.keyed_requests import (

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from servo.operations.data.handlers import places
+from servo.operations.assets.materializations import places
 from servo.operations.fields import parse_moment
 from servo.runtime.settings import load_settings
 from servo.runtime.states import columns_at, state_of

@@ -10,7 +10,7 @@ from servo.answers.automations import Accepted
 from servo.assets.evaluation import Evaluation, Message
 from servo.controllers.sensor_board import SensorState
 from servo.events.definitions import ScheduleDefinition
-from servo.operations.outside import UserCode
+from servo.operations.handling import UserCode
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:

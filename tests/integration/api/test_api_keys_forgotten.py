@@ -17,7 +17,7 @@ from servo.events.columns import EarlierMaterializations
 from servo.events.fact import Fact
 from servo.events.model import PartitionsInvalidated, RolledBack, RunCancelRequested, RunRequested
 from servo.ledger.protocol import holder_of
-from servo.operations.materializations import handlers as going_back
+from servo.operations.assets import materializations as going_back
 from servo.operations.runs import handlers
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.keyed_requests import KeyedRequest, recorded_under

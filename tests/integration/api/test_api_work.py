@@ -10,8 +10,8 @@ import pytest
 
 from servo.events import Proposal
 from servo.events.model import RunRequested
+from servo.operations.assets import materializations as going_back
 from servo.operations.checkpoints import handlers as deciding
-from servo.operations.materializations import handlers as going_back
 from tests.support.idle import IdleExecutor
 from tests.support.operating import Backfills, Checkpoints, Runs
 from tests.support.questions import Audits, Data, PartitionBook, Why

@@ -23,8 +23,8 @@ from servo.execution.executor import Executor
 from servo.execution.settings import SparkSettings
 from servo.execution.spark import session
 from servo.lineage.report import Report, hash_of, parse, plain, schema, to_json
-from servo.operations.audit import handlers
-from servo.operations.audit.handlers import verify_offline
+from servo.operations.lineage import audit as handlers
+from servo.operations.lineage.audit import verify_offline
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.reproducing import reproduce
 from tests.support.idle import at_work

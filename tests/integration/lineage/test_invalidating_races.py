@@ -17,8 +17,8 @@ from servo.errors import Conflict
 from servo.events import Proposal
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import PartitionsInvalidated, RunStarted, TaskFinished
+from servo.operations.assets import materializations as going_back
 from servo.operations.lineage.lineages import Lineage, Lineages
-from servo.operations.materializations import handlers as going_back
 from servo.runtime import keyed_requests, load_settings, open_workspace
 from tests.support.operating import Invalidation
 from tests.support.questions import Data

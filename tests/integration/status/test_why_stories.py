@@ -9,7 +9,7 @@ import pytest
 
 from servo.events.columns import Outcome
 from servo.lineage.graph import tree
-from servo.operations.materializations import handlers as going_back
+from servo.operations.assets import materializations as going_back
 from servo.ui.proof import partition_proof
 from tests.support.operating import plan_what_is_due
 from tests.support.questions import Data, Lineages, Why

@@ -24,12 +24,14 @@ from servo.assets.graph import Graph
 from servo.assets.spec import AssetSpec
 from servo.errors import InvalidInput
 from servo.events.model import CodeDeclaredEqual
+from servo.operations.assets import materializations
 from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
-from servo.operations.decision import Decision
-from servo.operations.handling import Found, answers, decides, lists
+from servo.operations.handling import Decision, Found, answers, decides, lists
 from servo.operations.partitions.why import Why
 from servo.status.code_changes import AssetCode, asset_code, classes_in, made_with
 from servo.status.state import State
+
+__all__ = ["materializations"]  # which declares its own handlers
 
 
 @lists(ListAssets, place=lambda asset: asset.asset_key, place_type=str)

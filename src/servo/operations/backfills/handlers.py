@@ -54,9 +54,8 @@ from servo.operations.backfills.requests import (
     RetryFailed,
 )
 from servo.operations.backfills.views import chunks_of, newest_trees, tree_of
-from servo.operations.decision import Decision
 from servo.operations.fields import moment
-from servo.operations.handling import Found, answers, decides, lists
+from servo.operations.handling import Decision, Found, answers, decides, lists
 from servo.partitions import PartitionSet
 from servo.status.state import State
 from servo.tracing import span

@@ -63,7 +63,6 @@ class CreateBackfill(
     client="backfills.create",
     key="required",
     example=_EXAMPLE,
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
     deploys="first",
 ):
     """Ask for a backfill with all jobs of its tree, in one append. Whoever works here does it."""
@@ -95,43 +94,26 @@ class ListBackfills(
     until: Until = None
 
 
-class GetBackfill(
-    Question[BackfillView],
-    route="GET /backfills/{backfill}",
-    client="backfills.get",
-    refusals=(NOT_FOUND,),
-):
+class GetBackfill(Question[BackfillView], route="GET /backfills/{backfill}", client="backfills.get"):
     """Show a backfill, by its name or id: how far it is, how fast, and until when."""
 
     backfill: Name
 
 
-class GetBackfillTree(
-    Question[BackfillTree],
-    route="GET /backfills/{backfill}/tree",
-    client="backfills.tree",
-    refusals=(NOT_FOUND,),
-):
+class GetBackfillTree(Question[BackfillTree], route="GET /backfills/{backfill}/tree", client="backfills.tree"):
     """Show it with all jobs of its tree, and what failed first."""
 
     backfill: Name
 
 
-class ListChunks(
-    ListQuestion[ChunkView],
-    route="GET /backfills/{backfill}/chunks",
-    client="backfills.chunks",
-    refusals=(NOT_FOUND,),
-):
+class ListChunks(ListQuestion[ChunkView], route="GET /backfills/{backfill}/chunks", client="backfills.chunks"):
     """List the chunks that were planned, by their number."""
 
     backfill: Name
     after: Annotated[int, Meta(ge=-1, le=2**31, description="Only those with a higher number.")] = -1
 
 
-class SteerBackfill(
-    Change[Steered], VersionedFields, key="optional", body_required=False, refusals=(NOT_FOUND, CONFLICT)
-):
+class SteerBackfill(Change[Steered], VersionedFields, key="optional", refusals=(NOT_FOUND, CONFLICT)):
     """Changes what is to become of a backfill."""
 
     backfill: Name
@@ -154,7 +136,6 @@ class RetryFailed(
     route="POST /backfills/{backfill}/retry-failed",
     client="backfills.retry_failed",
     key="required",
-    body_required=False,
     refusals=(NOT_FOUND, CONFLICT),
     deploys="first",
 ):

@@ -28,12 +28,7 @@ class ListCheckpoints(
     until: Until = None
 
 
-class GetCheckpoint(
-    Question[CheckpointView],
-    route="GET /checkpoints/{checkpoint_id}",
-    client="checkpoints.get",
-    refusals=(NOT_FOUND,),
-):
+class GetCheckpoint(Question[CheckpointView], route="GET /checkpoints/{checkpoint_id}", client="checkpoints.get"):
     """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
 
     checkpoint_id: Name
@@ -46,7 +41,6 @@ class ApproveCheckpoint(
     role="approver",
     key="optional",
     example={"reason": "looks right"},
-    body_required=False,
     refusals=(FORBIDDEN, NOT_FOUND, CONFLICT),
 ):
     """Publish exactly what was staged. It is decided once; a second decision is a conflict that says whose."""

@@ -1,4 +1,4 @@
-"""What partitions were made from, and what was made from them: now, as of a time, or within a run."""
+"""Lineage: what partitions were made from, and what was made from them: now, as of a time, or within a run."""
 
 from __future__ import annotations
 
@@ -7,11 +7,36 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
+from msgspec import Struct
 
+from servo.answers.lineage import LineageGraph
 from servo.errors import DataNotFound, InvalidInput, RunNotFound
 from servo.fold.display import FAILED, display_status
-from servo.lineage.walk import Ask, Edge, Exact, Node, Scope, Walk, around, current, made, node_of, walk
+from servo.lineage.walk import (
+    Ask,
+    Edge,
+    Exact,
+    LineageEdge,
+    LineageNode,
+    Node,
+    Scope,
+    Walk,
+    around,
+    current,
+    made,
+    node_of,
+    walk,
+)
 from servo.lineage.walk import Partitions as ByPartition
+from servo.operations.handling import answers
+from servo.operations.lineage.requests import (
+    Direction,
+    GetDownstream,
+    GetImpact,
+    GetLineageAt,
+    GetLineageGraph,
+    GetUpstream,
+)
 from servo.partitions import PartitionKey, Partitions, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.projections.manifest import Watermark
@@ -21,7 +46,7 @@ from servo.status.state import State
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["SUPERSEDED", "Lineage", "Lineages"]
+__all__ = ["SUPERSEDED", "Lineage", "Lineages", "wanted_partitions"]
 
 SUPERSEDED = "SUPERSEDED"  # of a materialization that is not, or no longer, the current one of its partition
 _PATIENCE = 60.0
@@ -291,3 +316,68 @@ def _superseded(tables: Answers, nodes: Sequence[Node]) -> set[str | None]:
     parameters = {"assets": [one for one, _ in places], "keys": [one for _, one in places]}
     current_ones = {row[2] for row in tables.query(_CURRENT, parameters).rows}
     return {node.materialization_id for node in nodes} - current_ones
+
+
+@answers(GetUpstream)
+def upstream(state: State, request: GetUpstream) -> LineageGraph:
+    return _answered(state, "upstream", request)
+
+
+@answers(GetDownstream)
+@answers(GetImpact)
+def downstream(state: State, request: GetDownstream | GetImpact) -> LineageGraph:
+    return _answered(state, "downstream", request)
+
+
+@answers(GetLineageGraph)
+def graph(state: State, request: GetLineageGraph) -> LineageGraph:
+    return _answered(state, "both", request)
+
+
+@answers(GetLineageAt)
+def at(state: State, request: GetLineageAt) -> LineageGraph:
+    if state.as_of is None:
+        raise InvalidInput("as_of: say as of when", hint="a time or an event id", field="as_of")
+    return _answered(state, request.direction, request)
+
+
+def _answered(
+    state: State,
+    direction: Direction,
+    request: GetUpstream | GetDownstream | GetImpact | GetLineageGraph | GetLineageAt,
+) -> LineageGraph:
+    found = Lineages(state).look(
+        direction,
+        request.asset,
+        request.partition,
+        depth=request.depth,
+        run=request.run,
+        exact=request.exact,
+        statuses=True,
+    )
+    return _graph(found)
+
+
+def _graph(found: Lineage) -> LineageGraph:
+    names = {node.asset_id: node.asset_key for node in found.nodes}
+    return LineageGraph(
+        asset_key=found.asset_key,
+        direction=found.direction,
+        scope=found.scope,
+        run_id=found.run_id,
+        as_of=found.as_of,
+        watermark={"position": found.watermark.position, "event_id": found.watermark.event_id},
+        nodes=[LineageNode(**_fields(LineageNode, node)) for node in found.nodes],
+        edges=[
+            LineageEdge(
+                **_fields(LineageEdge, edge)
+                | {"asset_key": names[edge.asset_id], "upstream_asset_key": names[edge.upstream_asset_id]}
+            )
+            for edge in found.edges
+        ],
+    )
+
+
+def _fields(kind: type[Struct], found: Struct) -> dict[str, Any]:
+    """What is answered of a node or an edge: people know assets by their keys, not by their ids."""
+    return {name: getattr(found, name) for name in kind.__struct_fields__}

@@ -1,4 +1,7 @@
-"""What can be asked of lineage, and done to what was made from partitions."""
+"""Requests about lineage, what was made from partitions, and audit reports.
+
+To verify a report, it is sent as it is (`servo.api.raw_routes`).
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from servo.answers.lineage import Invalidated, LineageGraph, Rematerialized
-from servo.operations.fields import PartitionList, Priority, Text
-from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, Fields, Question
+from servo.lineage.report import Report
+from servo.operations.fields import AssetText, PartitionList, Priority, Text
+from servo.operations.operation import NOT_FOUND, UNFIT, Change, Fields, Question
 
 Direction = Literal["upstream", "downstream", "both"]
 
@@ -77,7 +81,6 @@ class Invalidate(
     positional=("asset", "partitions"),
     key="required",
     example={"asset": "raw_orders", "partitions": ["2025-01-15"], "reason": "the source was corrected"},
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """Declare stale whatever was made from these partitions, at any distance. The data stays as it is."""
 
@@ -95,7 +98,6 @@ class Rematerialize(
     part="backfill",
     key="required",
     example={"asset": "raw_orders", "partitions": ["2025-01-15"]},
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
     deploys="first",
 ):
     """Compute anew whatever is stale of what was made from these partitions, in order, as a backfill."""
@@ -104,3 +106,38 @@ class Rematerialize(
     partitions: PartitionList = ()
     itself: Annotated[bool, Meta(description="Also the partitions themselves, where they are stale.")] = False
     priority: Priority = 0
+
+
+# ── audit reports ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_Partition = Annotated[str, Meta(description="Which; empty for an asset without.", max_length=4_000)]
+
+
+class GetReport(Question[Report], route="GET /audit/report", client="audit", refusals=(NOT_FOUND, UNFIT)):
+    """How the current materialization of a partition came about, proven by the ledger's own events.
+
+    `data` is the report itself, to be kept as a file and verified later. Nothing is recorded, and vacuum is not
+    told to spare what it cites: `servo audit report` does that.
+    """
+
+    asset: AssetText
+    partition: _Partition = ""
+
+
+class KeepReport(
+    Question[Report],
+    route="POST /audit/reports",
+    client="audit",
+    role="operator",
+    example={"asset": "revenue", "partition": "2025-01-15"},
+    refusals=(NOT_FOUND, UNFIT),
+):
+    """The report of `GET /audit/report`; and vacuum spares the data that it cites from now on.
+
+    The ledger records nothing of it. Asked again, it cites the same.
+    """
+
+    asset: Text
+    partition: _Partition = ""
+    as_of: Annotated[str, Meta(description="A time or an event id.", max_length=64)] | None = None

@@ -23,9 +23,8 @@ from servo.errors import Conflict, InvalidInput, InvalidPartition
 from servo.events import RecordedEvent, decode
 from servo.events.columns import PartitionOutcomes
 from servo.events.model import DynamicPartitionsChanged, PartitionsMarked
-from servo.operations.decision import Decision, changes_partitions
 from servo.operations.fields import moment
-from servo.operations.handling import Found, answers, decides, lists
+from servo.operations.handling import Decision, Found, answers, changes_partitions, decides, lists
 from servo.operations.partitions.requests import (
     ChangeValues,
     ExplainPartition,

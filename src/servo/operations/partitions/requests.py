@@ -17,7 +17,7 @@ from servo.answers.partitions import (
     Summaries,
 )
 from servo.operations.fields import LONGEST_TEXT, AssetName, Name, PartitionList, Since, Text, Until
-from servo.operations.operation import CONFLICT, NOT_FOUND, UNFIT, Change, ListQuestion, Question
+from servo.operations.operation import NOT_FOUND, UNFIT, Change, ListQuestion, Question
 
 Mark = Literal["materialized", "frozen", "thawed"]
 Statuses = Annotated[
@@ -55,6 +55,7 @@ class ListPartitionsOf(
     route="GET /assets/{asset}/partitions",
     client="assets.partitions",
     refusals=(NOT_FOUND, UNFIT),
+    tag="partitions",
 ):
     """List the partitions of an asset, in the order of its definition."""
 
@@ -94,6 +95,7 @@ class SummarizeAsset(
     route="GET /assets/{asset}/partitions/summary",
     client="assets.summary",
     refusals=(NOT_FOUND, UNFIT),
+    tag="partitions",
 ):
     """Count the partitions of an asset by what they are."""
 
@@ -105,6 +107,7 @@ class GetGrid(
     route="GET /assets/{asset}/partitions/grid",
     client="assets.grid",
     refusals=(NOT_FOUND, UNFIT),
+    tag="partitions",
 ):
     """Count the partitions of an asset as a picture: a month in a row and a day in a cell, and so on."""
 
@@ -124,7 +127,10 @@ class GetPartition(
 
 
 class ExplainPartition(
-    Question[PartitionWhy], route="GET /assets/{asset}/partitions/{partition}/why", refusals=(NOT_FOUND, UNFIT)
+    Question[PartitionWhy],
+    route="GET /assets/{asset}/partitions/{partition}/why",
+    refusals=(NOT_FOUND, UNFIT),
+    tag="partitions",
 ):
     """Explain a partition: why it is stale, missing or failed, from what it was made, why it did not run."""
 
@@ -142,7 +148,6 @@ class MarkPartitions(
     positional=("asset", "partitions"),
     key="required",
     example={"asset": "orders", "partitions": ["2025-01-15"], "mark": "frozen", "reason": "audited"},
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """State something about partitions. Nothing is computed; what is frozen is never stale."""
 
@@ -159,7 +164,7 @@ class ChangeValues(
     key="required",
     deploys="first",
     example={"added": ["acme"]},
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
+    body_required=True,
 ):
     """Add values to a dynamic dimension, or take them away. What was computed for them stays."""
 

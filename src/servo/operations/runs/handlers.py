@@ -28,11 +28,9 @@ from servo.errors import Conflict, InvalidInput
 from servo.events.definitions import Source
 from servo.events.lifecycles import RunStatus
 from servo.events.model import PartitionsMarked, RunCancelRequested
-from servo.operations.decision import Decision
 from servo.operations.fields import moment
-from servo.operations.handling import Found, answers, decides, lists
+from servo.operations.handling import Decision, Found, Outside, answers, decides, lists
 from servo.operations.operation import Change, answer_type, fingerprint_of
-from servo.operations.outside import Outside
 from servo.operations.partitions.handlers import thawed
 from servo.operations.runs.known_runs import answer_of, decided_once, run_key_of
 from servo.operations.runs.requests import (

@@ -16,7 +16,7 @@ from servo.events import RecordedEvent, decode
 from servo.events.access import RequestAccepted
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
-from servo.operations.decision import Decision, other_request
+from servo.operations.handling import Decision, other_request
 from servo.operations.operation import Change, action_of, answer_type, fingerprint_of
 from servo.operations.runs.requests import RetryRun
 from servo.partitions import PartitionSet

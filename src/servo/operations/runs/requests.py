@@ -44,7 +44,6 @@ class CreateRun(
     deploys="first",
     positional=("select", "partitions"),
     example={"select": ["+revenue"], "partitions": "2025-01-15"},
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """Ask for a run. What cannot run is refused, and nothing is recorded.
 
@@ -67,7 +66,6 @@ class CreateDueRun(
     deploys="regardless",
     example={"select": ["+revenue"]},
     may_do_nothing=True,
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """Ask for a run of what should run now; where that is nothing, nothing is recorded and `run_id` is null."""
 
@@ -79,8 +77,6 @@ class RetryRun(
     key="required",
     deploys="first",
     example={"everything": False},
-    body_required=False,
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
 
@@ -95,7 +91,6 @@ class CancelRun(
     client="runs.cancel",
     key="optional",
     example={"reason": "the source is wrong"},
-    body_required=False,
     refusals=(NOT_FOUND, CONFLICT),
 ):
     """Ask for a run to stop: nothing more of it starts, and what it has published stays."""
@@ -119,13 +114,7 @@ class PlanRun(
     stale: Annotated[bool, Meta(description="Of these, what should run now: stale, missing, and what follows.")] = False
 
 
-class ListRuns(
-    ListQuestion[RunListed],
-    route="GET /runs",
-    client="runs.list",
-    page="page",
-    refusals=(NOT_FOUND,),
-):
+class ListRuns(ListQuestion[RunListed], route="GET /runs", client="runs.list", page="page", refusals=(NOT_FOUND,)):
     """List runs, newest first."""
 
     status: RunStatus | None = None
@@ -134,35 +123,25 @@ class ListRuns(
     until: Until = None
 
 
-class GetRun(Question[RunView], route="GET /runs/{run_id}", client="runs.get", refusals=(NOT_FOUND,)):
+class GetRun(Question[RunView], route="GET /runs/{run_id}", client="runs.get"):
     """Show a run: its tasks, what failed, which checks did not pass, and what waits for a person."""
 
     run_id: Name
 
 
-class GetProgress(
-    Question[RunProgress],
-    route="GET /runs/{run_id}/progress",
-    client="runs.progress",
-    refusals=(NOT_FOUND,),
-):
+class GetProgress(Question[RunProgress], route="GET /runs/{run_id}/progress", client="runs.progress"):
     """Say how far a run is: its tasks in the order of its plan, and how many partitions of each came to what."""
 
     run_id: Name
 
 
-class ListTasks(
-    ListQuestion[TaskView],
-    route="GET /runs/{run_id}/tasks",
-    client="runs.tasks",
-    refusals=(NOT_FOUND,),
-):
+class ListTasks(ListQuestion[TaskView], route="GET /runs/{run_id}/tasks", client="runs.tasks"):
     """List the tasks of a run by their keys."""
 
     run_id: Name
 
 
-class ListLogs(ListQuestion[Record], route="GET /runs/{run_id}/logs", client="runs", refusals=(NOT_FOUND,)):
+class ListLogs(ListQuestion[Record], route="GET /runs/{run_id}/logs", client="runs"):
     """List what the tasks of a run have said, oldest first.
 
     Until the run has ended, there is always a cursor to go on from.
@@ -172,7 +151,7 @@ class ListLogs(ListQuestion[Record], route="GET /runs/{run_id}/logs", client="ru
     task: Annotated[str, Meta(description="Only of this task: its key, or its asset's.", max_length=500)] | None = None
 
 
-class ListConflicts(ListQuestion[RunConflict], route="GET /conflicts", client="conflicts.list"):
+class ListConflicts(ListQuestion[RunConflict], route="GET /conflicts", client="conflicts.list", tag="runs"):
     """List requests whose run key stands for another run, newest first: they were recorded, and started nothing."""
 
     run_key: Annotated[str, Meta(description="Only those about this run key.", max_length=1_000)] | None = None

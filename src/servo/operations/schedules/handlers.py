@@ -23,10 +23,8 @@ from servo.events.automation import (
 from servo.events.definitions import ScheduleDefinition
 from servo.events.model import DefinitionsDeployed
 from servo.operations.automation import created_before, require_not_declared, require_seen, switched
-from servo.operations.decision import Decision, Seen
 from servo.operations.fields import before_event, moment
-from servo.operations.handling import Found, answers, decides, lists
-from servo.operations.outside import Outside
+from servo.operations.handling import Decision, Found, Outside, Seen, answers, decides, lists
 from servo.operations.schedules.definition import created, edited, require_valid
 from servo.operations.schedules.forecast import Ask, forecast
 from servo.operations.schedules.requests import (

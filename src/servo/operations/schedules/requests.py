@@ -41,7 +41,7 @@ class UpdateSchedule(
     client="schedules.update",
     key="optional",
     example={"cron": "0 7 * * *", "expected_state_version": 1},
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
+    body_required=True,
 ):
     """Change a schedule that no code declares. A field that is left out or null keeps its value.
 
@@ -75,7 +75,6 @@ class PauseSchedule(
     SwitchSchedule,
     route="POST /schedules/{schedule}/pause",
     client="schedules.pause",
-    body_required=False,
     deploys="unknown",
 ):
     """Pause a schedule: its ticks are recorded as skipped from now on, and never made up."""
@@ -85,7 +84,6 @@ class ResumeSchedule(
     SwitchSchedule,
     route="POST /schedules/{schedule}/resume",
     client="schedules.resume",
-    body_required=False,
     deploys="unknown",
 ):
     """Let a paused schedule fire again, from its next tick on."""
@@ -97,10 +95,8 @@ class TriggerSchedule(
     client="schedules.trigger",
     key="required",
     example={"at": "2025-01-15T06:00:00Z"},
-    body_required=False,
     deploys="always",
     shares="schedule",
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """Let a schedule tick now, paused or not. This never moves its clock."""
 
@@ -114,20 +110,13 @@ class ListSchedules(ListQuestion[ScheduleView], route="GET /schedules", client="
     status: OnOff = None
 
 
-class GetSchedule(
-    Question[ScheduleView], route="GET /schedules/{schedule}", client="schedules.get", refusals=(NOT_FOUND,)
-):
+class GetSchedule(Question[ScheduleView], route="GET /schedules/{schedule}", client="schedules.get"):
     """Show a schedule, by its name or id: when it fires next, and its last tick."""
 
     schedule: Name
 
 
-class ListTicks(
-    ListQuestion[TickView],
-    route="GET /schedules/{schedule}/ticks",
-    client="schedules.ticks",
-    refusals=(NOT_FOUND,),
-):
+class ListTicks(ListQuestion[TickView], route="GET /schedules/{schedule}/ticks", client="schedules.ticks"):
     """List the ticks of a schedule, newest first."""
 
     schedule: Name

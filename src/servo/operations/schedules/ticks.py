@@ -23,9 +23,8 @@ from servo.errors import (
     TickingUnavailable,
     UserCodeFailed,
 )
-from servo.operations.decision import Decision
 from servo.operations.fields import moment
-from servo.operations.outside import Outside
+from servo.operations.handling import Decision, Outside
 from servo.operations.schedules.requests import TriggerSchedule
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog

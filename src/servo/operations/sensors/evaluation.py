@@ -20,8 +20,7 @@ from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
-from servo.operations.decision import Decision
-from servo.operations.outside import Outside
+from servo.operations.handling import Decision, Outside
 from servo.operations.sensors.envelopes import require_acceptable
 from servo.operations.sensors.requests import EvaluateSensor
 from servo.status.automation import sensor_state

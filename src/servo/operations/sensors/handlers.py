@@ -22,9 +22,8 @@ from servo.events.automation import (
 from servo.events.definitions import SensorDefinition
 from servo.events.model import DefinitionsDeployed
 from servo.operations.automation import created_before, require_not_declared, require_seen, switched
-from servo.operations.decision import Decision, Seen, require_version
 from servo.operations.fields import before_event, moment
-from servo.operations.handling import Found, answers, decides, lists
+from servo.operations.handling import Decision, Found, Seen, answers, decides, lists, require_version
 from servo.operations.sensors.definition import created, require_cursor, require_valid
 from servo.operations.sensors.evaluation import ask_sensor, evaluate, recall
 from servo.operations.sensors.requests import (

@@ -50,15 +50,11 @@ class DeleteSensor(SwitchSensor, route="DELETE /sensors/{sensor}", client="senso
     """Delete a sensor that no code declares. What it asked for stays."""
 
 
-class PauseSensor(
-    SwitchSensor, route="POST /sensors/{sensor}/pause", client="sensors.pause", body_required=False, deploys="unknown"
-):
+class PauseSensor(SwitchSensor, route="POST /sensors/{sensor}/pause", client="sensors.pause", deploys="unknown"):
     """Pause a sensor: it is not polled, and its messages are recorded as skipped; those can be evaluated later."""
 
 
-class ResumeSensor(
-    SwitchSensor, route="POST /sensors/{sensor}/resume", client="sensors.resume", body_required=False, deploys="unknown"
-):
+class ResumeSensor(SwitchSensor, route="POST /sensors/{sensor}/resume", client="sensors.resume", deploys="unknown"):
     """Let a paused sensor go on from its cursor."""
 
 
@@ -84,10 +80,8 @@ class EvaluateSensor(
     client="sensors.evaluate",
     key="required",
     example={"data": '{"day": "2025-01-15"}', "dry_run": True},
-    body_required=False,
     deploys="always",
     shares="sensor",
-    refusals=(NOT_FOUND, CONFLICT, UNFIT),
 ):
     """Ask a sensor now; this moves no cursor. With `dry_run` nothing is recorded, and no key is needed.
 
@@ -111,18 +105,13 @@ class ListSensors(ListQuestion[SensorView], route="GET /sensors", client="sensor
     status: OnOff = None
 
 
-class GetSensor(Question[SensorView], route="GET /sensors/{sensor}", client="sensors.get", refusals=(NOT_FOUND,)):
+class GetSensor(Question[SensorView], route="GET /sensors/{sensor}", client="sensors.get"):
     """Show a sensor, by its name or id: its cursor, and its last evaluation."""
 
     sensor: Name
 
 
-class ListEvaluations(
-    ListQuestion[EvalView],
-    route="GET /sensors/{sensor}/evals",
-    client="sensors.evals",
-    refusals=(NOT_FOUND,),
-):
+class ListEvaluations(ListQuestion[EvalView], route="GET /sensors/{sensor}/evals", client="sensors.evals"):
     """List the evaluations of a sensor, newest first, each with what became of the runs that it asked for."""
 
     sensor: Name

@@ -17,10 +17,9 @@ from servo.events.fact import timestamp_text
 from servo.lineage import audit
 from servo.lineage.report import CitedEvent, Fault, Head, Report
 from servo.lineage.story import tells_of_task
-from servo.operations.audit.requests import GetReport, KeepReport
 from servo.operations.fields import past_moment
-from servo.operations.handling import answers
-from servo.operations.outside import Outside
+from servo.operations.handling import Outside, answers
+from servo.operations.lineage.requests import GetReport, KeepReport
 from servo.partitions import PartitionKey
 from servo.status.partitions import typed_key
 from servo.status.state import State

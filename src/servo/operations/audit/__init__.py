@@ -1,1 +1,0 @@
-"""Audit reports: how a partition came about, with the proof."""

@@ -1,1 +1,0 @@
-"""Data: the rows of assets."""

@@ -1,1 +1,0 @@
-"""Materializations: every version of a partition, and going back to an earlier one."""
