@@ -39,7 +39,7 @@ from servo.planning import Plan
 from servo.planning.catalog import DeployedAutomation
 from servo.planning.due import Due
 from servo.runtime import Project
-from servo.runtime.deployed import look
+from servo.runtime.deploying import deployed_state
 from servo.runtime.performer import Performer
 from servo.runtime.runs import follow_run
 from servo.runtime.states import state_of
@@ -146,7 +146,7 @@ class Schedules(Operating):
     """The operations on schedules, by their verbs."""
 
     def find(self, schedule: str) -> DeployedAutomation:
-        return look(self.project).schedule(schedule)
+        return deployed_state(self.project).schedule(schedule)
 
     def list(self) -> list[ScheduleView]:
         return self.items(schedules.ListSchedules())
@@ -196,7 +196,7 @@ class Sensors(Operating):
     """The operations on sensors, by their verbs."""
 
     def find(self, sensor: str) -> DeployedAutomation:
-        return look(self.project).sensor(sensor)
+        return deployed_state(self.project).sensor(sensor)
 
     def list(self) -> list[SensorView]:
         return self.items(sensors.ListSensors())

@@ -24,7 +24,7 @@ from litestar import Litestar
 
 from servo.api.problems import Refused
 from servo.errors import NotFound
-from servo.runtime.deployed import look
+from servo.runtime.deploying import deployed_state
 from servo.runtime.wiring import Project
 
 __all__ = ["NameResolver", "Shares", "Threads"]
@@ -142,7 +142,7 @@ class NameResolver:
         return known
 
     def _find(self, kind: str, called: str) -> str | None:
-        state = look(self._project)
+        state = deployed_state(self._project)
         try:
             return (state.sensor(called) if kind == "sensor" else state.schedule(called)).id
         except NotFound:

@@ -17,10 +17,10 @@ from servo.cli.output import echo_json, note, plain_struct
 from servo.clock import system_clock
 from servo.controllers.scheduling import unfillable
 from servo.errors import ServoError
+from servo.planning.deployment import preview
 from servo.planning.history import HistoryChange
-from servo.runtime.deployed import look
 from servo.runtime.deploying import deploy as take_effect
-from servo.runtime.deploying import preview
+from servo.runtime.deploying import deployed_state
 from servo.runtime.settings import Settings, load_settings
 from servo.runtime.wiring import open_workspace
 from servo.ui.marks import counted
@@ -67,7 +67,7 @@ def check(ctx: click.Context, as_json: bool) -> None:
 def _changes(settings: Settings, definitions: Definitions) -> Sequence[HistoryChange]:
     """What deploying these definitions would do to history; nothing where no ledger is there to have any."""
     with suppress(ServoError), open_workspace(settings) as opened:
-        return preview(definitions, look(opened)).changes()
+        return preview(definitions, deployed_state(opened)).changes()
     return ()
 
 

@@ -16,9 +16,7 @@ from servo.operations.assets.materializations import places, rows_of, staged_row
 from servo.operations.fields import parse_moment
 from servo.operations.sensors.envelopes import require_acceptable
 from servo.planning.catalog import DeployedState
-from servo.runtime.definitions import as_in_folder, deployed_catalog
-from servo.runtime.deployed import look
-from servo.runtime.deploying import recorded_catalog
+from servo.runtime.deploying import as_in_folder, deployed_catalog, deployed_state, recorded_catalog
 from servo.runtime.labels import Labels
 from servo.runtime.performer import Performer
 from servo.runtime.runs import follow_logs, follow_run
@@ -152,7 +150,7 @@ class Folder(Services):
         """
         with self._opened.looking() as looking:
             try:
-                before = DeployedState(position=0) if looking.unbegun else look(looking)
+                before = DeployedState(position=0) if looking.unbegun else deployed_state(looking)
             except LedgerNotFound:
                 before = DeployedState(position=0)
             return as_in_folder(looking, before).state.sensor(named).name

@@ -19,7 +19,7 @@ from servo.errors import ProjectionDamaged, ProjectionMissing
 from servo.local_server import announce, withdraw
 from servo.runtime.automation.driver import Driver, one_pass
 from servo.runtime.automation.sensors import Sensing
-from servo.runtime.definitions import deployed_catalog
+from servo.runtime.deploying import deployed_catalog
 from servo.runtime.evaluation.pool import EvaluatorPool
 from servo.runtime.loop.control import Control
 from servo.runtime.loop.service_loop import ServiceThread

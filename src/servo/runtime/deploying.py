@@ -3,39 +3,46 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+import os
+import subprocess
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import datetime
-from functools import cache
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from servo.assets.loading import Definitions
-from servo.errors import AppendConflict, IdempotencyMismatch, InvalidDefinition
+from servo.assets.loading import Definitions as LoadedDefinitions
+from servo.assets.loading import load
+from servo.errors import AppendConflict, IdempotencyMismatch, InvalidDefinition, LedgerNotFound
 from servo.events import Proposal
-from servo.events.automation import ScheduleDeleted, SensorDeleted
-from servo.events.definitions import ScheduleDefinition, SensorDefinition
-from servo.events.fact import Fact
 from servo.events.model import DEFINITIONS, DefinitionsDeployed, DynamicPartitionsChanged
-from servo.ledger.protocol import Condition, Receipt
-from servo.partitions import UNPARTITIONED
-from servo.planning.catalog import Catalog, DeployedAutomation, DeployedState
-from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, same_code, schedule_of, sensor_of
-from servo.planning.history import HistoryChange, HistoryChangeKind, history_changes, identify
-from servo.runtime.commits import Commit, commit_of
+from servo.ledger.protocol import Condition
+from servo.planning.catalog import Catalog, Definitions, DeployedState, present
+from servo.planning.deployment import Commit, changes_of, deployment_facts, preview, state_after
+from servo.planning.history import HistoryChange, HistoryChangeKind
 from servo.runtime.definitions_cache import quick_catalog, remember
-from servo.runtime.deployed import look, with_other_names
 from servo.runtime.wiring import Project
+from servo.status.deployed import deployed_in
+
+if TYPE_CHECKING:
+    from servo.projections.snapshot import Answers
 
 __all__ = [
     "Deployment",
-    "changes_of",
+    "as_deployed",
+    "as_in_folder",
+    "asset_names",
+    "asset_names_in",
+    "catalog_in_force",
     "deploy",
-    "deployment_facts",
+    "deployed_catalog",
+    "deployed_state",
+    "for_reading",
     "in_force",
-    "preview",
-    "quick_catalog",
     "recorded_catalog",
+    "with_other_names",
 ]
 
 log = logging.getLogger(__name__)
@@ -43,6 +50,13 @@ log = logging.getLogger(__name__)
 _TRIES = 20
 _FEW = 1_000  # events that are read sooner than the projections are asked
 _CHANGES = frozenset({DefinitionsDeployed.event_type, DynamicPartitionsChanged.event_type})
+_NAMES = """
+    SELECT asset_key, asset_id FROM asset_versions WHERE asset_key IS NOT NULL ORDER BY number, asset_id
+"""
+_GIT_SECONDS = 5.0  # for each question: a deployment does not wait longer for a repository of any size
+_CODE = ("*.py", "*.toml", "*.sql", "*.yaml", "*.yml", "*.json")
+# Set inside a hook, where they name the repository that is being committed to.
+_GIT_VARIABLES = frozenset({"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"})
 
 
 class Deployment(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,52 +81,59 @@ class Deployment(msgspec.Struct, frozen=True, kw_only=True):
 
 def deploy(
     project: Project,
-    definitions: Definitions,
+    definitions: LoadedDefinitions,
     *,
     actor: str = "controller:deploy",
     tell: Callable[[Sequence[HistoryChange]], None] | None = None,
 ) -> Deployment:
     """Make the definitions take effect, unless they are what is deployed already. Of two who deploy at once, the
-    later one looks again. `tell` is told what that does to history, before it is recorded; else it is logged."""
+    later one looks again. `tell` is given what that does to history, before it is recorded; else it is logged."""
+    settings = project.settings
     told: tuple[HistoryChange, ...] = ()
     for attempt in range(_TRIES):
-        state = look(project)
+        state, now = deployed_state(project), project.clock()
         facts = deployment_facts(
             state,
             definitions,
-            now=project.clock(),
+            now=now,
             mint=project.mint,
             mint_asset=lambda _: project.new_asset_id(),
-            commit=lambda: commit_of(project.settings.root, project.settings.home),
+            commit=lambda: commit_of(settings.root, settings.home),
         )
         if not facts:
-            done = Deployment(catalog=state.catalog(project.settings.root), changed=False)
-            remember(project.settings, definitions, done.catalog)
-            project.unchanged.saw(done.catalog.event_id, state.position)
-            return done
+            catalog = state.catalog(settings.root)
+            remember(settings, definitions, catalog)
+            project.unchanged.saw(catalog.event_id, state.position)
+            return Deployment(catalog=catalog, changed=False)
         changes = changes_of(state, definitions)
         if changes != told:
             told = changes
             (tell or _log)(changes)
-        now = project.clock()
+        deployed = facts[0]
+        assert isinstance(deployed, DefinitionsDeployed)
         proposals = [
-            Proposal(
-                fact=fact,
-                occurred_at=now,
-                actor=actor,
-                correlation_id=DEFINITIONS if isinstance(fact, DefinitionsDeployed) else None,
-            )
+            Proposal(fact=fact, occurred_at=now, actor=actor, correlation_id=DEFINITIONS if fact is deployed else None)
             for fact in facts
         ]
+        condition = Condition(position=state.position, subjects=frozenset({DEFINITIONS, *state.automations}))
         try:
-            receipts = project.ledger.append(
-                proposals, Condition(position=state.position, subjects=frozenset({DEFINITIONS, *state.automations}))
-            )
+            receipt = project.ledger.append(proposals, condition)[0]
         except (AppendConflict, IdempotencyMismatch):
             if attempt == _TRIES - 1:
                 raise
             continue
-        return _deployed(project, definitions, state, facts, receipts[0], changes)
+        catalog = Catalog.of(
+            definitions.graph.specs.values(),
+            {asset.asset_key: asset.asset_id for asset in deployed.assets},
+            deployment_id=deployed.deployment_id,
+            number=deployed.number,
+            definitions_hash=deployed.definitions_hash,
+            dynamic=state.dynamic,
+            position=receipt.position,
+            event_id=receipt.event_id,
+        )
+        remember(settings, definitions, catalog)
+        return Deployment(catalog=catalog, changed=True, event_id=receipt.event_id, changes=changes)
     raise AssertionError("the loop ends by returning or raising")
 
 
@@ -123,46 +144,33 @@ def _log(changes: Sequence[HistoryChange]) -> None:
             log.warning("deploying: %s", change.sentence(), extra={"action": "deploy.history"})
 
 
-def changes_of(state: DeployedState, definitions: Definitions) -> tuple[HistoryChange, ...]:
-    """What deploying the definitions does to the history of assets."""
-    specs, present = definitions.graph.specs, state.present
-    ids = _known_ids(state, definitions)
-    deployed = {asset.asset_id: asset.partitions or UNPARTITIONED.to_json() for asset in present}
-    moved = {
-        ids[key]: spec.partitions.resolved(state.dynamic)
-        for key, spec in specs.items()
-        if key in ids and deployed.get(ids[key], spec.partitions.to_json()) != spec.partitions.to_json()
-    }
-    return history_changes(specs, ids, present, state.made(), state.outside(moved) if moved else {})
+def deployed_state(project: Project, as_of: datetime | str | None = None) -> DeployedState:
+    """The definitions that the ledger knows, now or as of then."""
+    if as_of is None and project.ledger.head().position == 0:
+        return DeployedState(position=0)  # a project's first command need not load DuckDB for this
+    return deployed_in(project.tables(as_of))
 
 
-def _deployed(  # noqa: PLR0917 (all that one deployment is made of)
-    project: Project,
-    definitions: Definitions,
-    state: DeployedState,
-    facts: list[Fact],
-    receipt: Receipt,
-    changes: tuple[HistoryChange, ...],
-) -> Deployment:
-    fact = facts[0]
-    assert isinstance(fact, DefinitionsDeployed)
-    known = Catalog.of(
-        definitions.graph.specs.values(),
-        {asset.asset_key: asset.asset_id for asset in fact.assets},
-        deployment_id=fact.deployment_id,
-        number=fact.number,
-        definitions_hash=fact.definitions_hash,
-        dynamic=state.dynamic,
-        position=receipt.position,
-        event_id=receipt.event_id,
-    )
-    remember(project.settings, definitions, known)
-    return Deployment(catalog=known, changed=True, event_id=receipt.event_id, changes=changes)
+def asset_names(project: Project) -> dict[str, str]:
+    """The ids of assets by every name that they ever had, by the ledger as it is now."""
+    with suppress(LedgerNotFound):
+        return asset_names_in(project.tables())
+    return {}
+
+
+def asset_names_in(snapshot: Answers) -> dict[str, str]:
+    """The ids of assets by every name that they had by a snapshot."""
+    return dict(snapshot.query(_NAMES).rows)
+
+
+def with_other_names(project: Project, known: Catalog) -> Catalog:
+    """The same catalog, in which an asset is found by every name that it ever had, as long as no other has it."""
+    return known.with_other_names(lambda: asset_names(project))
 
 
 def recorded_catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
     """What is deployed, now or as of a moment or an event."""
-    return with_other_names(project, look(project, as_of).catalog(project.settings.root))
+    return with_other_names(project, deployed_state(project, as_of).catalog(project.settings.root))
 
 
 def in_force(project: Project, known: Catalog) -> bool:
@@ -190,131 +198,85 @@ def in_force(project: Project, known: Catalog) -> bool:
     return True
 
 
-def preview(definitions: Definitions, state: DeployedState) -> Catalog:
-    """The catalog that the definitions would give; assets that were never deployed have no id but their key."""
-    known = Catalog.of(
-        definitions.graph.specs.values(),
-        _asset_ids(state, definitions, lambda key: key),
-        deployment_id=state.deployment_id,
-        number=state.number,
-        dynamic=state.dynamic,
+def deployed_catalog(project: Project, *, actor: str) -> Catalog:
+    """Deploy the definitions of the project's folder where they are not in force yet; the catalog of them."""
+    if (known := catalog_in_force(project)) is not None:
+        return known
+    return with_other_names(project, deploy(project, load(project.settings), actor=actor).catalog)
+
+
+def catalog_in_force(project: Project) -> Catalog | None:
+    """The catalog of the last deployment from this folder, while neither its files nor what is deployed changed."""
+    known = quick_catalog(project.settings)
+    return with_other_names(project, known) if known is not None and in_force(project, known) else None
+
+
+def as_deployed(project: Project, state: DeployedState) -> Definitions:
+    """What the ledger knows; the folder is not looked at."""
+    return Definitions(state=state, catalog=state.catalog(project.settings.root))
+
+
+def as_in_folder(project: Project, state: DeployedState) -> Definitions:
+    """The definitions of the project's folder, as they would be deployed; nothing is written."""
+    known = None if project.unbegun else quick_catalog(project.settings)
+    if known is not None and in_force(project, known):
+        declared = {one.name: one.declared_at or "" for one in present(state.schedules) if one.is_declared}
+        return Definitions(state=state, catalog=known, declared_schedules=declared)
+    loaded = load(project.settings)
+    facts = deployment_facts(state, loaded, now=project.clock(), mint=project.mint, mint_asset=lambda key: key)
+    after, changed = state_after(facts, state)
+    return Definitions(
+        state=after,
+        catalog=preview(loaded, state),
+        declared_schedules={name: str(one.source) for name, one in loaded.schedules.items()},
+        undeployed=frozenset(changed),
     )
-    # Where nothing was deployed yet, there is no history to do anything to.
-    changes = cache(lambda: changes_of(state, definitions) if state.deployment_id is not None else ())
-    return msgspec.structs.replace(known, changes=changes)
 
 
-# ── what is to be recorded ───────────────────────────────────────────────────────────────────────────────────────
+def for_reading(project: Project, state: DeployedState) -> Definitions:
+    """Those of the folder; where it does not load, those deployed, with a warning."""
+    try:
+        return as_in_folder(project, state)
+    except InvalidDefinition as problem:
+        if project.unbegun:
+            raise
+        log.warning("shown as deployed, for the folder does not load: %s", problem.message)
+        return as_deployed(project, state)
 
 
-def deployment_facts(
-    state: DeployedState,
-    definitions: Definitions,
-    *,
-    now: datetime,
-    mint: Callable[[], str],
-    mint_asset: Callable[[str], str],
-    commit: Callable[[], Commit] = Commit,
-) -> list[Fact]:
-    """What must be recorded so that the definitions take effect; nothing if they already have. Another commit alone
-    deploys nothing: which one it was is told by the deployment that it changed something with."""
-    ids = _asset_ids(state, definitions, mint_asset)
-    before = {asset.asset_id: asset.code_version for asset in state.present}
-    assets = [
-        msgspec.structs.replace(one, same_code_as=same_code(spec, before.get(one.asset_id)))
-        for spec in definitions.graph.specs.values()
-        for one in (definition_of(spec, ids),)
-    ]
-    schedules = [
-        _clocked(state.schedules, _current(state.schedules, one, schedule_of, mint), now)
-        for one in definitions.schedules.values()
-    ]
-    sensors = [_current(state.sensors, one, sensor_of, mint) for one in definitions.sensors.values()]
-    declared = fingerprint(assets, schedules, sensors)
-    same = {asset.asset_key: asset.asset_id for asset in state.present} == ids
-    if declared == state.definitions_hash() and same and state.deployment_id is not None:
-        return []
-    tree = commit()
-    kept = set(ids.values())
-    facts: list[Fact] = [
-        DefinitionsDeployed(
-            deployment_id=mint(),
-            number=state.number + 1,
-            definitions_hash=declared,
-            previous_deployment_id=state.deployment_id,
-            assets=assets,
-            schedules=schedules,
-            sensors=sensors,
-            removed_asset_ids=sorted(asset.asset_id for asset in state.present if asset.asset_id not in kept),
-            git_commit=tree.id,
-            git_clean=tree.clean,
+# ── git ──────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def commit_of(root: Path, home: Path) -> Commit:
+    """The commit that a project's folder is at. Never raises.
+
+    Files that git does not know make the tree unclean if they may be code, unless git ignores them or they are in
+    Servo's own folder.
+    """
+    commit = _git(root, "rev-parse", "--verify", "HEAD")
+    if not commit:
+        return Commit()
+    own = [f":(exclude){home.relative_to(root)}"] if home.is_relative_to(root) and home != root else []
+    changed = _git(root, "status", "--porcelain", "--untracked-files=no")
+    unknown = _git(root, "ls-files", "--others", "--exclude-standard", "--", *_CODE, *own)
+    if changed is None or unknown is None:
+        return Commit(commit)
+    return Commit(commit, not changed and not unknown)
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    environment = {name: value for name, value in os.environ.items() if name not in _GIT_VARIABLES}
+    try:
+        answer = subprocess.run(
+            ["git", "-C", str(root), *arguments],
+            env={**environment, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            check=False,
         )
-    ]
-    reason = "no longer declared"
-    facts += [
-        ScheduleDeleted(schedule_id=one.id, version=one.version + 1, reason=reason)
-        for one in state.schedules
-        if _is_left_behind(one, definitions.schedules.keys())
-    ]
-    facts += [
-        SensorDeleted(sensor_id=one.id, version=one.version + 1, reason=reason)
-        for one in state.sensors
-        if _is_left_behind(one, definitions.sensors.keys())
-    ]
-    return facts
-
-
-def _is_left_behind(one: DeployedAutomation, names: Collection[str]) -> bool:
-    return not one.gone and DECLARED in one.definition.settings and one.definition.name not in names
-
-
-def _known_ids(state: DeployedState, definitions: Definitions) -> dict[str, str]:
-    """The ids of the assets that are not new."""
-    specs = definitions.graph.specs
-    return identify(specs, state.present, state.names(), lambda asset_id: not state.made().get(asset_id))
-
-
-def _asset_ids(state: DeployedState, definitions: Definitions, mint_asset: Callable[[str], str]) -> dict[str, str]:
-    """The id of each asset: that which its name, or its old name, has or had; or a new one."""
-    specs, known = definitions.graph.specs, _known_ids(state, definitions)
-    ids = {key: known.get(key) or mint_asset(key) for key in specs}
-    if len(set(ids.values())) < len(ids):
-        twice = next(key for key in ids if list(ids.values()).count(ids[key]) > 1)
-        raise InvalidDefinition(f"{twice} shares its history with another asset", hint="mend renamed_from")
-    return ids
-
-
-def _clocked(known: list[DeployedAutomation], schedule: ScheduleDefinition, now: datetime) -> ScheduleDefinition:
-    """With the moment since when its clock holds: another cron, or one that was away, has no past to make up for."""
-    before = next((one for one in known if one.id == schedule.schedule_id), None)
-    if before is None or not isinstance(before.definition, ScheduleDefinition):
-        return schedule
-    same = (before.definition.cron, before.definition.timezone) == (schedule.cron, schedule.timezone)
-    switched_on = schedule.enabled and not before.definition.enabled
-    since = before.definition.clock_since if same and not before.gone and not switched_on else now
-    return msgspec.structs.replace(schedule, clock_since=since)
-
-
-_D = TypeVar("_D", ScheduleDefinition, SensorDefinition)
-
-
-def _current(known: list[DeployedAutomation], declared: Any, made: Callable[..., _D], mint: Callable[[], str]) -> _D:
-    """A schedule or sensor as it will be: with the id of its name, a new version if it changed, and as a person has
-    switched it, unless its code now says otherwise."""
-    named = [one for one in known if one.definition.name == declared.name]
-    if any(not one.gone and DECLARED not in one.definition.settings for one in named):
-        what = "schedule" if made is schedule_of else "sensor"
-        raise InvalidDefinition(
-            f"{declared.source}: there is a {what} {declared.name} that a person made",
-            hint=f"choose another name, or delete that one: servo {what} delete {declared.name}",
-        )
-    named = [one for one in named if DECLARED in one.definition.settings]
-    if not named:
-        return made(declared, mint(), 1, enabled=declared.enabled)
-    before = next((one for one in named if not one.gone), named[-1])
-    same_wish = before.definition.settings.get(DECLARED) == {"enabled": declared.enabled}
-    enabled = before.definition.enabled if same_wish and not before.gone else declared.enabled
-    as_it_is = made(declared, before.id, before.version, enabled=enabled)
-    if not before.gone and said(as_it_is) == said(before.definition):
-        return as_it_is
-    return made(declared, before.id, before.version + 1, enabled=enabled)
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+    return answer.stdout.strip() if answer.returncode == 0 else None

@@ -38,8 +38,7 @@ from servo.operations.operation import (
     fingerprint_of,
     validated,
 )
-from servo.runtime.definitions import deployed_catalog
-from servo.runtime.deploying import deploy
+from servo.runtime.deploying import deploy, deployed_catalog
 from servo.runtime.keyed_requests import (
     AskedBefore,
     KeyedRequest,

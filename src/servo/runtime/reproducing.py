@@ -171,7 +171,7 @@ def require_same_code(project: Project, asset_id: str, asset: Asset, recorded: s
     if recorded is None or recorded in (spec.code_version, spec.first_version):
         same = recorded is not None
     else:
-        classes = classes_in(project.reader.tables(fresh=True, timeout=_PATIENCE))
+        classes = classes_in(project.tables())
         same = classes.are_equal(asset_id, recorded, spec.code_version)
     if not same:
         raise InvalidInput(

@@ -22,12 +22,18 @@ from servo.ledger.polls import Poll
 from servo.partitions import PartitionSet
 from servo.planning import PlanLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState
+from servo.planning.deployment import preview
 from servo.projections import Manifest, Snapshot
 from servo.projections.computed_columns import Computed
-from servo.runtime.definitions import as_deployed, as_in_folder, catalog_in_force, for_reading
 from servo.runtime.definitions_cache import quick_catalog
-from servo.runtime.deployed import asset_names, asset_names_in
-from servo.runtime.deploying import preview
+from servo.runtime.deploying import (
+    as_deployed,
+    as_in_folder,
+    asset_names,
+    asset_names_in,
+    catalog_in_force,
+    for_reading,
+)
 from servo.runtime.keyed_requests import recorded_under
 from servo.runtime.wiring import Project
 from servo.status.columns import status_columns

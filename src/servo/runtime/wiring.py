@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import cached_property
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Self
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from servo.execution.storage import ParquetStorage
     from servo.projections import Answer, Reader, Store
     from servo.projections.compactor import Compactor
+    from servo.projections.snapshot import Tables
 
 
 _PATIENCE = 60.0  # seconds for the tail to be folded
@@ -135,6 +137,10 @@ class Project:
     def query(self, sql: str, parameters: Sequence[Any] | dict[str, Any] = ()) -> Answer:
         """Run one SELECT of our own over the projections, up to the ledger's head as of now."""
         return self.reader.ask(sql, parameters, fresh=True, timeout=_PATIENCE)
+
+    def tables(self, as_of: datetime | str | None = None) -> Tables:
+        """The projections for several SELECTs of our own, up to the ledger's head or as of a moment or an event."""
+        return self.reader.tables(fresh=as_of is None, as_of=as_of, timeout=_PATIENCE)
 
     @cached_property
     def leases(self) -> Leases:

@@ -21,10 +21,10 @@ from servo.events.automation import SchedulePaused, SensorPaused
 from servo.events.model import DynamicPartitionsChanged
 from servo.ids import ulid_time
 from servo.planning.catalog import Catalog, DeployedState
+from servo.planning.deployment import preview
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.definitions_cache import quick_catalog
-from servo.runtime.deployed import look
-from servo.runtime.deploying import deploy, in_force, preview, recorded_catalog
+from servo.runtime.deploying import deploy, deployed_state, in_force, recorded_catalog
 
 SHOP = """
     from datetime import timedelta
@@ -256,7 +256,7 @@ def test_dynamic_partitions_have_the_values_of_the_moment(shop: Shop) -> None:
     assert known.spec("shop/a").partitions.everything(shop.now).count == 2
     assert not deploy(shop.project, shop.load()).changed  # what is known of them is not part of the definition
     assert quick_catalog(shop.settings) is None
-    assert preview(shop.load(), look(shop.project)).spec("shop/a").partitions.everything(shop.now).count == 2
+    assert preview(shop.load(), deployed_state(shop.project)).spec("shop/a").partitions.everything(shop.now).count == 2
 
 
 def test_a_preview_needs_no_ledger(shop: Shop) -> None:
@@ -265,7 +265,7 @@ def test_a_preview_needs_no_ledger(shop: Shop) -> None:
     assert stored(fresh) == stored(definitions)
     assert fresh.deployment_id is None
     deployed = deploy(shop.project, definitions).catalog
-    assert preview(definitions, look(shop.project)).asset_ids == deployed.asset_ids
+    assert preview(definitions, deployed_state(shop.project)).asset_ids == deployed.asset_ids
 
 
 def test_a_preview_knows_an_asset_that_comes_back(shop: Shop) -> None:
@@ -274,7 +274,7 @@ def test_a_preview_knows_an_asset_that_comes_back(shop: Shop) -> None:
     shop.write("from servo import asset\n\n@asset\ndef other(context):\n    return None\n")
     assert deploy(shop.project, shop.load()).removed
     (shop.root / "definitions.py").write_text(whole)
-    foreseen = preview(shop.load(), look(shop.project)).asset_ids
+    foreseen = preview(shop.load(), deployed_state(shop.project)).asset_ids
     assert foreseen == before.asset_ids
     assert deploy(shop.project, shop.load()).catalog.asset_ids == foreseen
 

@@ -35,8 +35,7 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.definitions import deployed_catalog
-from servo.runtime.deploying import recorded_catalog
+from servo.runtime.deploying import deployed_catalog, recorded_catalog
 from servo.runtime.watches import look
 from servo.runtime.watches.files import find
 from servo.runtime.watches.folders import Entry, FolderListing, StoreListing, listing_at

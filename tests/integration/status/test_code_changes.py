@@ -21,9 +21,9 @@ from servo.events import Proposal, decode
 from servo.events.columns import PartitionOutcomes
 from servo.events.fact import Fact
 from servo.events.model import DefinitionsDeployed, MaterializationPublished
+from servo.planning.deployment import deployment_facts
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.deployed import look
-from servo.runtime.deploying import Deployment, deploy, deployment_facts, recorded_catalog
+from servo.runtime.deploying import Deployment, deploy, deployed_state, recorded_catalog
 from servo.runtime.reproducing import require_same_code
 from servo.runtime.states import state_of
 from servo.runtime.worker.code import Code
@@ -74,7 +74,7 @@ class Shop:
         """As an earlier version of Servo did, which had the first formula alone."""
         definitions = load(self.settings)
         facts = deployment_facts(
-            look(self.project),
+            deployed_state(self.project),
             definitions,
             now=self.clock(),
             mint=self.project.mint,

@@ -87,7 +87,7 @@ class RunTracker(Tracker):
         self.backfills: Backfills | None = None
         if backfills:
             # Begun after the runs were looked at, so that it never lags behind them: what it has seen is passed over.
-            self.backfills = going_on(project.reader.tables(fresh=True, timeout=60.0))
+            self.backfills = going_on(project.tables())
 
     def _take(self, events: list[RecordedEvent]) -> None:
         self.board.rule_out(self._asked_too_late(events))
@@ -118,7 +118,7 @@ class AutomationTracker(Tracker):
     """The boards of schedules and sensors."""
 
     def __init__(self, project: Project) -> None:
-        tables = project.reader.tables(fresh=True, timeout=60.0)
+        tables = project.tables()
         super().__init__(project, tables.watermark.position)
         self.schedules = schedules_of(tables)
         self.sensors = sensors_of(tables)
