@@ -15,8 +15,8 @@ from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.definitions import ScheduleDefinition
 from servo.events.model import MaterializationPublished
 from servo.ledger import Workspace, open_ledger
-from servo.runtime.automation.driver import one_pass
 from servo.runtime.evaluation.pool import Question
+from servo.runtime.loop.driver import one_pass
 from tests.support.automatic import Automatic, automatic
 from tests.support.workshop import ME
 

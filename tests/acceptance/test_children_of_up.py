@@ -18,8 +18,7 @@ import httpx
 import pytest
 
 from servo.runtime import load_settings
-from servo.runtime.processes.background import CompactionProcess
-from servo.runtime.processes.children import exit_text
+from servo.runtime.processes.children import CompactionProcess, exit_text
 from tests.acceptance.support import Folder
 from tests.support.workshop import children
 

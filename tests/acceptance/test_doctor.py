@@ -16,8 +16,8 @@ from servo.cli.doctor import server_checks
 from servo.clock import system_clock
 from servo.local_server import announce, withdraw
 from servo.runtime import load_settings
-from servo.runtime.access.tokens import Tokens
-from servo.runtime.diagnosis.machine import disks, spark
+from servo.runtime.doctor import disks, spark
+from servo.runtime.tokens import Tokens
 from tests.acceptance.support import Folder
 from tests.support.served import House, house
 
@@ -104,14 +104,10 @@ def test_each_disk_is_looked_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     here, there = disks(load_settings(tmp_path, elsewhere))
     assert here.detail.endswith("for home, projections, archive")
     assert there.detail.endswith("for storage")
-    monkeypatch.setattr(
-        "servo.runtime.diagnosis.machine.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 20})
-    )
+    monkeypatch.setattr("servo.runtime.doctor.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 20}))
     (full,) = disks(load_settings(tmp_path, {}))
     assert (full.level, full.remedy) == ("problem", "free some space: nothing can be recorded on a full disk")
-    monkeypatch.setattr(
-        "servo.runtime.diagnosis.machine.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 30})
-    )
+    monkeypatch.setattr("servo.runtime.doctor.shutil.disk_usage", lambda _: type("Usage", (), {"free": 1 << 30}))
     (little,) = disks(load_settings(tmp_path, {}))
     assert little.level == "warning"
 

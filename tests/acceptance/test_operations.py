@@ -25,7 +25,7 @@ from servo.operations.assets.requests import ListAssets
 from servo.operations.operation import Change, ListQuestion, Operation, fields
 from servo.operations.table import OPERATIONS
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.access.tokens import Role, Tokens
+from servo.runtime.tokens import Role, Tokens
 from tests.support.operation_examples import (
     CASES,
     DAY,

@@ -185,7 +185,7 @@ def test_doctor_guards_the_secret(folder: Folder) -> None:
 
 def test_two_processes_mint_one_secret(empty: Folder) -> None:
     script = (
-        "from servo.runtime import load_settings\nfrom servo.runtime.access.secrets import tenant_secret\n"
+        "from servo.runtime import load_settings\nfrom servo.runtime.secrets import tenant_secret\n"
         "print(tenant_secret(load_settings()).value.hex())"
     )
     children = [

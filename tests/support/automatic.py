@@ -17,10 +17,10 @@ from servo.events.model import RunRequested
 from servo.operations.schedules.requests import TriggerSchedule
 from servo.operations.sensors.requests import EvaluateSensor
 from servo.runtime import Project
-from servo.runtime.automation.driver import Driver
-from servo.runtime.automation.sensors import Sensing
 from servo.runtime.evaluation.pool import EvaluatorPool
-from servo.runtime.loop.tracker import AutomationTracker
+from servo.runtime.loop.driver import Driver
+from servo.runtime.loop.sensors import Sensing
+from servo.runtime.loop.service_loop import AutomationTracker
 from servo.runtime.performer import Performer
 from servo.runtime.states import state_of
 from servo.runtime.user_code import ScheduleFunctions, ServerUserCode

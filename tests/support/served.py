@@ -14,10 +14,10 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from servo.api.serving import Served, serving
-from servo.runtime.access.tokens import Tokens
-from servo.runtime.automation.driver import one_pass
-from servo.runtime.automation.sensors import Sensing
 from servo.runtime.evaluation.pool import EvaluatorPool
+from servo.runtime.loop.driver import one_pass
+from servo.runtime.loop.sensors import Sensing
+from servo.runtime.tokens import Tokens
 from servo.runtime.user_code import ScheduleFunctions
 from tests.support.idle import IdleExecutor, at_work
 from tests.support.workshop import ME, Workshop, deployed_workshop

@@ -28,7 +28,7 @@ from servo.events.fact import Fact
 from servo.operations.backfills.requests import CreateBackfill
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.deploying import Deployment, deploy
-from servo.runtime.loop.tracker import RunTracker
+from servo.runtime.loop.service_loop import RunTracker
 from tests.support.commands import Commands
 from tests.support.operating import Backfills, Runs
 from tests.support.questions import Data

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from servo.api.inputs import Cursors
 from servo.api.problems import Refused
-from servo.runtime.access.secrets import Secret
+from servo.runtime.secrets import Secret
 
 SECRET = Secret(b"secret")
 PLACES = st.tuples(st.datetimes(timezones=st.just(UTC)), st.text(st.characters(exclude_categories=["Cs"])))

@@ -15,8 +15,7 @@ from servo.events import RecordedEvent
 from servo.ledger.leases import Holder
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.loop import service_loop as module
-from servo.runtime.loop.service_loop import ServiceLoop, ServiceThread
-from servo.runtime.loop.tracker import Tracker
+from servo.runtime.loop.service_loop import ServiceLoop, ServiceThread, Tracker
 from tests.contract.support import cancel
 
 LONG = 60.0

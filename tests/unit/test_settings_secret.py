@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from servo.errors import InvalidSettings, StorageFailed
-from servo.runtime.access.secrets import Secret, secret_path, tenant_secret
+from servo.runtime.secrets import Secret, secret_path, tenant_secret
 from servo.runtime.settings import Settings, load_settings
 
 

@@ -16,8 +16,7 @@ from servo.events import Proposal, decode
 from servo.events.access import TokenCreated, TokenRevoked
 from servo.events.model import RunCancelRequested
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.access.token_book import TokenBook
-from servo.runtime.access.tokens import MintedToken, Role, Tokens, lifetime
+from servo.runtime.tokens import MintedToken, Role, TokenBook, Tokens, lifetime
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)
 ME = "person:alice"
@@ -265,8 +264,8 @@ def test_a_book_that_fell_behind_comes_to_the_same(
     project: Project, book: TokenBook, time: Time, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
     """Whether it reads the events or the projections."""
-    monkeypatch.setattr("servo.runtime.access.token_book._MOST_EVENTS", most)
-    monkeypatch.setattr("servo.runtime.loop.follower._STEP", 3)
+    monkeypatch.setattr("servo.runtime.tokens._MOST_EVENTS", most)
+    monkeypatch.setattr("servo.ledger.follower._STEP", 3)
     gone, kept = made(project, "gone"), made(project, "kept")
     assert book.live == 2
     for n in range(10):

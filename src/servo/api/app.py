@@ -21,8 +21,8 @@ from servo.api.raw_routes import RAW_ROUTES
 from servo.api.server import Driver, Server
 from servo.api.threads import NameResolver, Shares, Threads
 from servo.operations.operation import PREFIX
-from servo.runtime.access.token_book import TokenBook
-from servo.runtime.telemetry.metrics import Metrics
+from servo.runtime.telemetry.monitoring import Metrics
+from servo.runtime.tokens import TokenBook
 from servo.runtime.user_code import Accepting, ServerUserCode, Triggering
 from servo.runtime.wiring import Project
 

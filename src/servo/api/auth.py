@@ -32,8 +32,7 @@ from servo.api.problems import Refused
 from servo.api.threads import Threads
 from servo.errors import NotAllowed
 from servo.local_server import is_loopback
-from servo.runtime.access.token_book import Bearer, TokenBook
-from servo.runtime.access.tokens import Role, hash_of
+from servo.runtime.tokens import Bearer, Role, TokenBook, hash_of
 
 __all__ = ["Gate", "LocalAccess", "actor_of", "is_public", "least_role", "local_actor", "require_local"]
 

@@ -13,8 +13,7 @@ from servo.answers.server import Readiness, ReadinessCheck
 from servo.api.openapi import operation
 from servo.api.problems import RETRY_AFTER_SECONDS
 from servo.api.server import WithServer
-from servo.runtime.telemetry.metrics import CONTENT_TYPE
-from servo.runtime.telemetry.readiness import checks_of
+from servo.runtime.telemetry.monitoring import CONTENT_TYPE, checks_of
 
 __all__ = ["Health", "healthz", "metrics_route", "readyz"]
 

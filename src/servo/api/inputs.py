@@ -20,7 +20,7 @@ from servo.api.problems import Refused
 from servo.api.states import When, when_of
 from servo.operations.fields import LONGEST_TEXT, Limit
 from servo.operations.operation import misfit_of
-from servo.runtime.access.secrets import Secret
+from servo.runtime.secrets import Secret
 
 __all__ = [
     "BODY_BYTES",

@@ -13,7 +13,7 @@ from litestar.middleware import ASGIMiddleware
 from litestar.routes import HTTPRoute
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from servo.runtime.telemetry.metrics import Metrics
+from servo.runtime.telemetry.monitoring import Metrics
 from servo.tracing import span
 
 __all__ = ["AllowHeader", "RequestMetrics"]

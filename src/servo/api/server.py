@@ -10,7 +10,7 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
 from servo.api.threads import Shares, Threads
-from servo.runtime.telemetry.metrics import Metrics
+from servo.runtime.telemetry.monitoring import Metrics
 from servo.runtime.user_code import Accepting, UserCode
 from servo.runtime.wiring import Project
 

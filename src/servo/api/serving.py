@@ -20,7 +20,7 @@ from servo.api.server import Driver
 from servo.api.slow_clients import BoundedProtocol
 from servo.errors import EnvironmentProblem, InvalidSettings
 from servo.local_server import is_loopback, make_owner_token, owner_token_path
-from servo.runtime.access.token_book import TokenBook
+from servo.runtime.tokens import TokenBook
 from servo.runtime.user_code import Accepting, Triggering
 from servo.runtime.wiring import Project
 

@@ -47,6 +47,18 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
     values: dict[str, str] = {}
 
 
+MOST_ITEMS = 1_000
+"""How many things one look of a watch gives at most, but for rows that are alike: those are never torn apart."""
+
+
+class WatchResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What is new to a watch, oldest first, and the cursor from which to look the next time."""
+
+    items: Sequence[Item] = ()
+    cursor: str
+    more: bool = False  # whether there is more at once: the next look need not wait for something to happen
+
+
 class FoundFile(Item, frozen=True, kw_only=True):
     """A version of a file. `path` is written as the pattern is: from the project's folder, or absolute, or s3://…"""
 

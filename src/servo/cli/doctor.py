@@ -22,8 +22,7 @@ from servo.client.transport import Transport
 from servo.clock import system_clock
 from servo.errors import InvalidSettings, NotAllowed, ServoError
 from servo.local_server import running_server
-from servo.runtime.diagnosis.doctor import examine, examine_without_settings
-from servo.runtime.diagnosis.machine import Check, failed, good, problem, warning
+from servo.runtime.doctor import Check, examine, examine_without_settings, failed, good, problem, warning
 from servo.runtime.settings import load_settings
 from servo.runtime.wiring import open_workspace
 

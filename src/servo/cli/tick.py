@@ -10,9 +10,9 @@ from servo.cli.opening import actor, project
 from servo.cli.output import aside, echo_json, marked, note, plain_struct
 from servo.cli.progress import shown
 from servo.operations.runs.views import runs_listed
-from servo.runtime.automation.driver import PassReport, one_pass
 from servo.runtime.deploying import deployed_catalog
 from servo.runtime.evaluation.pool import EvaluatorPool
+from servo.runtime.loop.driver import PassReport, one_pass
 from servo.runtime.processes.workplace import require_workable, working
 from servo.runtime.runs import follow_run
 from servo.runtime.states import state_of

@@ -7,7 +7,7 @@ import click
 from servo.cli.opening import actor, project
 from servo.cli.options import json_option
 from servo.cli.output import echo_json, note, table
-from servo.runtime.access.tokens import Tokens, lifetime
+from servo.runtime.tokens import Tokens, lifetime
 
 _ROLES = ("viewer", "operator", "approver", "admin")
 

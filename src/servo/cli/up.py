@@ -17,14 +17,19 @@ from servo.cli.output import aside, echo_json, note
 from servo.clock import system_clock
 from servo.errors import ProjectionDamaged, ProjectionMissing
 from servo.local_server import announce, withdraw
-from servo.runtime.automation.driver import Driver, one_pass
-from servo.runtime.automation.sensors import Sensing
 from servo.runtime.deploying import deployed_catalog
 from servo.runtime.evaluation.pool import EvaluatorPool
 from servo.runtime.loop.control import Control
+from servo.runtime.loop.driver import Driver, one_pass
+from servo.runtime.loop.sensors import Sensing
 from servo.runtime.loop.service_loop import ServiceThread
-from servo.runtime.processes.background import CompactionProcess, Redeployment
-from servo.runtime.processes.children import exit_text, tasks_of_worker, write_last_words
+from servo.runtime.processes.children import (
+    CompactionProcess,
+    Redeployment,
+    exit_text,
+    tasks_of_worker,
+    write_last_words,
+)
 from servo.runtime.processes.workplace import child_worker, lineage_sender
 from servo.runtime.telemetry.json_logs import log_as_json, wants_json
 from servo.runtime.user_code import ScheduleFunctions

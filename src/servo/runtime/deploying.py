@@ -29,22 +29,6 @@ from servo.status.deployed import deployed_in
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = [
-    "Deployment",
-    "as_deployed",
-    "as_in_folder",
-    "asset_names",
-    "asset_names_in",
-    "catalog_in_force",
-    "deploy",
-    "deployed_catalog",
-    "deployed_state",
-    "for_reading",
-    "in_force",
-    "recorded_catalog",
-    "with_other_names",
-]
-
 log = logging.getLogger(__name__)
 
 _TRIES = 20

@@ -24,7 +24,7 @@ from servo.ledger.chain import MOST_PROBLEMS, Problem
 from servo.ledger.history import History, export
 from servo.ledger.protocol import Head
 from servo.ledger.verify import Verification
-from servo.runtime.diagnosis import doctor
+from servo.runtime import doctor
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ __all__ = ["Accepting", "FolderUserCode", "ScheduleFunctions", "ServerUserCode",
 class Accepting(Protocol):
     """Takes the messages of push sensors; what `accept` returns is in the ledger.
 
-    `servo.runtime.automation.sensors.Sensing` does.
+    `servo.runtime.loop.sensors.Sensing` does.
     """
 
     def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted: ...
@@ -89,7 +89,7 @@ class FolderUserCode:
     def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted:
         """Take a message for a push sensor; what is returned is in the ledger."""
         # The boards of automation come with this import, and only who sends a message needs them.
-        from servo.runtime.automation.sensors import Sensing  # noqa: PLC0415
+        from servo.runtime.loop.sensors import Sensing  # noqa: PLC0415
 
         return Sensing(self._project, self._evaluators).accept(sensor, message, actor=actor)
 

@@ -30,7 +30,7 @@ from servo.events import Proposal
 from servo.events.definitions import Source
 from servo.events.model import RunRequested
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.access.tokens import Role, Tokens
+from servo.runtime.tokens import Role, Tokens
 
 PATIENCE = 60.0
 ME = "person:alice"

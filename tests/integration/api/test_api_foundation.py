@@ -21,8 +21,8 @@ from servo.events.automation import BackfillCreated, ScheduleCreated
 from servo.events.model import RunRequested
 from servo.projections import reader
 from servo.runtime import load_settings, open_workspace
-from servo.runtime.automation.sensors import Sensing
 from servo.runtime.evaluation.pool import EvaluatorPool
+from servo.runtime.loop.sensors import Sensing
 from tests.support.served import PREFIX, House, house
 
 

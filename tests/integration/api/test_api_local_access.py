@@ -23,7 +23,7 @@ from servo.errors import NotAllowed
 from servo.events.automation import SchedulePaused, ScheduleResumed, SensorEvaluated
 from servo.events.model import RunRequested
 from servo.local_server import announce, owner_token_for, owner_token_path
-from servo.runtime.automation.driver import PassReport
+from servo.runtime.loop.driver import PassReport
 from tests.support.served import PREFIX, House
 from tests.support.served import house as make_house
 

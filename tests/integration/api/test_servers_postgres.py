@@ -15,8 +15,8 @@ import pytest
 from servo.api.serving import serving
 from servo.ledger.leases import Holder
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.access.tokens import Tokens
 from servo.runtime.maintenance import Maintenance
+from servo.runtime.tokens import Tokens
 
 pytest_plugins = ("tests.contract.fixtures",)
 

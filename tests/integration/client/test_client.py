@@ -24,7 +24,7 @@ from servo.api.serving import serving
 from servo.client.transport import Patience, Transport, error_of
 from servo.events.model import RunRequested
 from servo.operations.checkpoints import handlers as deciding
-from servo.runtime.access.tokens import Tokens
+from servo.runtime.tokens import Tokens
 from tests.support.served import House, house
 
 DAY = "2025-01-08"
@@ -426,9 +426,9 @@ def test_a_server_that_is_started_again_is_waited_for(tmp_path: Path) -> None:
 
 
 def _again(found: House, port: int) -> Any:
-    from servo.runtime.automation.driver import one_pass
-    from servo.runtime.automation.sensors import Sensing
     from servo.runtime.evaluation.pool import EvaluatorPool
+    from servo.runtime.loop.driver import one_pass
+    from servo.runtime.loop.sensors import Sensing
     from servo.runtime.user_code import ScheduleFunctions
 
     evaluators = EvaluatorPool(found.project.settings)

@@ -20,7 +20,7 @@ from servo.errors import StorageFailed
 from servo.execution.files import ArrowFiles, files_at, require_storage
 from servo.execution.remote_stores import RemoteStore
 from servo.runtime import load_settings
-from servo.runtime.diagnosis.machine import missing_connector, storage
+from servo.runtime.doctor import missing_connector, storage
 
 SECONDS = 3.0
 GENEROUS = 300.0

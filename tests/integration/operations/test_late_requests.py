@@ -23,7 +23,7 @@ from servo.operations.runs.known_runs import is_same_run
 from servo.runtime import Project, load_settings, open_workspace, outside
 from servo.runtime.deploying import deploy, recorded_catalog
 from servo.runtime.loop.control import Control
-from servo.runtime.loop.tracker import RunTracker
+from servo.runtime.loop.service_loop import RunTracker
 from servo.runtime.maintenance import Maintenance
 from tests.support.earlier import earlier_version
 from tests.support.operating import Runs

@@ -32,7 +32,7 @@ from servo.events.columns import Outcome
 from servo.events.definitions import ScheduleDefinition, SensorDefinition, Source
 from servo.events.fact import Fact
 from servo.events.model import DefinitionsDeployed, RunFinished, RunRequested
-from servo.runtime.loop.tracker import AutomationTracker
+from servo.runtime.loop.service_loop import AutomationTracker
 from tests.support.automatic import Automatic, automatic
 
 SCHEDULE, SENSOR = "01JHMN00000000000000000S09", "01JHMN00000000000000000X09"

@@ -19,7 +19,7 @@ from servo.events.model import DynamicPartitionsChanged, RunFinished
 from servo.ids import UlidFactory
 from servo.ledger.archive import archive_events
 from servo.operations.schedules.requests import CreateSchedule
-from servo.runtime.automation.driver import may_ask
+from servo.runtime.loop.driver import may_ask
 from tests.support.automatic import START, Automatic, automatic
 from tests.support.operating import Schedules
 from tests.support.workshop import ME

@@ -22,7 +22,7 @@ from servo.events.model import RunFinished, TaskStarted
 from servo.ledger.protocol import Condition
 from servo.operations.schedules.requests import CreateSchedule
 from servo.runtime import open_workspace
-from servo.runtime.automation.driver import Driver, one_pass
+from servo.runtime.loop.driver import Driver, one_pass
 from tests.support.automatic import Automatic, automatic
 from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Runs, Schedules

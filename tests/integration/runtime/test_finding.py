@@ -37,8 +37,7 @@ from servo.events.model import (
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.deploying import deployed_catalog, recorded_catalog
 from servo.runtime.watches import look
-from servo.runtime.watches.files import find
-from servo.runtime.watches.folders import Entry, FolderListing, StoreListing, listing_at
+from servo.runtime.watches.files import Entry, FolderListing, StoreListing, find, listing_at
 from servo.runtime.watches.ledger_events import ended_runs, new_partitions
 
 ME = "person:tester"

@@ -223,7 +223,7 @@ def test_nothing_can_be_written_and_nothing_takes_for_ever(
         one.execute("CREATE VIEW sleeps AS SELECT 1 AS id, pg_sleep(600)::text AS slept")
         with pytest.raises(StorageFailed, match="read-only"):
             look(NewRows(url, table="writes", column="id"), None, project)
-        monkeypatch.setattr("servo.runtime.watches.tables_postgres.STATEMENT_SECONDS", 1)
+        monkeypatch.setattr("servo.runtime.watches.postgres_tables.STATEMENT_SECONDS", 1)
         with pytest.raises(StorageFailed, match="statement timeout"):
             look(NewRows(url, table="sleeps", column="id", columns=("slept",)), None, project)
         assert one.execute("SELECT count(*) FROM t").fetchone() == (0,)
@@ -232,7 +232,7 @@ def test_nothing_can_be_written_and_nothing_takes_for_ever(
             "CREATE VIEW orders AS WITH RECURSIVE n(id) AS (SELECT 1 UNION ALL SELECT id + 1 FROM n)"
             " SELECT count(*) AS id FROM n"
         )
-        monkeypatch.setattr("servo.runtime.watches.tables.STATEMENT_SECONDS", 1)
+        monkeypatch.setattr("servo.runtime.watches.rows.STATEMENT_SECONDS", 1)
         with pytest.raises(StorageFailed, match="no answer within"):
             look(NewRows("sqlite:///slow.db", table="orders", column="id"), None, project)
 

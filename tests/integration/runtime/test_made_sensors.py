@@ -10,7 +10,7 @@ import pytest
 
 from servo.errors import Conflict, ServoError
 from servo.operations.sensors.requests import CreateSensor
-from servo.runtime.automation.sensors import FoundNothing
+from servo.runtime.loop.sensors import FoundNothing
 from tests.support.automatic import Automatic, automatic
 from tests.support.operating import Sensors
 from tests.support.workshop import ME

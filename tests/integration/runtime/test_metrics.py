@@ -110,7 +110,7 @@ def shop(tmp_path: Path) -> Iterator[Workshop]:
 
 @pytest.fixture
 def url(shop: Workshop, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    monkeypatch.setattr("servo.runtime.telemetry.metrics._KEEP_SECONDS", 0.0)
+    monkeypatch.setattr("servo.runtime.telemetry.monitoring._KEEP_SECONDS", 0.0)
     with scraping(shop.project) as found:
         yield found
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from servo.cli.main import run as servo
-from servo.runtime.automation.driver import Driver, one_pass
-from servo.runtime.automation.sensors import FoundNothing
+from servo.runtime.loop.driver import Driver, one_pass
+from servo.runtime.loop.sensors import FoundNothing
 from servo.runtime.maintenance import Maintenance
-from servo.runtime.telemetry.metrics import Metrics
+from servo.runtime.telemetry.monitoring import Metrics
 from tests.support.automatic import START, Automatic, automatic
 from tests.support.operating import Sensors
 

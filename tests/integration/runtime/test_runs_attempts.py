@@ -36,7 +36,7 @@ from servo.execution.protocol import Order, PartitionResult, Staged
 from servo.ledger.leases import Holder
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.loop.control import Control
-from servo.runtime.loop.tracker import RunTracker
+from servo.runtime.loop.service_loop import RunTracker
 from servo.runtime.worker import fence as fencing
 from servo.runtime.worker.attempt import Attempt
 from servo.runtime.worker.fence import Fence

@@ -28,10 +28,10 @@ from servo.planning import plan_fact
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.deploying import recorded_catalog
 from servo.runtime.loop.control import Control
-from servo.runtime.loop.tracker import RunTracker
+from servo.runtime.loop.service_loop import RunTracker
 from servo.runtime.processes.children import tasks_of_worker, write_last_words
 from servo.runtime.states import state_of
-from servo.runtime.telemetry.readiness import checks_of
+from servo.runtime.telemetry.monitoring import checks_of
 from servo.runtime.worker import spark_health
 from servo.runtime.worker import worker as workers
 from servo.runtime.worker.task_log import logs_folder

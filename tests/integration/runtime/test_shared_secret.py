@@ -15,8 +15,8 @@ from servo.cli.main import run as servo
 from servo.errors import ForeignSecret
 from servo.ids import run_id
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.access.secrets import fingerprint_of, secret_path, tenant_secret
-from servo.runtime.diagnosis.doctor import examine
+from servo.runtime.doctor import examine
+from servo.runtime.secrets import fingerprint_of, secret_path, tenant_secret
 from tests.support.operating import Runs
 
 pytest_plugins = ("tests.contract.fixtures",)

@@ -28,7 +28,7 @@ from servo.operations.backfills.requests import BackfillFields
 from servo.operations.runs.views import run_plan_shown
 from servo.operations.schedules.ticks import wanted_by
 from servo.runtime.loop.control import Control
-from servo.runtime.loop.tracker import RunTracker
+from servo.runtime.loop.service_loop import RunTracker
 from servo.runtime.states import state_of
 from servo.runtime.worker.code import Code
 from servo.runtime.worker.fence import Fence

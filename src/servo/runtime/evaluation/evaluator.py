@@ -35,21 +35,6 @@ from servo.runtime.processes.children import ENDED_BY_US, children_of, end_tree,
 from servo.runtime.settings import Settings
 from servo.runtime.worker.code import settle
 
-__all__ = [
-    "END",
-    "FORK",
-    "MOST_BYTES",
-    "NOT_FORKED",
-    "ORDER",
-    "RESULT",
-    "Frames",
-    "Loaded",
-    "receive_frame",
-    "send_frame",
-    "settings_from_json",
-    "settings_to_json",
-]
-
 ORDER = struct.Struct("!Bq")  # what to do, and with which process
 RESULT = struct.Struct("!q")  # the process that was forked, or how it ended
 FORK, END = 0, 1

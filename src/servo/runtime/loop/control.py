@@ -24,10 +24,9 @@ from servo.events.columns import Outcome
 from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunPlanned
 from servo.planning import plan_fact, require_inputs
-from servo.runtime.loop.service_loop import ServiceLoop
-from servo.runtime.loop.tracker import RunTracker
+from servo.runtime.loop.service_loop import RunTracker, ServiceLoop
 from servo.runtime.maintenance import Maintenance
-from servo.runtime.processes.background import CompactionProcess
+from servo.runtime.processes.children import CompactionProcess
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
 from servo.status.plans import plan_for, plan_of_what_can_be_made

@@ -19,7 +19,7 @@ from threading import Event
 from servo.errors import EnvironmentProblem, StorageFailed
 from servo.execution.spark_target import require_spark
 from servo.ledger.leases import Holder, Kind
-from servo.runtime.diagnosis.machine import require_remote_storage
+from servo.runtime.doctor import require_remote_storage
 from servo.runtime.loop.control import Control
 from servo.runtime.loop.service_loop import ServiceThread
 from servo.runtime.processes.children import exit_text, start_servo, tasks_of_worker, write_last_words

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from servo.assets.evaluation import Item
+from servo.assets.evaluation import WatchResult
 from servo.assets.watches import BuiltIn, NewFiles, NewPartitions, NewRows, RunEnded
 from servo.errors import InvalidInput
 from servo.runtime.watches.files import new_files
-from servo.runtime.watches.found import LIMIT, Found
 from servo.runtime.watches.ledger_events import ended_runs, new_partitions
 from servo.runtime.watches.rows import new_rows
 from servo.runtime.wiring import Project
 
-__all__ = ["LIMIT", "Found", "Item", "look"]
+__all__ = ["look"]
 
 
-def look(watch: object, cursor: str | None, project: Project, *, sensor_id: str | None = None) -> Found:
+def look(watch: object, cursor: str | None, project: Project, *, sensor_id: str | None = None) -> WatchResult:
     """What is new, and the cursor from which to look the next time; `cursor` itself where nothing has changed.
 
     What lies beyond the limit is found at the next look. `sensor_id` is that of the sensor which asks: the end of a

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
-from servo.assets.evaluation import EndedRun, FoundPartitions
+from servo.assets.evaluation import MOST_ITEMS, EndedRun, FoundPartitions, WatchResult
 from servo.assets.selection import assets_of
 from servo.assets.watch_cursors import position_of
 from servo.assets.watches import NewPartitions, RunEnded
+from servo.errors import InvalidInput
 from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import (
@@ -22,7 +23,6 @@ from servo.events.model import (
 from servo.partitions import PartitionKey, Partitions
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import recorded_catalog
-from servo.runtime.watches.found import LIMIT, MOST_EVENTS, Found, events_after
 from servo.runtime.wiring import Project
 
 __all__ = ["ended_runs", "new_partitions"]
@@ -30,22 +30,34 @@ __all__ = ["ended_runs", "new_partitions"]
 _PUBLISHING = frozenset(
     kind.event_type for kind in (TaskFinished, MaterializationPublished, RolledBack, PartitionsMarked)
 )
+_MOST_EVENTS = 20_000  # that one look reads
 _MOST_KEYS = 100_000  # of one look: beyond it the next event has to wait
 _Published = TaskFinished | MaterializationPublished | RolledBack | PartitionsMarked
 _ASSETS = "SELECT run_id, asset_selection FROM runs WHERE run_id IN (SELECT unnest($run_ids))"
 
 
-def new_partitions(watch: NewPartitions, cursor: str | None, project: Project, *, limit: int = LIMIT) -> Found:
+def _events_after(project: Project, after: int) -> Iterator[RecordedEvent]:
+    """The events after a position, oldest first, up to where the ledger ends now, but no more than one look reads."""
+    head = project.ledger.head().position
+    if after > head:
+        hint = "reset the cursor: the ledger may be another one than it was"
+        raise InvalidInput(f"the cursor is at position {after}, and the ledger ends at {head}", hint=hint)
+    return project.history.events(after, min(head, after + _MOST_EVENTS))
+
+
+def new_partitions(
+    watch: NewPartitions, cursor: str | None, project: Project, *, limit: int = MOST_ITEMS
+) -> WatchResult:
     """Sets of partitions that became current after the cursor; without one, from now on."""
     if cursor is None:
-        return Found(cursor=str(project.ledger.head().position))
+        return WatchResult(cursor=str(project.ledger.head().position))
     asset: _Asset | None = None
     items: list[FoundPartitions] = []
     keys = 0
     after = position_of(cursor)
-    for event in events_after(project, after):
+    for event in _events_after(project, after):
         if len(items) == limit or keys >= _MOST_KEYS:
-            return Found(items=items, cursor=str(after), more=True)
+            return WatchResult(items=items, cursor=str(after), more=True)
         if event.event_type in _PUBLISHING and (fact := _current(decode(event))) is not None:
             # Looked up only where something was published: most of the time nothing was.
             asset = asset or _Asset(recorded_catalog(project), watch.asset)
@@ -56,7 +68,9 @@ def new_partitions(watch: NewPartitions, cursor: str | None, project: Project, *
         after = event.position
     # Moved on only where something was found, or so far that reading it again would take long.
     read = after - position_of(cursor)
-    return Found(items=items, cursor=str(after) if items or read > LIMIT else cursor, more=read >= MOST_EVENTS)
+    return WatchResult(
+        items=items, cursor=str(after) if items or read > MOST_ITEMS else cursor, more=read >= _MOST_EVENTS
+    )
 
 
 def _current(fact: Event | UnknownEvent) -> tuple[_Published, list[str]] | None:
@@ -116,16 +130,16 @@ def _values(definition: Partitions, key: str) -> dict[str, str]:
 
 
 def ended_runs(
-    watch: RunEnded, cursor: str | None, project: Project, *, sensor_id: str | None = None, limit: int = LIMIT
-) -> Found:
+    watch: RunEnded, cursor: str | None, project: Project, *, sensor_id: str | None = None, limit: int = MOST_ITEMS
+) -> WatchResult:
     """Runs that ended in a way that is watched, after the cursor; without one, from now on."""
     if cursor is None:
-        return Found(cursor=str(project.ledger.head().position))
+        return WatchResult(cursor=str(project.ledger.head().position))
     before = after = position_of(cursor)
     ended: list[tuple[RecordedEvent, RunFinished]] = []
     assets: dict[str, list[str]] = {}  # of runs that were asked for in what is read anyway
     more = False
-    for event in events_after(project, after):
+    for event in _events_after(project, after):
         if len(ended) == limit:
             more = True
             break
@@ -137,9 +151,9 @@ def ended_runs(
                 ended.append((event, fact))
         after = event.position
     items = _items(watch, project, ended, assets)
-    moved = bool(ended) or after - before > LIMIT
-    more = more or after - before >= MOST_EVENTS
-    return Found(items=items, cursor=str(after) if moved else cursor, more=more)
+    moved = bool(ended) or after - before > MOST_ITEMS
+    more = more or after - before >= _MOST_EVENTS
+    return WatchResult(items=items, cursor=str(after) if moved else cursor, more=more)
 
 
 def _items(

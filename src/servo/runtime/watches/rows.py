@@ -9,36 +9,37 @@ up to where they might have written, is in the cursor, so that new ones cannot p
 from __future__ import annotations
 
 import os
+import sqlite3
+import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import date
 from hashlib import blake2b
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
 import msgspec
 
-from servo.assets.evaluation import FoundRow
+from servo.assets.evaluation import MOST_ITEMS, FoundRow, WatchResult
 from servo.assets.watch_cursors import RowsCursor
 from servo.assets.watches import ENVIRONMENT, NewRows
-from servo.errors import InvalidInput
-from servo.runtime.watches.found import LIMIT, Found
-from servo.runtime.watches.tables import Row, Table, sqlite_table
+from servo.errors import InvalidInput, StorageFailed
 from servo.runtime.wiring import Project
 
-__all__ = ["MOST_ALIKE", "new_rows"]
+__all__ = ["MOST_ALIKE", "STATEMENT_SECONDS", "Row", "Table", "new_rows", "sqlite_table"]
 
 MOST_ALIKE = 100_000
 _LONGEST = 300  # characters of a value in a key; keys of runs are kept in indexes
 
 
-def new_rows(watch: NewRows, cursor: str | None, project: Project, *, limit: int = LIMIT) -> Found:
+def new_rows(watch: NewRows, cursor: str | None, project: Project, *, limit: int = MOST_ITEMS) -> WatchResult:
     """Rows beyond the cursor; without one, all that are there."""
     before = RowsCursor.read(cursor)
     with _opened(watch, project) as table:
         ready = _ready(table, before)
         if ready.writers:
-            return Found(cursor=ready.text())
+            return WatchResult(cursor=ready.text())
         after = None if ready.after is None else RowsCursor.value(ready.after)
         until = None if ready.until is None else RowsCursor.value(ready.until)
         with table.snapshot():
@@ -48,13 +49,15 @@ def new_rows(watch: NewRows, cursor: str | None, project: Project, *, limit: int
             ties = table.count(last) if rows or again else ready.ties
     if not rows and not again:
         unchanged = cursor is not None and ready.until is None and before.until is None
-        return Found(
+        return WatchResult(
             cursor=cursor if unchanged and cursor is not None else RowsCursor(after=ready.after, ties=ties).text()
         )
     after_this = RowsCursor.typed(last)
     complete = len(rows) < limit or last == until
     moved = RowsCursor(after=after_this, ties=ties, until=None if complete else ready.until)
-    return Found(items=list(_items(watch, again)) + list(_items(watch, rows)), cursor=moved.text(), more=not complete)
+    return WatchResult(
+        items=list(_items(watch, again)) + list(_items(watch, rows)), cursor=moved.text(), more=not complete
+    )
 
 
 def _ready(table: Table, before: RowsCursor) -> RowsCursor:
@@ -109,7 +112,7 @@ def _opened(watch: NewRows, project: Project) -> Iterator[Table]:
         )
     else:
         # The driver comes with this import, and a project with a SQLite ledger may do without.
-        from servo.runtime.watches.tables_postgres import postgres_table  # noqa: PLC0415
+        from servo.runtime.watches.postgres_tables import postgres_table  # noqa: PLC0415
 
         opened = postgres_table(url, watch.table, columns)
     with opened as table:
@@ -154,3 +157,108 @@ def _text(value: Any) -> str | None:
         case date():  # and datetime
             return value.isoformat()
     return str(value)
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+STATEMENT_SECONDS = 10
+Row = tuple[Any, ...]  # the growing column first
+_STEPS = 10_000  # of SQLite's machine between two looks at the clock
+
+
+class Table(Protocol):
+    """A table with a growing column, open for reading. Rows without a value in that column are not there."""
+
+    @property
+    def transactional(self) -> bool:
+        """Whether several may write at the same time, so that a smaller value can be committed after a greater."""
+
+    def greatest(self, after: Any) -> Any:
+        """The greatest value, if it is greater than another one."""
+
+    def writers(self) -> set[str]:
+        """Who has begun to write and not ended."""
+
+    def lasting_writers(self) -> set[str]:
+        """The same, after giving those that end in a moment time to do so."""
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        """All that is read in this block is of one moment."""
+
+    def rows(self, *, limit: int, after: Any = None, until: Any = None, at: Any = None) -> list[Row]:
+        """Rows in order: greater than one value, not greater than another; or those that have a value."""
+
+    def count(self, at: Any) -> int:
+        """How many rows have a value."""
+
+
+# ── SQLite ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@contextmanager
+def sqlite_table(path: Path, table: str, columns: Sequence[str]) -> Iterator[_SqliteTable]:
+    """The table of a file, for as long as the block lasts."""
+    address = f"{path.absolute().as_uri()}?mode=ro"
+    try:
+        with closing(sqlite3.connect(address, uri=True, timeout=STATEMENT_SECONDS, isolation_level=None)) as connection:
+            deadline = time.monotonic() + STATEMENT_SECONDS
+            connection.set_progress_handler(lambda: time.monotonic() > deadline, _STEPS)
+            yield _SqliteTable(connection, table, columns)
+    except (sqlite3.Error, OverflowError) as problem:
+        said = str(problem)
+        if said.startswith(("no such table", "no such column")) or isinstance(problem, OverflowError):
+            raise InvalidInput(
+                f"{path}: {said}", hint="mend the sensor's table= and column=, or its cursor"
+            ) from problem
+        said = f"no answer within {STATEMENT_SECONDS} seconds" if said == "interrupted" else said
+        raise StorageFailed(
+            f"{path}: {said}", hint="see whether the file is there, and not locked or damaged"
+        ) from problem
+
+
+class _SqliteTable:
+    """One who writes at a time: what is committed later was begun later."""
+
+    transactional = False
+
+    def __init__(self, connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> None:
+        self._connection = connection
+        # With the table's name before it a column that is not there is an error; alone it would be a text.
+        named = [f"t.{_quoted(column)}" for column in columns]
+        self._from = f"FROM {'.'.join(map(_quoted, table.split('.')))} AS t"
+        self._columns, self._column = ", ".join(named), named[0]
+
+    def greatest(self, after: Any) -> Any:
+        raise NotImplementedError("nobody has to wait for anybody")
+
+    def writers(self) -> set[str]:
+        return set()
+
+    lasting_writers = writers
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        self._connection.execute("BEGIN")
+        try:
+            yield
+        finally:
+            self._connection.execute("ROLLBACK")
+
+    def snapshot(self) -> AbstractContextManager[object]:
+        return self._reading()
+
+    def rows(self, *, limit: int, after: Any = None, until: Any = None, at: Any = None) -> list[Row]:
+        asked = [(sign, value) for sign, value in ((">", after), ("<=", until), ("=", at)) if value is not None]
+        where = " AND ".join([f"{self._column} IS NOT NULL", *(f"{self._column} {sign} ?" for sign, _ in asked)])
+        query = f"SELECT {self._columns} {self._from} WHERE {where} ORDER BY {self._column} LIMIT ?"
+        return self._connection.execute(query, [*(value for _, value in asked), limit]).fetchall()
+
+    def count(self, at: Any) -> int:
+        query = f"SELECT count(*) {self._from} WHERE {self._column} = ?"
+        return int(self._connection.execute(query, [at]).fetchone()[0])
+
+
+def _quoted(name: str) -> str:
+    escaped = name.replace('"', '""')
+    return f'"{escaped}"'

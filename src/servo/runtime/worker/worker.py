@@ -28,8 +28,7 @@ from servo.execution.kept_session import KeptSession
 from servo.execution.spark_target import require_spark
 from servo.ledger.protocol import Condition
 from servo.runtime.deploying import deploy, recorded_catalog
-from servo.runtime.loop.service_loop import ServiceLoop
-from servo.runtime.loop.tracker import RunTracker
+from servo.runtime.loop.service_loop import RunTracker, ServiceLoop
 from servo.runtime.wiring import Project
 from servo.runtime.worker.code import Code, settle
 from servo.runtime.worker.fence import Fence

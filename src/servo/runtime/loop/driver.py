@@ -29,10 +29,9 @@ from servo.ledger.leases import Heartbeat
 from servo.operations.schedules.ticks import wanted_by
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.runtime.automation.sensors import FoundNothing, Sensing
 from servo.runtime.evaluation.pool import Evaluation, EvaluatorPool
-from servo.runtime.loop.service_loop import ServiceLoop
-from servo.runtime.loop.tracker import AutomationTracker, take_polls
+from servo.runtime.loop.sensors import FoundNothing, Sensing
+from servo.runtime.loop.service_loop import AutomationTracker, ServiceLoop, take_polls
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
 

@@ -28,7 +28,7 @@ from servo.operations.sensors.envelopes import require_acceptable
 from servo.operations.sensors.evaluation import accepted, evaluation_facts, recorded_evaluation, require_asked
 from servo.planning.catalog import Catalog
 from servo.runtime.evaluation.pool import EvaluatorPool
-from servo.runtime.loop.tracker import AutomationTracker
+from servo.runtime.loop.service_loop import AutomationTracker
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
 

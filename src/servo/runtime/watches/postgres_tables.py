@@ -14,7 +14,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from servo.errors import InvalidInput, StorageFailed
 from servo.ledger.address import without_password
-from servo.runtime.watches.tables import STATEMENT_SECONDS, Row
+from servo.runtime.watches.rows import STATEMENT_SECONDS, Row
 
 __all__ = ["postgres_table"]
 

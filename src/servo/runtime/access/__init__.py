@@ -1,1 +1,0 @@
-"""Who may do what: tokens, and the secret of a tenant."""

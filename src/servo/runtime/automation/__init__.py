@@ -1,1 +1,0 @@
-"""Schedules and sensors: what people do with them, and what drives them."""

@@ -1,1 +1,0 @@
-"""`servo doctor`: checks of a project and of the machine that it is on."""
