@@ -50,7 +50,6 @@
     │   └── WorkerLost
     └── EnvironmentProblem
         ├── EvaluationUnavailable
-        │   └── TickingUnavailable
         ├── JavaMissing
         ├── SparkUnavailable
         │   └── SessionLost
@@ -423,12 +422,6 @@ class EvaluationUnavailable(EnvironmentProblem):
     """Nobody could be asked about a sensor, and nothing was recorded: try again."""
 
     code = "evaluation-unavailable"
-
-
-class TickingUnavailable(EvaluationUnavailable):
-    """This server does not tick schedules."""
-
-    code = "no-ticking"
 
 
 class JavaMissing(EnvironmentProblem):

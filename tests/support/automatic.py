@@ -23,7 +23,6 @@ from servo.runtime.loop.sensors import Sensing
 from servo.runtime.loop.service_loop import AutomationTracker
 from servo.runtime.performer import Performer
 from servo.runtime.states import state_of
-from servo.runtime.user_code import ScheduleFunctions, ServerUserCode
 from servo.status.automation import schedule_state
 from tests.support.workshop import ME, StillClock, Workshop, deployed_workshop
 
@@ -57,8 +56,7 @@ class Automatic(Workshop):
 
     @property
     def _performer(self) -> Performer:
-        functions = ScheduleFunctions(self.project, self.evaluators)
-        return Performer(self.project, ServerUserCode(functions, self.sensing))
+        return Performer(self.project, self.sensing)
 
     def schedule(self, name: str) -> ScheduleState:
         return schedule_state(state_of(self.project), name)

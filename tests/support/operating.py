@@ -51,8 +51,6 @@ A = TypeVar("A")
 class NoUserCode:
     """For operations that ask no function; one that does fails."""
 
-    ticks = False
-
     def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
         raise AssertionError("nothing is evaluated here")
 

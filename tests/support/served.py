@@ -18,7 +18,6 @@ from servo.runtime.evaluation.pool import EvaluatorPool
 from servo.runtime.loop.driver import one_pass
 from servo.runtime.loop.sensors import Sensing
 from servo.runtime.tokens import Tokens
-from servo.runtime.user_code import ScheduleFunctions
 from tests.support.idle import IdleExecutor, at_work
 from tests.support.workshop import ME, Workshop, deployed_workshop
 
@@ -161,9 +160,8 @@ def house(
         served = stack.enter_context(
             serving(
                 place.project,
-                sensing=Sensing(place.project, evaluators),
+                user_code=Sensing(place.project, evaluators),
                 driver=lambda: one_pass(place.project, evaluators),
-                ticking=ScheduleFunctions(place.project, evaluators),
                 host="0.0.0.0" if guarded else None,
                 port=0,
             )

@@ -10,10 +10,10 @@ import pytest
 from servo.errors import LedgerUnavailable
 from servo.events import RecordedEvent
 from servo.ledger import MemoryLedger
+from servo.ledger import follower as module
 from servo.ledger.follower import LedgerFollower
 from servo.ledger.history import History
 from servo.ledger.protocol import Head
-from servo.runtime.loop import follower as module
 from tests.contract.support import WORKSPACE, cancel, mint
 
 LONG = 60.0

@@ -21,9 +21,9 @@ from servo.api.raw_routes import RAW_ROUTES
 from servo.api.server import Driver, Server
 from servo.api.threads import NameResolver, Shares, Threads
 from servo.operations.operation import PREFIX
+from servo.runtime.outside import ServerUserCode
 from servo.runtime.telemetry.monitoring import Metrics
 from servo.runtime.tokens import TokenBook
-from servo.runtime.user_code import Accepting, ServerUserCode, Triggering
 from servo.runtime.wiring import Project
 
 __all__ = ["PREFIX", "create_app"]
@@ -38,9 +38,8 @@ _WAITING_PER_SENSOR = 128
 
 def create_app(
     project: Project,
-    sensing: Accepting,
+    user_code: ServerUserCode,
     driver: Driver,
-    ticking: Triggering | None = None,
     streams: Streams | None = None,
     *,
     local: LocalAccess | None = None,
@@ -52,7 +51,7 @@ def create_app(
     threads = Threads(requests=_REQUEST_THREADS)
     shares = Shares(at_once=_PER_SENSOR, waiting=_WAITING_PER_SENSOR, id_of=NameResolver(project, threads).id_of)
     metrics, gate = Metrics(project), Gate(TokenBook(project), threads, local=local)
-    server = Server(project, threads, shares, ServerUserCode(ticking, sensing), sensing, driver, metrics)
+    server = Server(project, threads, shares, user_code, driver, metrics)
     parts = {"server": server, "streams": streams or Streams(project), "gate": gate}
     app = Litestar(
         route_handlers=[

@@ -59,7 +59,7 @@ async def take_message(
     message = read_message(request.scope["headers"], await read_body(request))
     actor = actor_of(request) if request.scope.get("user") is not None else _ANONYMOUS
     async with server.shares.place("sensor", sensor):
-        accepted = await server.threads.answer(partial(server.sensing.accept, sensor, message, actor=actor))
+        accepted = await server.threads.answer(partial(server.user_code.accept, sensor, message, actor=actor))
     # Only a trial has none.
     assert accepted.event_id is not None
     assert accepted.accepted_at is not None

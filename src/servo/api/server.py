@@ -10,8 +10,8 @@ from litestar.di import NamedDependency
 from litestar.params import SkipValidation
 
 from servo.api.threads import Shares, Threads
+from servo.runtime.outside import ServerUserCode
 from servo.runtime.telemetry.monitoring import Metrics
-from servo.runtime.user_code import Accepting, UserCode
 from servo.runtime.wiring import Project
 
 __all__ = ["Driver", "Server", "WithServer"]
@@ -26,8 +26,7 @@ class Server(NamedTuple):
     project: Project
     threads: Threads
     shares: Shares
-    user_code: UserCode
-    sensing: Accepting
+    user_code: ServerUserCode
     driver: Driver
     metrics: Metrics
 

@@ -20,8 +20,8 @@ from servo.api.server import Driver
 from servo.api.slow_clients import BoundedProtocol
 from servo.errors import EnvironmentProblem, InvalidSettings
 from servo.local_server import is_loopback, make_owner_token, owner_token_path
+from servo.runtime.outside import ServerUserCode
 from servo.runtime.tokens import TokenBook
-from servo.runtime.user_code import Accepting, Triggering
 from servo.runtime.wiring import Project
 
 __all__ = ["Served", "serving"]
@@ -59,9 +59,8 @@ class Served:
 def serving(
     project: Project,
     *,
-    sensing: Accepting,
+    user_code: ServerUserCode,
     driver: Driver,
-    ticking: Triggering | None = None,
     host: str | None = None,
     port: int | None = None,
     or_any_port: bool = False,
@@ -79,7 +78,7 @@ def serving(
         _require_token(project, host)
     streams = Streams(project)
     config = uvicorn.Config(
-        create_app(project, sensing, driver, ticking, streams, local=local),
+        create_app(project, user_code, driver, streams, local=local),
         loop="uvloop",
         http=BoundedProtocol,
         ws="none",

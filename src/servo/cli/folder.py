@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from servo.assets.evaluation import Message
@@ -17,11 +17,10 @@ from servo.operations.fields import parse_moment
 from servo.operations.sensors.envelopes import require_acceptable
 from servo.planning.catalog import DeployedState
 from servo.runtime.deploying import as_in_folder, deployed_catalog, deployed_state, recorded_catalog
-from servo.runtime.labels import Labels
+from servo.runtime.outside import FolderUserCode
 from servo.runtime.performer import Performer
 from servo.runtime.runs import follow_logs, follow_run
 from servo.runtime.states import state_of
-from servo.runtime.user_code import FolderUserCode
 from servo.runtime.vacuum import vacuum
 from servo.runtime.wiring import Project
 from servo.status.staleness_cache import refresh_cache
@@ -169,4 +168,5 @@ class Folder(Services):
         return refresh_cache(state_of(self._opened), self._opened.mint)
 
     def labels(self, as_of: When) -> Label:
-        return Labels(self._opened, as_of)
+        catalog = cache(lambda: recorded_catalog(self._opened, as_of))
+        return lambda asset, key: catalog().label(asset, key)

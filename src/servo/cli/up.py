@@ -32,7 +32,6 @@ from servo.runtime.processes.children import (
 )
 from servo.runtime.processes.workplace import child_worker, lineage_sender
 from servo.runtime.telemetry.json_logs import log_as_json, wants_json
-from servo.runtime.user_code import ScheduleFunctions
 from servo.runtime.wiring import Project
 from servo.ui.marks import counted
 
@@ -137,9 +136,8 @@ def _served(
     """The server. Where nobody chose its port, and another project's server has it, it takes any other."""
     return serving(
         opened,
-        sensing=Sensing(opened, evaluators),
+        user_code=Sensing(opened, evaluators),
         driver=lambda: one_pass(opened, evaluators),
-        ticking=ScheduleFunctions(opened, evaluators),
         host=host,
         port=port,
         or_any_port=port is None and "server.port" not in opened.settings.origins,

@@ -27,7 +27,6 @@ __all__ = ["Answer", "Patience", "Transport", "error_of", "path_of"]
 PREFIX = "/api/v1/orchestration"
 _MOST_IDLE = 8  # connections that are kept for the next request
 _AGAIN = (429, 503)
-_NEVER = ("no-ticking",)  # codes of a 503 that stays one
 _LOST = (OSError, HTTPException)
 
 Query = Mapping[str, Any]
@@ -100,7 +99,7 @@ class Transport:
             if response.status < 300 or response.status in refused:
                 return Answer(response.status, content, _replayed(response), response.headers.get("Date"))
             error = error_of(response.status, content)
-            again = response.status in _AGAIN and error.code not in _NEVER
+            again = response.status in _AGAIN
             if not again or not patience.pause(_after(response)):
                 raise error
 

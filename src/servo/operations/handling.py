@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 class UserCode(Protocol):
     """The project's own functions of schedules and sensors, as the process that performs an operation asks them."""
 
-    @property
-    def ticks(self) -> bool:
-        """Whether schedules are ticked here."""
-
     def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None:
         """What the function of a schedule answers for a moment; None where nobody can ask it here."""
 

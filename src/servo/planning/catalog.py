@@ -13,9 +13,9 @@ import msgspec
 from servo.assets.graph import Graph
 from servo.assets.resolving import resolver
 from servo.assets.spec import AssetSpec
-from servo.errors import AssetNotFound, NotFound, ScheduleNotFound, SensorNotFound
+from servo.errors import AssetNotFound, InvalidPartitionKey, NotFound, ScheduleNotFound, SensorNotFound
 from servo.events.definitions import AssetDefinition, ScheduleDefinition, SensorDefinition
-from servo.partitions import Partitions
+from servo.partitions import UNPARTITIONED, PartitionKey, Partitions
 from servo.planning.deployed import DECLARED, fingerprint, spec_of
 from servo.planning.history import HistoryChange, NameUse
 
@@ -89,6 +89,17 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         if found is None:
             raise AssetNotFound(f"no asset {asset_key!r:.80} is deployed", hint="`servo asset list` names them all")
         return found
+
+    def label(self, asset: str, key: str | None) -> str:
+        """The text that people type for a partition of an asset; nothing for its only partition."""
+        try:
+            definition = self.graph.specs[self.graph.resolve(asset)].partitions
+        except AssetNotFound:
+            definition = UNPARTITIONED  # it is gone, or has another name by now: its values as they stand
+        try:
+            return definition.short_key(PartitionKey.parse(key)) if key else ""
+        except InvalidPartitionKey:
+            return key or ""  # code that logs may call a partition anything
 
     def reads_data(self, asset_key: str, upstream: str) -> bool:
         """Whether an asset is given the data of another as a parameter, and does not just wait for it (`deps=`)."""

@@ -6,8 +6,10 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
 
+from servo.answers.automations import Accepted
 from servo.answers.runs import Record
 from servo.assets.evaluation import Evaluation, Message
 from servo.controllers.approvals import overdue
@@ -28,8 +30,9 @@ from servo.tracing import span, traceparent
 
 if TYPE_CHECKING:
     from servo.execution.storage import ParquetStorage
+    from servo.runtime.evaluation.pool import EvaluatorPool
 
-__all__ = ["ProjectOutside"]
+__all__ = ["FolderUserCode", "ProjectOutside", "ServerUserCode"]
 
 log = logging.getLogger(__name__)
 
@@ -54,10 +57,6 @@ class ProjectOutside:
 
     def keep_cited(self, report: Report) -> None:
         Citations(self._project.settings).keep(report)
-
-    @property
-    def ticks(self) -> bool:
-        return self._user_code.ticks
 
     def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
         asked = (sensor.id, sensor.version, sensor.state_version, None if message is None else message.data)
@@ -108,3 +107,50 @@ class ProjectOutside:
             self._project.ledger.append(
                 decision.proposals, Condition(position=decision.position, subjects=decision.subjects)
             )
+
+
+# ── user code ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class ServerUserCode(UserCode, Protocol):
+    """User code as a server asks it, which also takes the messages of push sensors.
+
+    `servo.runtime.loop.sensors.Sensing` is it.
+    """
+
+    def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted:
+        """Take a message for a push sensor; what is returned is in the ledger."""
+
+
+class FolderUserCode:
+    """The functions of schedules and sensors, as a command in the project's folder asks them.
+
+    The process that evaluates is started with the first question.
+    """
+
+    def __init__(self, project: Project) -> None:
+        self._project = project
+
+    @cached_property
+    def _evaluators(self) -> EvaluatorPool:
+        # The process that evaluates is started by this module's import of the whole project.
+        from servo.runtime.evaluation.pool import EvaluatorPool  # noqa: PLC0415
+
+        return EvaluatorPool(self._project.settings)
+
+    def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None:
+        return self._evaluators.ask_schedule(definition, at, self._project.clock())
+
+    def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
+        return self._evaluators.ask_sensor(sensor, self._project.clock(), message)
+
+    def accept(self, sensor: str, message: Message, *, actor: str) -> Accepted:
+        """Take a message for a push sensor; what is returned is in the ledger."""
+        # The boards of automation come with this import, and only who sends a message needs them.
+        from servo.runtime.loop.sensors import Sensing  # noqa: PLC0415
+
+        return Sensing(self._project, self._evaluators).accept(sensor, message, actor=actor)
+
+    def close(self) -> None:
+        if "_evaluators" in self.__dict__:
+            self._evaluators.close()

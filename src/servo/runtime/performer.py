@@ -23,6 +23,7 @@ from servo.operations.handling import (
     Found,
     Handler,
     Seen,
+    UserCode,
     handler_of,
     lister_of,
     other_request,
@@ -51,7 +52,6 @@ from servo.runtime.keyed_requests import (
 )
 from servo.runtime.outside import ProjectOutside
 from servo.runtime.states import ProjectSources, state_of
-from servo.runtime.user_code import UserCode
 from servo.runtime.wiring import Project
 from servo.status.state import State
 

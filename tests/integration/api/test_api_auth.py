@@ -272,7 +272,7 @@ def test_who_listens_to_others_must_have_a_token(tmp_path: Path) -> None:
         tokens.revoke("gone", actor=ME)
         with (
             pytest.raises(InvalidSettings, match="demands tokens, and there are none") as problem,
-            serving(project, sensing=_Nothing(), driver=_Nothing(), host="0.0.0.0", port=0),  # type: ignore[arg-type]
+            serving(project, user_code=_Nothing(), driver=_Nothing(), host="0.0.0.0", port=0),  # type: ignore[arg-type]
         ):
             pass
         assert "servo token create" in str(problem.value.hint)

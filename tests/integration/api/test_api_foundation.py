@@ -99,7 +99,7 @@ def test_a_crash_between_the_append_and_the_answer_loses_no_answer(
     with (
         open_workspace(settings) as other,
         EvaluatorPool(settings) as evaluators,
-        serving(other, sensing=Sensing(other, evaluators), driver=lambda: None, port=0) as served,  # type: ignore[arg-type,return-value]
+        serving(other, user_code=Sensing(other, evaluators), driver=lambda: None, port=0) as served,  # type: ignore[arg-type,return-value]
     ):
         answer = httpx.post(f"{served.url}{PREFIX}/runs", json=body, headers={"Idempotency-Key": key}, timeout=60)
     assert (answer.status_code, answer.json()) == (200, retried)

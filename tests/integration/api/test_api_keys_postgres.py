@@ -47,7 +47,7 @@ def pair(tmp_path: Path, new_database: Callable[[], str]) -> Iterator[Pair]:
         for _ in range(2):
             project = stack.enter_context(open_workspace(load_settings(tmp_path, {})))
             nothing: Any = lambda *_: None  # noqa: E731 (there are no sensors to ask)
-            urls.append(stack.enter_context(serving(project, sensing=nothing, driver=nothing, port=0)).url)
+            urls.append(stack.enter_context(serving(project, user_code=nothing, driver=nothing, port=0)).url)
         yield Pair(place, urls)
 
 

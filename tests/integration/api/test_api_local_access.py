@@ -191,7 +191,7 @@ def served(house: House, monkeypatch: pytest.MonkeyPatch) -> Iterator[Served]:
         passes.append(None)
         return PassReport()
 
-    with serving(project, sensing=None, driver=drive, port=0) as here:  # type: ignore[arg-type]
+    with serving(project, user_code=None, driver=drive, port=0) as here:  # type: ignore[arg-type]
         yield Served(here.url, project.settings.home, passes)
 
 

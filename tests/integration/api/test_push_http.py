@@ -133,7 +133,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     with open_workspace(load_settings(tmp_path, {}), create=True) as project:
         project.ledger.head()
         recorder, passes = Recorder(project), Passes()
-        with serving(project, sensing=recorder, driver=passes, port=0) as served:
+        with serving(project, user_code=recorder, driver=passes, port=0) as served:
             house = House(project, recorder, passes, served)
             with house.client:
                 yield house
@@ -357,7 +357,7 @@ def test_while_the_ledger_is_locked_the_sender_is_told_to_come_back(
         monkeypatch.setattr(module, "_BUSY_SECONDS", 0.2)
     with open_workspace(load_settings(tmp_path, {}), create=True) as project:
         project.ledger.head()
-        with serving(project, sensing=Recorder(project), driver=Passes(), port=0) as served:
+        with serving(project, user_code=Recorder(project), driver=Passes(), port=0) as served:
             house = House(project, Recorder(project), Passes(), served)
             blocker = sqlite3.connect(tmp_path / ".servo" / "ledger.db", isolation_level=None)
             blocker.execute("BEGIN IMMEDIATE")
@@ -455,7 +455,7 @@ def test_a_tick_is_one_pass_and_one_at_a_time(house: House) -> None:
 def test_health_and_readiness_tell_the_truth(tmp_path: Path) -> None:
     with (
         open_workspace(load_settings(tmp_path, {})) as project,  # there is no ledger, and nobody makes one
-        serving(project, sensing=Recorder(project), driver=Passes(), port=0) as served,
+        serving(project, user_code=Recorder(project), driver=Passes(), port=0) as served,
         httpx.Client(base_url=served.url) as client,
     ):
         assert client.get("/healthz").json() == {"status": "alive"}
@@ -485,7 +485,7 @@ def test_what_is_under_way_is_answered_when_the_server_ends(tmp_path: Path) -> N
             assert_released(release)
 
         recorder.before = slowly
-        with serving(project, sensing=recorder, driver=Passes(), port=0) as served:
+        with serving(project, user_code=recorder, driver=Passes(), port=0) as served:
             url = f"{served.url}{PREFIX}/sensors/{NAME}/messages"
             answers = [pool.submit(httpx.post, url, json=pushed(f"m{n}"), timeout=PATIENCE) for n in range(4)]
             until(lambda: len(at_it) == 4)
@@ -499,7 +499,7 @@ def test_what_is_under_way_is_answered_when_the_server_ends(tmp_path: Path) -> N
 
 def test_an_idle_connection_does_not_hold_the_end_up(tmp_path: Path) -> None:
     with open_workspace(load_settings(tmp_path, {}), create=True) as project:
-        with serving(project, sensing=Recorder(project), driver=Passes(), port=0) as served:
+        with serving(project, user_code=Recorder(project), driver=Passes(), port=0) as served:
             kept = httpx.Client(base_url=served.url)
             assert kept.get("/healthz").status_code == 200
             silent = socket.create_connection((served.host, served.port))
@@ -512,7 +512,7 @@ def test_an_idle_connection_does_not_hold_the_end_up(tmp_path: Path) -> None:
 
 def test_a_body_that_does_not_come_is_given_up_when_the_server_ends(tmp_path: Path) -> None:
     with open_workspace(load_settings(tmp_path, {}), create=True) as project:
-        with serving(project, sensing=Recorder(project), driver=Passes(), port=0, grace=1) as served:
+        with serving(project, user_code=Recorder(project), driver=Passes(), port=0, grace=1) as served:
             head = f"POST {PREFIX}/sensors/{NAME}/messages HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\n\r\n"
             silent = socket.create_connection((served.host, served.port))
             silent.sendall(head.encode())
@@ -528,7 +528,7 @@ def test_other_addresses_than_loopback_demand_tokens(tmp_path: Path) -> None:
         for host in ("0.0.0.0", "::", "192.0.2.1", "servo.example", ""):
             with (
                 pytest.raises(InvalidSettings, match="demands tokens") as problem,
-                serving(project, sensing=Recorder(project), driver=Passes(), host=host, port=0),
+                serving(project, user_code=Recorder(project), driver=Passes(), host=host, port=0),
             ):
                 pass
             assert problem.value.hint
@@ -536,7 +536,7 @@ def test_other_addresses_than_loopback_demand_tokens(tmp_path: Path) -> None:
 
 def test_a_port_that_is_taken_is_another_ones_where_nobody_chose_it(house: House) -> None:
     taken = house.served.port
-    with serving(house.project, sensing=house.recorder, driver=house.passes, port=taken, or_any_port=True) as other:
+    with serving(house.project, user_code=house.recorder, driver=house.passes, port=taken, or_any_port=True) as other:
         assert other.port not in (0, taken)
         assert httpx.get(f"{other.url}/healthz").status_code == 200
 
@@ -544,7 +544,7 @@ def test_a_port_that_is_taken_is_another_ones_where_nobody_chose_it(house: House
 def test_a_port_that_is_taken_is_said(house: House) -> None:
     with (
         pytest.raises(EnvironmentProblem, match=f"cannot listen at 127.0.0.1:{house.served.port}: Address already"),
-        serving(house.project, sensing=house.recorder, driver=house.passes, port=house.served.port),
+        serving(house.project, user_code=house.recorder, driver=house.passes, port=house.served.port),
     ):
         pass
 
@@ -555,7 +555,7 @@ def test_the_settings_say_where(tmp_path: Path) -> None:
     (tmp_path / "servo.toml").write_text(f'[server]\nhost = "localhost"\nport = {port}\n')
     with open_workspace(load_settings(tmp_path, {}), create=True) as project:
         for _ in range(2):  # the port is free again as soon as the server is gone
-            with serving(project, sensing=Recorder(project), driver=Passes()) as served:
+            with serving(project, user_code=Recorder(project), driver=Passes()) as served:
                 assert served.url == f"http://localhost:{port}"
                 assert served.problem is None
                 assert httpx.get(f"{served.url}/healthz").status_code == 200

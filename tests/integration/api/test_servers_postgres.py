@@ -48,7 +48,7 @@ def pair(tmp_path: Path, new_database: Callable[[], str], monkeypatch: pytest.Mo
             if not projects:
                 Tokens(project).create("first", "admin", actor=ME)
             served = stack.enter_context(
-                serving(project, sensing=_Nothing(), driver=_Nothing(), host="0.0.0.0", port=0)  # type: ignore[arg-type]
+                serving(project, user_code=_Nothing(), driver=_Nothing(), host="0.0.0.0", port=0)  # type: ignore[arg-type]
             )
             projects.append(project)
             urls.append(f"http://127.0.0.1:{served.port}")

@@ -429,14 +429,12 @@ def _again(found: House, port: int) -> Any:
     from servo.runtime.evaluation.pool import EvaluatorPool
     from servo.runtime.loop.driver import one_pass
     from servo.runtime.loop.sensors import Sensing
-    from servo.runtime.user_code import ScheduleFunctions
 
     evaluators = EvaluatorPool(found.project.settings)
     return serving(
         found.project,
-        sensing=Sensing(found.project, evaluators),
+        user_code=Sensing(found.project, evaluators),
         driver=lambda: one_pass(found.project, evaluators),
-        ticking=ScheduleFunctions(found.project, evaluators),
         port=port,
     )
 

@@ -297,7 +297,7 @@ from servo.errors import Conflict
 from servo.operations.checkpoints.requests import ApproveCheckpoint
 from servo.runtime import load_settings, open_workspace
 from servo.runtime.performer import Performer
-from servo.runtime.user_code import FolderUserCode
+from servo.runtime.outside import FolderUserCode
 
 with open_workspace(load_settings()) as project:
     performer = Performer(project, FolderUserCode(project))

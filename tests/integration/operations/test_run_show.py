@@ -19,8 +19,7 @@ from servo.events.fact import Fact
 from servo.events.model import RunFinished, RunPlanned, TaskFinished, TaskStarted
 from servo.planning.catalog import Catalog
 from servo.runtime import Project, load_settings, open_workspace
-from servo.runtime.deploying import deploy
-from servo.runtime.labels import Labels
+from servo.runtime.deploying import deploy, recorded_catalog
 from servo.runtime.worker.task_log import TaskLog
 from tests.support import commands
 from tests.support.operating import Runs
@@ -178,7 +177,7 @@ def test_months_are_shown_as_people_type_them(project: Project) -> None:
     logs = _said("run", "logs", RUN)
     assert "shop/orders 2025-02 boom" in logs
     assert "whatever hm" in logs, "a partition may be called anything in a log"
-    label = Labels(project)
+    label = recorded_catalog(project).label
     assert label("sums", SUMS[2]) == "month=2025-02,region=eu"
     assert label("shop/gone", MONTHS[1]) == "2025-02-01", "nobody knows any more that it was a month"
     assert label("orders", "") == label("orders", None) == ""

@@ -91,7 +91,7 @@ class _Nothing:
 
 @contextmanager
 def scraping(project: Project) -> Iterator[str]:
-    with serving(project, sensing=_Nothing(), driver=_Nothing(), port=0) as served:  # type: ignore[arg-type]
+    with serving(project, user_code=_Nothing(), driver=_Nothing(), port=0) as served:  # type: ignore[arg-type]
         yield served.url
 
 

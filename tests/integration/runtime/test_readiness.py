@@ -38,7 +38,7 @@ def project(tmp_path: Path) -> Iterator[Project]:
 
 @pytest.fixture
 def url(project: Project) -> Iterator[str]:
-    with serving(project, sensing=_Nothing(), driver=_Nothing(), port=0) as served:  # type: ignore[arg-type]
+    with serving(project, user_code=_Nothing(), driver=_Nothing(), port=0) as served:  # type: ignore[arg-type]
         yield served.url
 
 

@@ -20,7 +20,6 @@ from servo.errors import (
     InvalidInput,
     NotFound,
     ServoError,
-    TickingUnavailable,
     UserCodeFailed,
 )
 from servo.operations.fields import moment
@@ -86,8 +85,6 @@ def _answered(evaluation: Evaluation) -> str:
 
 def ask_function(outside: Outside, state: State, request: TriggerSchedule) -> Evaluation | None:
     """What the function of the schedule answers, where it has one and is to be asked."""
-    if not outside.ticks:
-        raise TickingUnavailable("this server does not tick schedules", hint="ask one that `servo up` started")
     schedule = schedule_state(state, request.schedule)
     if not schedule.definition.settings.get("function") or _recorded(state, schedule) is not None:
         return None

@@ -21,6 +21,7 @@ from servo.controllers.sensor_board import SensorBoard, SensorState
 from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal
 from servo.events.automation import SensorEvaluated
+from servo.events.definitions import ScheduleDefinition
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
 from servo.ledger.protocol import Condition
@@ -47,7 +48,7 @@ class FoundNothing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Sensing:
-    """The sensors of one workspace, at work. Any thread may use it."""
+    """The sensors of one workspace, and the functions of its schedules, as a server asks them. Threads share it."""
 
     def __init__(self, project: Project, evaluators: EvaluatorPool) -> None:
         self._project = project
@@ -82,10 +83,14 @@ class Sensing:
                 raise Conflict(f"{eval_id} was recorded in other words", hint="try again") from None
             return first
 
-    def ask(self, sensor: SensorState, message: Message | None) -> Evaluation:
-        """What a sensor answers, by the definitions that are deployed now; nothing is recorded."""
+    def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
+        """Ask a sensor, by the definitions that are deployed now; nothing is recorded."""
         self._look(sensor.id)
         return self._evaluators.ask_sensor(sensor, self._project.clock(), message)
+
+    def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation:
+        """Ask the function of a schedule; nothing is recorded."""
+        return self._evaluators.ask_schedule(definition, at, self._project.clock())
 
     def _look(self, name: str) -> tuple[SensorState, Catalog]:
         with self._lock:
