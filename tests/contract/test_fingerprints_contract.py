@@ -10,7 +10,7 @@ import pytest
 
 from servo.errors import LedgerUnavailable
 from servo.ledger import open_ledger
-from servo.ledger.fingerprints import Fingerprints, MemoryFingerprints, SqliteFingerprints, open_fingerprints
+from servo.ledger.side_tables import Fingerprints, MemoryFingerprints, SqliteFingerprints, open_fingerprints
 from tests.contract.support import WORKSPACE
 
 pytest_plugins = ("tests.contract.fixtures",)

@@ -13,9 +13,8 @@ from typing import Any
 
 import msgspec
 
-from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
+from servo.controllers.automation_boards import ScheduleBoard, ScheduleState, SensorBoard
 from servo.controllers.scheduling import tick_of
-from servo.controllers.sensor_board import SensorBoard
 from servo.events import Proposal, RecordedEvent
 from servo.events.automation import (
     ScheduleCreated,

@@ -9,10 +9,9 @@ import msgspec
 
 from servo.assets.selection import selection_of
 from servo.controllers import sensing
-from servo.controllers.schedule_board import ScheduleBoard
+from servo.controllers.automation_boards import ScheduleBoard, SensorBoard, SensorState
 from servo.controllers.scheduling import decide
 from servo.controllers.sensing import Occasion, Wish
-from servo.controllers.sensor_board import SensorBoard, SensorState
 from servo.errors import AppendConflict, Conflict, IdempotencyMismatch
 from servo.events import RecordedEvent, decode
 from servo.events.model import MaterializationPublished

@@ -18,7 +18,7 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.partitions import Partitions, PartitionSet
-from servo.planning.backfill_partitions import selected
+from servo.planning.backfills import selected
 
 OVER = {"SUCCEEDED", "FAILED", "CANCELLED"}
 MOVES = {

@@ -11,7 +11,7 @@ from servo.events.automation import BackfillCreated
 from servo.events.fact import Fact
 from servo.operations.backfills.facts import retry_fact
 from servo.partitions import PartitionSet
-from servo.planning.propagation import propagate
+from servo.planning.backfills import propagate
 from tests.simulation.ground import Actor, Ground
 from tests.simulation.projects import random_targets
 from tests.simulation.repairs import missing_partitions

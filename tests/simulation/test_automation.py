@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from servo.controllers.schedule_board import ScheduleBoard
-from servo.controllers.sensor_board import SensorBoard
+from servo.controllers.automation_boards import ScheduleBoard, SensorBoard
 from servo.events import RecordedEvent, decode
 from servo.events.automation import (
     ScheduleCreated,

@@ -10,8 +10,7 @@ from typing import Any
 
 from servo.answers.automations import Accepted, Ticked
 from servo.assets.evaluation import Message
-from servo.controllers.schedule_board import ScheduleState
-from servo.controllers.sensor_board import SensorState
+from servo.controllers.automation_boards import ScheduleState, SensorState
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.model import RunRequested
 from servo.operations.schedules.requests import TriggerSchedule

@@ -19,9 +19,8 @@ from servo.operations.backfills.facts import created_facts, retry_fact
 from servo.operations.backfills.plan import BackfillJob, BackfillPlan
 from servo.operations.backfills.requests import BackfillFields
 from servo.partitions import Daily
-from servo.planning.backfill_partitions import chunk_count, described
+from servo.planning.backfills import Job, chunk_count, described
 from servo.planning.catalog import Catalog
-from servo.planning.propagation import Job
 from tests.support.catalogs import catalog, spec
 from tests.support.recording import WORKSPACE, at, mint
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 
 from servo.assets.selection import select
-from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
+from servo.controllers.automation_boards import ScheduleBoard, ScheduleState
 from servo.controllers.scheduling import Fill, Filling, decide, tick_of
 from servo.errors import AppendConflict
 from servo.events import Proposal, decode

@@ -12,8 +12,8 @@ from servo.answers.backfills import Backfilled, BackfillSummary, BackfillTree, C
 from servo.answers.lineage import Invalidated
 from servo.answers.runs import CheckpointListed, CheckpointView, Decided
 from servo.assets.evaluation import Evaluation, Message
+from servo.controllers.automation_boards import SensorState
 from servo.controllers.backfill_board import Backfill
-from servo.controllers.sensor_board import SensorState
 from servo.events.definitions import ScheduleDefinition
 from servo.operations.assets.materializations import Table, staged_rows
 from servo.operations.backfills.plan import BackfillPlan, plan_backfill

@@ -7,10 +7,9 @@ from datetime import datetime
 
 import pytest
 
-from servo.controllers.schedule_board import ScheduleState
+from servo.controllers.automation_boards import ScheduleState, SensorBoard
 from servo.controllers.scheduling import decide
 from servo.controllers.sensing import Occasion, answered
-from servo.controllers.sensor_board import SensorBoard
 from servo.errors import LedgerUnavailable
 from servo.events.automation import SensorCreated
 from servo.events.columns import Outcome, PartitionOutcomes

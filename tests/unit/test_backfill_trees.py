@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from servo.controllers.backfill_board import BackfillState
 from servo.events.columns import Outcome
-from servo.planning.propagation import propagate
+from servo.planning.backfills import propagate
 from tests.support.backfill_stories import (
     DAYS,
     JANUARY,

@@ -18,7 +18,7 @@ from servo.ids import request_fingerprint
 from servo.ledger import Condition
 from servo.partitions import Daily, Dynamic, Partitions, PartitionSet, Static
 from servo.partitions.definitions import Dimension
-from servo.planning.backfill_partitions import selected
+from servo.planning.backfills import selected
 from tests.support.backfill_stories import (
     DAYS,
     JANUARY,

@@ -9,7 +9,7 @@ import pytest
 from servo.errors import InvalidInput
 from servo.partitions import UNPARTITIONED, Daily, Partitions, PartitionSet, Static
 from servo.partitions.sets import Slices
-from servo.planning.backfill_partitions import (
+from servo.planning.backfills import (
     MOST_CONCURRENT,
     MOST_IN_A_CHUNK,
     chunk,

@@ -8,8 +8,8 @@ import pytest
 
 from servo.partitions import Daily, Dynamic, Hourly, Monthly, Partitions, PartitionSet, Static
 from servo.partitions.mappings import All, ByDimension, Custom, Last, Lookback, Offset
+from servo.planning.backfills import Job, propagate
 from servo.planning.catalog import Catalog
-from servo.planning.propagation import Job, propagate
 from tests.support.catalogs import catalog, spec
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from servo.controllers.schedule_board import ScheduleBoard
+from servo.controllers.automation_boards import ScheduleBoard
 from servo.controllers.scheduling import Filling, NotYet, Skipped, decide, upcoming
 from servo.errors import AppendConflict, IdempotencyMismatch, InvalidPartition
 from servo.events import Proposal

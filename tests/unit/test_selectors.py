@@ -21,7 +21,7 @@ from servo.partitions import (
     Static,
     Weekly,
 )
-from servo.planning.backfill_partitions import described, selected
+from servo.planning.backfills import described, selected
 
 NOW = datetime(2025, 6, 1, 12, tzinfo=UTC)
 DAYS = Partitions.of(Daily("date", start="2025-01-01"))

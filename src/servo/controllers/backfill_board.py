@@ -19,7 +19,7 @@ from servo.events.columns import Outcome
 from servo.events.model import RunCancelRequested, RunFinished, TaskFinished
 from servo.partitions import UNPARTITIONED, PartitionSet
 from servo.partitions.sets import Slices
-from servo.planning.backfill_partitions import chunk, chunk_count, selected
+from servo.planning.backfills import chunk, chunk_count, selected
 
 
 class BackfillState(StrEnum):

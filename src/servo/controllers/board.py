@@ -170,7 +170,7 @@ class Board(EventBoard):
             self._end(run, task, TaskStatus(fact.outcome.value), event)
 
     def _end(self, run: RunState, task: TaskState, state: TaskStatus, event: RecordedEvent) -> None:
-        task.ended_at, task.ended_position = event.occurred_at, event.position
+        task.ended_position = event.position
         task.staged.clear()
         run.move(task, state)
         run.open -= 1

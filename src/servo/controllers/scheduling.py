@@ -18,9 +18,9 @@ from servo.assets.loading import Definitions
 from servo.assets.selection import Statuses, select, selection_of
 from servo.assets.spec import Problem
 from servo.assets.syntax import parse, terms
+from servo.controllers.automation_boards import ScheduleBoard, ScheduleState
 from servo.controllers.decisions import Decision
 from servo.controllers.requests import request
-from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
 from servo.errors import PASSING, InvalidInput, InvalidPartition, ServoError
 from servo.events.automation import ScheduleTicked
 from servo.events.definitions import ScheduleDefinition, Source

@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from servo.assets.selection import Selection
+from servo.controllers.automation_boards import SensorState
 from servo.controllers.requests import request
-from servo.controllers.sensor_board import SensorState
 from servo.errors import InvalidInput
 from servo.events.automation import SensorEvaluated
 from servo.events.definitions import Source

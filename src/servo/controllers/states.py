@@ -83,7 +83,6 @@ class TaskState:
     part: int = 0  # the newest that was recorded of that attempt
     worker: str | None = None
     started_at: datetime | None = None
-    ended_at: datetime | None = None
     ended_position: int = 0
     retry_at: datetime | None = None
     reason: str | None = None

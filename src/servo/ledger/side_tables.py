@@ -4,7 +4,7 @@ An embedded ledger has SQLite files beside it for what may be lost (`SqliteTable
 of its own, which takes a fraction of a millisecond: threads share nothing, and a file that somebody removed is simply
 made anew. Nothing is synced to disk: what is in such a file is worth nothing after a power cut. Leases have a file of
 their own, so that heartbeats never wait for an append. A shared ledger has tables in its database
-(`side_tables_postgres.py`).
+(`postgres_server.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Protocol
+from urllib.parse import quote
 
 from servo.errors import LedgerUnavailable
 from servo.ledger.address import backend_of, file_of
@@ -122,8 +123,91 @@ def open_table(address: str, name: str, workspace: Workspace) -> SideTable | Non
             return SqliteTable(ledger.with_name(file), name, workspace)
         case "postgresql":
             # PostgreSQL's driver takes a while to load.
-            from servo.ledger.side_tables_postgres import PostgresTable  # noqa: PLC0415
+            from servo.ledger.postgres_server import PostgresTable  # noqa: PLC0415
 
             return PostgresTable(address, name, workspace)
         case "memory":
             return None
+
+
+# ── fingerprints of secrets ───────────────────────────────────────────────────────────────────────────────────────────
+
+# By them a machine with another secret is noticed. A secret belongs to a tenant and not to a workspace, so they have a
+# table in the ledger's own database. The first who records one decides.
+_LEDGER_BUSY_SECONDS = 30.0
+_SECRETS = queries("secrets/sqlite")
+
+
+class Fingerprints(Protocol):
+    """The fingerprint of each tenant's secret in one database. The ledger is made before it is asked."""
+
+    def find(self, tenant: str) -> str | None:
+        """The fingerprint of a tenant, if one was recorded. Writes nothing."""
+
+    def record(self, tenant: str, fingerprint: str) -> str:
+        """Record a fingerprint, and give the one that holds: this one, or that of whoever was first."""
+
+
+class MemoryFingerprints:
+    """The in-memory twin: gone with the process."""
+
+    def __init__(self) -> None:
+        self._by_tenant: dict[str, str] = {}
+
+    def find(self, tenant: str) -> str | None:
+        return self._by_tenant.get(tenant)
+
+    def record(self, tenant: str, fingerprint: str) -> str:
+        return self._by_tenant.setdefault(tenant, fingerprint)
+
+
+class SqliteFingerprints:
+    """Those in the file of a SQLite ledger. Every call has a connection of its own."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def find(self, tenant: str) -> str | None:
+        try:
+            with closing(self._opened()) as connection:
+                return _fingerprint_of(connection, tenant)
+        except sqlite3.Error as problem:
+            raise self._unavailable(problem) from problem
+
+    def record(self, tenant: str, fingerprint: str) -> str:
+        try:
+            with closing(self._opened()) as connection:
+                connection.execute("BEGIN IMMEDIATE")
+                connection.execute(_SECRETS["create_table"])
+                connection.execute(_SECRETS["record"], {"tenant": tenant, "fingerprint": fingerprint})
+                connection.execute("COMMIT")
+                return _fingerprint_of(connection, tenant) or fingerprint
+        except sqlite3.Error as problem:
+            raise self._unavailable(problem) from problem
+
+    def _opened(self) -> sqlite3.Connection:
+        address = f"file:{quote(str(self._path.absolute()))}?mode=rw"  # a ledger that is not there is not made here
+        return sqlite3.connect(address, uri=True, timeout=_LEDGER_BUSY_SECONDS, isolation_level=None)
+
+    def _unavailable(self, problem: sqlite3.Error) -> LedgerUnavailable:
+        return LedgerUnavailable(f"{self._path}: {problem}", hint="make the file and its folder writable; try again")
+
+
+def _fingerprint_of(connection: sqlite3.Connection, tenant: str) -> str | None:
+    ((there,),) = connection.execute(_SECRETS["has_table"]).fetchall()
+    row = connection.execute(_SECRETS["find"], {"tenant": tenant}).fetchone() if there else None
+    return None if row is None else str(row[0])
+
+
+def open_fingerprints(address: str) -> Fingerprints:
+    """Those in the database of a ledger's address."""
+    match backend_of(address):
+        case "sqlite":
+            return SqliteFingerprints(file_of(address))
+        case "postgresql":
+            # PostgreSQL's driver takes a while to load.
+            from servo.ledger.postgres_server import PostgresFingerprints  # noqa: PLC0415
+
+            return PostgresFingerprints(address)
+        case "memory":
+            return MemoryFingerprints()

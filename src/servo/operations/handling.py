@@ -26,7 +26,7 @@ import msgspec
 
 from servo.answers.runs import Record
 from servo.assets.evaluation import Evaluation, Message
-from servo.controllers.sensor_board import SensorState
+from servo.controllers.automation_boards import SensorState
 from servo.errors import AppendConflict, Conflict, IdempotencyMismatch
 from servo.events import RecordedEvent
 from servo.events.definitions import ScheduleDefinition

@@ -14,8 +14,7 @@ from servo.errors import InvalidPartition, ServoError
 from servo.partitions import links
 from servo.partitions.definitions import Dimension, Partitions
 from servo.partitions.keys import PartitionKey
-from servo.partitions.links import Link, misfit
-from servo.partitions.relations import Tabled
+from servo.partitions.links import Link, Tabled, misfit
 from servo.partitions.sets import PartitionSet
 
 # Finds the function that `module:function` names, whose code has this hash, where one is known.

@@ -19,10 +19,9 @@ from servo.partitions import links
 from servo.partitions.calendars import TimeDimension
 from servo.partitions.definitions import Dimension, Partitions
 from servo.partitions.keys import PartitionKey
-from servo.partitions.links import Link, Product, misfit
+from servo.partitions.links import Link, Product, Tabled, misfit
 from servo.partitions.listed import Static
 from servo.partitions.mapping import Custom, Explicit, Mapping, Resolve
-from servo.partitions.relations import Tabled
 from servo.partitions.sets import PartitionSet
 
 __all__ = [

@@ -13,9 +13,9 @@ from servo.answers.automations import Accepted
 from servo.answers.runs import Record
 from servo.assets.evaluation import Evaluation, Message
 from servo.controllers.approvals import overdue
+from servo.controllers.automation_boards import SensorState
 from servo.controllers.decisions import Decision
 from servo.controllers.dispatch import DISPATCH, decide
-from servo.controllers.sensor_board import SensorState
 from servo.errors import Conflict, ServoError
 from servo.events.definitions import ScheduleDefinition
 from servo.ledger.protocol import Condition

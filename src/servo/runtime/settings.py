@@ -24,7 +24,7 @@ from servo import decoders
 from servo.errors import InvalidAssetKey, InvalidName, InvalidSettings
 from servo.execution.settings import BatchSettings, SparkSettings, shown_address, shown_conf
 from servo.ids import AssetKey, check_name
-from servo.planning.propagation import UpstreamLimits
+from servo.planning.backfills import UpstreamLimits
 
 DEFAULT = "default"
 _HOME = ".servo"

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from servo.controllers.schedule_board import ScheduleBoard, ScheduleState
-from servo.controllers.sensor_board import SensorBoard, SensorState
+from servo.controllers.automation_boards import ScheduleBoard, ScheduleState, SensorBoard, SensorState
 from servo.status.deployed import newest_version, schedule_of_row, sensor_of_row
 from servo.status.state import State
 

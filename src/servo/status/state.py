@@ -23,8 +23,8 @@ from servo.ledger.history import History
 from servo.ledger.polls import Poll
 from servo.ledger.protocol import Workspace
 from servo.planning import PlanLimits
+from servo.planning.backfills import UpstreamLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState
-from servo.planning.propagation import UpstreamLimits
 from servo.status.deployed import CATALOG_TABLES, catalog_of, deployed_in
 
 if TYPE_CHECKING:

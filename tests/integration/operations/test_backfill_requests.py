@@ -16,7 +16,7 @@ from servo.events.automation import BackfillCreated
 from servo.operations.backfills.plan import BackfillPlan
 from servo.operations.backfills.records import partition_seconds
 from servo.operations.backfills.requests import CreateBackfill
-from servo.planning.backfill_partitions import learned_size
+from servo.planning.backfills import learned_size
 from servo.runtime import open_workspace
 from tests.support.idle import IdleExecutor, at_work
 from tests.support.operating import Backfills

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from servo.controllers.sensor_board import SensorState
+from servo.controllers.automation_boards import SensorState
 from servo.errors import Conflict, InvalidDefinition, InvalidInput
 from servo.events import Proposal
 from servo.events.automation import ScheduleCreated

@@ -18,7 +18,7 @@ from servo.events.model import MaterializationPublished, TaskFinished
 from servo.operations.backfills.plan import BackfillPlan, concurrency_of
 from servo.operations.backfills.requests import BackfillFields
 from servo.partitions import PartitionKey, PartitionSet
-from servo.planning.backfill_partitions import described
+from servo.planning.backfills import described
 from servo.planning.catalog import Catalog
 from servo.status.state import State
 

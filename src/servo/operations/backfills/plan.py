@@ -14,9 +14,16 @@ from servo.fold.display import Status
 from servo.operations.backfills.records import partition_seconds
 from servo.operations.backfills.requests import BackfillFields
 from servo.partitions import Partitions, PartitionSet
-from servo.planning.backfill_partitions import chunk, chunk_count, learned_size, require_chunk_size
+from servo.planning.backfills import (
+    Job,
+    UpstreamLimits,
+    chunk,
+    chunk_count,
+    learned_size,
+    propagate,
+    require_chunk_size,
+)
 from servo.planning.planner import boundary, unmet
-from servo.planning.propagation import Job, UpstreamLimits, propagate
 from servo.status.asset_status import asset_statuses
 from servo.status.exclusions import frozen_among, left_out_readers
 from servo.status.keysets import present

@@ -11,7 +11,7 @@ from servo import canonical
 from servo.answers.automations import Ticked
 from servo.assets.evaluation import Evaluation
 from servo.assets.selection import Selection
-from servo.controllers.schedule_board import ScheduleState
+from servo.controllers.automation_boards import ScheduleState
 from servo.controllers.scheduling import Filling, Skipped, filled, tick_of
 from servo.errors import (
     Conflict,

@@ -13,8 +13,8 @@ from servo.answers.automations import Accepted
 from servo.assets.evaluation import Evaluation, Message
 from servo.assets.selection import Selection, selection_of
 from servo.controllers import sensing
+from servo.controllers.automation_boards import SensorState
 from servo.controllers.sensing import Occasion, Wish
-from servo.controllers.sensor_board import SensorState
 from servo.errors import PASSING, Conflict, EvaluationUnavailable, InvalidInput, NotFound, ServoError
 from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated

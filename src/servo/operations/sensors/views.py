@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from servo.answers.automations import AskedRun, EvalView, SensorView
-from servo.controllers.sensor_board import SensorState
+from servo.controllers.automation_boards import SensorState
 from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
 from servo.events.lifecycles import EvaluationStatus

@@ -13,7 +13,7 @@ from threading import Condition
 from typing import Self
 
 from servo.assets.evaluation import Asked, Evaluation, Made, Message, Question
-from servo.controllers.sensor_board import SensorState
+from servo.controllers.automation_boards import SensorState
 from servo.events.definitions import ScheduleDefinition
 from servo.planning.deployed import DECLARED
 from servo.runtime.evaluation.zygote import Evaluator, LostError, UnavailableError, Zygote

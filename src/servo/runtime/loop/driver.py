@@ -18,10 +18,9 @@ from threading import Event
 import msgspec
 
 from servo.answers.automations import Accepted
+from servo.controllers.automation_boards import ScheduleState, SensorState
 from servo.controllers.decisions import Decision
-from servo.controllers.schedule_board import ScheduleState
 from servo.controllers.scheduling import Filling, NotYet, decide
-from servo.controllers.sensor_board import SensorState
 from servo.events.automation import ScheduleTicked
 from servo.events.model import RunRequested
 from servo.ids import ulid_time

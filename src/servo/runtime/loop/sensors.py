@@ -16,8 +16,8 @@ import msgspec
 from servo.answers.automations import Accepted
 from servo.assets.evaluation import Evaluation, Message
 from servo.controllers import sensing
+from servo.controllers.automation_boards import SensorBoard, SensorState
 from servo.controllers.sensing import Occasion
-from servo.controllers.sensor_board import SensorBoard, SensorState
 from servo.errors import AppendConflict, Conflict, IdempotencyMismatch, InvalidInput
 from servo.events import Proposal
 from servo.events.automation import SensorEvaluated

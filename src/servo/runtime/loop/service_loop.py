@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from threading import Event, Thread
 from typing import ClassVar
 
+from servo.controllers.automation_boards import SensorBoard, SensorState
 from servo.controllers.backfill_board import Backfills
 from servo.controllers.board import Board
 from servo.controllers.decisions import Decision
-from servo.controllers.sensor_board import SensorBoard, SensorState
 from servo.errors import PASSING, Conflict, SensorNotFound, ServoError
 from servo.events import RecordedEvent
 from servo.events.model import (
