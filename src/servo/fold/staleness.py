@@ -143,11 +143,6 @@ def stale_sql(parts: Parts) -> str:
     )
 
 
-def judged_sql(parts: Parts) -> str:
-    """The partitions that can be stale at all, for those who judge in steps: to be kept as `judged`."""
-    return _judged(parts)
-
-
 def odd_pairs_sql(parts: Parts) -> str:
     """Partitions with inputs that are not what was read: to be kept as `odd_pairs`. Only these need materializations,
     of the inputs that ODD_INPUTS gives then."""
@@ -225,11 +220,11 @@ def _query(steps: list[tuple[str, str]], last: str) -> str:
 
 def _begun(parts: Parts) -> list[tuple[str, str]]:
     """Where every query begins, unless it is kept already."""
-    return [] if parts.some else [("judged", _judged(parts))]
+    return [] if parts.some else [("judged", judged_sql(parts))]
 
 
-def _judged(parts: Parts) -> str:
-    """The partitions that can be stale at all."""
+def judged_sql(parts: Parts) -> str:
+    """The partitions that can be stale at all; those who judge in steps keep them as `judged`."""
     some = (
         " AND EXISTS (SELECT 1 FROM judged_partitions AS one WHERE one.asset_id = status.asset_id"
         " AND one.partition_key = status.partition_key)"

@@ -85,10 +85,21 @@ class TimeDimension(Dimension):
             raise InvalidPartition(f"{name}: it ends before it starts", hint="the end is the first partition not there")
 
 
+@dataclass(frozen=True, slots=True, init=False)
 class Calendar(TimeDimension):
     """Windows of whole local days. Without a timezone it is a plain calendar, on any side's clock."""
 
-    __slots__ = ()
+    name: str
+    start: date
+    end: date | None
+    timezone: str | None
+
+    def __init__(self, name: str, start: DayLike, end: DayLike | None = None, timezone: str | None = None) -> None:
+        named(name)
+        if timezone is not None:
+            local_time(timezone)
+        first = _day(name, "start", start)
+        self._set(name, timezone, first, None if end is None else _day(name, "end", end))
 
     @abstractmethod
     def first_day(self, ordinal: int) -> int:
@@ -124,7 +135,7 @@ class Calendar(TimeDimension):
         return found if self.first_day(found) == day else None
 
     def written(self, text: Any) -> int:
-        return super().written(date.fromisoformat(text))
+        return TimeDimension.written(self, date.fromisoformat(text))
 
     def read(self, text: str) -> tuple[int, int]:
         try:
@@ -133,7 +144,7 @@ class Calendar(TimeDimension):
             shown = self.label(self.bounds()[0])
             raise InvalidPartition(f"{self.name}={text[:60]} is not a date", hint=f"write it as {shown}") from None
         if after - first == 1:
-            found = super().written(date.fromordinal(first))
+            found = TimeDimension.written(self, date.fromordinal(first))
             return found, found + 1
         return self.holding(first - 1) + 1, self.holding(after - 1) + 1
 
@@ -164,27 +175,12 @@ class Calendar(TimeDimension):
     def _plain(self, moment: date) -> str:
         return moment.isoformat()
 
-    def _prepare(self, name: str, start: DayLike, end: DayLike | None, timezone: str | None) -> None:
-        named(name)
-        if timezone is not None:
-            local_time(timezone)
-        first = _day(name, "start", start)
-        self._set(name, timezone, first, None if end is None else _day(name, "end", end))
-
 
 @dataclass(frozen=True, slots=True, init=False)
 class Daily(Calendar):
     """One partition for each local day from `start` until before `end`."""
 
     kind = "daily"
-
-    name: str
-    start: date
-    end: date | None
-    timezone: str | None
-
-    def __init__(self, name: str, start: DayLike, end: DayLike | None = None, timezone: str | None = None) -> None:
-        self._prepare(name, start, end, timezone)
 
     def first_day(self, ordinal: int) -> int:
         return ordinal
@@ -199,10 +195,6 @@ class Weekly(Calendar):
 
     kind = "weekly"
 
-    name: str
-    start: date
-    end: date | None
-    timezone: str | None
     week_start: str
 
     def __init__(
@@ -216,7 +208,7 @@ class Weekly(Calendar):
         if str(week_start).lower() not in WEEKDAYS:
             raise InvalidPartition(f"{name}: {week_start!r:.60} is not a weekday", hint=f"use {', '.join(WEEKDAYS)}")
         object.__setattr__(self, "week_start", week_start.lower())
-        self._prepare(name, start, end, timezone)
+        Calendar.__init__(self, name, start, end, timezone)
 
     def first_day(self, ordinal: int) -> int:
         return ordinal * 7 + 1 + WEEKDAYS.index(self.week_start)
@@ -234,14 +226,6 @@ class Monthly(Calendar):
     """One partition for each month that begins on or after `start`; its value is its first day."""
 
     kind = "monthly"
-
-    name: str
-    start: date
-    end: date | None
-    timezone: str | None
-
-    def __init__(self, name: str, start: DayLike, end: DayLike | None = None, timezone: str | None = None) -> None:
-        self._prepare(name, start, end, timezone)
 
     def first_day(self, ordinal: int) -> int:
         year, month = divmod(ordinal, 12)
