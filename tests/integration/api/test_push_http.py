@@ -30,7 +30,7 @@ from servo.assets.evaluation import Message
 from servo.errors import EnvironmentProblem, InvalidSettings, SensorNotFound
 from servo.events import Proposal, decode
 from servo.events.automation import SensorEvaluated
-from servo.ledger import fingerprints
+from servo.ledger import side_tables
 from servo.ledger import sqlite as sqlite_ledger
 from servo.runtime import Project, load_settings, open_workspace
 
@@ -353,8 +353,8 @@ def test_all_names_of_this_machine_are_taken(house: House, host: str) -> None:
 def test_while_the_ledger_is_locked_the_sender_is_told_to_come_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for module in (sqlite_ledger, fingerprints):
-        monkeypatch.setattr(module, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(sqlite_ledger, "_BUSY_SECONDS", 0.2)
+    monkeypatch.setattr(side_tables, "_LEDGER_BUSY_SECONDS", 0.2)
     with open_workspace(load_settings(tmp_path, {}), create=True) as project:
         project.ledger.head()
         with serving(project, user_code=Recorder(project), driver=Passes(), port=0) as served:
