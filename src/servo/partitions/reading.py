@@ -53,7 +53,8 @@ def write_key(partitions: Partitions, key: PartitionKey) -> str:
     """
     values = key.values
     texts = {each.name: each.show(values[each.name]) for each in partitions.dimensions if each.name in values}
-    texts |= {name: text for name, text in key.texts().items() if name not in texts}
+    if len(texts) < len(values):
+        texts |= {name: text for name, text in key.texts().items() if name not in texts}
     return next(iter(texts.values())) if len(texts) == 1 else ",".join([f"{one}={texts[one]}" for one in texts])
 
 

@@ -111,6 +111,8 @@ class LocalTime:
 
     def moments(self, wall: int) -> tuple[int, int]:
         """The moments of a wall time: equal as a rule, ascending if it comes twice, descending if it is skipped."""
+        if self.name == "UTC":
+            return wall, wall
         naive = _EPOCH_NAIVE + timedelta(seconds=wall)
         early = _in_seconds(naive.replace(tzinfo=self.zone).utcoffset())
         late = _in_seconds(naive.replace(tzinfo=self.zone, fold=1).utcoffset())

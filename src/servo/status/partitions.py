@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -149,9 +149,9 @@ def _views(state: State, status: AssetStatus, keys: Sequence[str]) -> list[Parti
     if outdated and any(outdated.has(point) for point in points):
         found = stale_partitions(state, [status.asset_key], only={status.asset_key: keys})
         reasons = {one.partition_key: list(one.reasons) for one in found}
-    expected = status.definition.everything(state.now)
+    asset = _Asset.of(state, status.asset_key, status.overlays)
     return [
-        _view(state, status.asset_key, key, point, rows.get(text, {}), reasons.get(text, []), status.overlays, expected)
+        _view(asset, key, point, rows.get(text, {}), reasons.get(text, []))
         for text, key, point in zip(keys, parsed_keys, points, strict=True)
     ]
 
@@ -170,10 +170,8 @@ def one_partition(state: State, asset_key: str, key: str) -> OnePartition:
     parsed = PartitionKey.parse(key)
     row = _rows(state, state.catalog.asset_id(asset_key), [key]).get(key) or {}
     judged = judged_partition(state, asset_key, parsed, row)
-    busy = overlays_of(state, [asset_key])[asset_key]
-    definition = state.catalog.spec(asset_key).partitions
-    point, expected = definition.find(parsed), definition.everything(state.now)
-    view = _view(state, asset_key, parsed, point, row, judged.reasons, busy, expected)
+    asset = _Asset.of(state, asset_key, overlays_of(state, [asset_key])[asset_key])
+    view = _view(asset, parsed, asset.definition.find(parsed), row, judged.reasons)
     return OnePartition(view=view, row=row, inputs=judged.inputs)
 
 
@@ -201,36 +199,44 @@ def _rows(state: State, asset_id: str, keys: Sequence[str]) -> dict[str, dict[st
     return {row["partition_key"]: row for row in answer.dicts()}
 
 
-def _view(  # noqa: PLR0917 (one partition, and what is known of it)
-    state: State,
-    asset_key: str,
-    key: PartitionKey,
-    point: tuple[int, ...] | None,
-    row: Mapping[str, Any],
-    reasons: list[Reason],
-    busy: Mapping[Overlay, PartitionSet],
-    expected: PartitionSet,
+class _Asset(NamedTuple):
+    """What the views of all partitions of one asset need."""
+
+    key: str
+    id: str
+    definition: Partitions
+    expected: PartitionSet
+    overlays: Sequence[tuple[Overlay, PartitionSet]]  # but for those that rows tell: what is frozen
+
+    @classmethod
+    def of(cls, state: State, key: str, overlays: Mapping[Overlay, PartitionSet]) -> _Asset:
+        definition = state.catalog.spec(key).partitions
+        busy = [(one, overlays[one]) for one in Overlay if one is not Overlay.FROZEN and one in overlays]
+        return cls(key, state.catalog.asset_id(key), definition, definition.everything(state.now), busy)
+
+
+def _view(
+    asset: _Asset, key: PartitionKey, point: tuple[int, ...] | None, row: Mapping[str, Any], reasons: list[Reason]
 ) -> PartitionView:
-    definition: Partitions = state.catalog.spec(asset_key).partitions
-    window = None if point is None else definition.window_at(point)
+    window = None if point is None else asset.definition.window_at(point)
     made = row.get("materialization_version") is not None
     status = display_status(made=made, failed=bool(row.get("failed")), stale=bool(reasons))
-    overlays = [one for one in Overlay if one is not Overlay.FROZEN and one in busy and busy[one].has(point)]
+    overlays = [one for one, partitions in asset.overlays if partitions.has(point)]
     return PartitionView(
-        asset_key=asset_key,
+        asset_key=asset.key,
         partition_key=str(key),
-        partition=definition.short_key(key),
-        partition_id=partition_id(state.catalog.asset_id(asset_key), key),
+        partition=asset.definition.short_key(key),
+        partition_id=partition_id(asset.id, key),
         status=status.value,
         overlays=[*overlays, *([Overlay.FROZEN] if row.get("frozen") else [])],
-        missing=status is Status.NEVER_MATERIALIZED and expected.has(point),
+        missing=status is Status.NEVER_MATERIALIZED and asset.expected.has(point),
         undefined=point is None,
         window_start=None if window is None else window.start,
         window_end=None if window is None else window.end,
         stale_since=min((since for _, since in reasons), default=None),
         stale_reason_code=reasons[0].code if reasons else None,
         stale_reasons=reasons,
-        **{name: row.get(name) for name in _SHOWN},
+        **{name: row[name] for name in _SHOWN if name in row},
     )
 
 
