@@ -164,10 +164,11 @@ def run_view(state: State, run_id: str) -> RunView:
     events = list(_events(state, place)) if begun else []
     skipped = {task.task_key: task.skipped for task in progress_of(_run(events)).tasks} if begun else {}
     finished = [fact for event in events if isinstance(fact := decode(event), TaskFinished)]
+    attempted = any(task["started_version"] or task["finished_version"] for task in tasks)
 
     def kept(sql: str, table: str) -> list[dict[str, Any]]:
         """What one of the large tables says of the run; kept until something happens to that table."""
-        if not begun:
+        if not attempted:
             return []
         return state.snapshot.derived((sql, place.run_id), {table}, lambda: ask(sql, parameters).dicts())
 
