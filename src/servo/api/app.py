@@ -10,6 +10,7 @@ from litestar.di import Provide
 
 from servo import decoders
 from servo.api.auth import Gate, LocalAccess
+from servo.api.direct_routes import DirectAnswers
 from servo.api.docs import docs, openapi_json
 from servo.api.events import Streams, follow_events
 from servo.api.health import healthz, metrics_route, readyz
@@ -61,7 +62,7 @@ def create_app(
         dependencies={name: _provided(part) for name, part in parts.items()},
         exception_handlers=HANDLERS,
         guards=[gate.admit],
-        middleware=[RequestMetrics(metrics), AllowHeader()],
+        middleware=[RequestMetrics(metrics), AllowHeader(), DirectAnswers(server, gate)],
         lifespan=[threads.serving],
         request_max_body_size=BODY_BYTES,
         state=State({"demands_tokens": local is None}),  # the document says it

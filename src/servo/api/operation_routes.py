@@ -10,15 +10,13 @@ from types import UnionType
 from typing import Any, get_args
 
 import msgspec
-from litestar import Request as HttpRequest
-from litestar import Response
 from litestar.handlers import HTTPRouteHandler
 
+from servo.api.direct_routes import direct_route
 from servo.api.inputs import Keyed, Listing, Reading
 from servo.api.openapi import OPERATION, ROLE
 from servo.api.openapi import Operation as Described
-from servo.api.request_context import RequestContext, plain
-from servo.api.server import WithServer
+from servo.api.request_context import Answer, RequestContext, plain
 from servo.api.threads import Shares
 from servo.operations.handling import Found, lister_of
 from servo.operations.operation import (
@@ -42,29 +40,22 @@ _PARAMETER = re.compile(r"\{(\w+)\}")
 
 
 def operation_routes() -> list[HTTPRouteHandler]:
-    """A handler for each operation; of one about an asset two, as its name is one segment of the path or two."""
-    return [_handler(kind, path) for kind in OPERATIONS for path in _paths(kind)]
+    """A route for each operation; of one about an asset two, as its name is one segment of the path or two."""
+    return [_route(kind, path) for kind in OPERATIONS for path in _paths(kind)]
 
 
-def _handler(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
+def _route(kind: type[Operation[Any]], path: str) -> HTTPRouteHandler:
     contract = kind.contract
 
-    async def handle(request: HttpRequest[Any, Any, Any], server: WithServer) -> Response[bytes]:
-        return await _answered(kind, RequestContext(request, server))
+    async def answer(context: RequestContext) -> Answer:
+        return await _answered(kind, context)
 
-    handle.__doc__ = kind.__doc__
-    handle.__name__ = kind.__name__
-    status = HTTPStatus.ACCEPTED if issubclass(kind, Change) else HTTPStatus.OK
-    return HTTPRouteHandler(
-        path=path,
-        http_method=[contract.route.method],  # type: ignore[list-item]  # it is one of Litestar's names
-        status_code=int(status),
-        opt={ROLE: contract.role, OPERATION: _described(kind)},
-        tags=[contract.noun],
-    )(handle)
+    answer.__doc__, answer.__name__ = kind.__doc__, kind.__name__
+    opt = {ROLE: contract.role, OPERATION: _described(kind)}
+    return direct_route(contract.route.method, path, answer, tag=contract.noun, opt=opt)
 
 
-async def _answered(kind: type[Operation[Any]], context: RequestContext) -> Response[bytes]:
+async def _answered(kind: type[Operation[Any]], context: RequestContext) -> Answer:
     named = _named(kind, context)
     performer, shares = Performer(context.project, context.server.user_code), context.server.shares
     if issubclass(kind, Change):

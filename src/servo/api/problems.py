@@ -17,7 +17,7 @@ from litestar.exceptions import HTTPException
 from servo import errors
 from servo.errors import ServoError
 
-__all__ = ["HANDLERS", "PROBLEM_JSON", "RETRY_AFTER_SECONDS", "Refused", "problem_bytes", "status_of"]
+__all__ = ["HANDLERS", "PROBLEM_JSON", "RETRY_AFTER_SECONDS", "Refused", "problem_bytes", "problem_of", "status_of"]
 
 log = logging.getLogger(__name__)
 
@@ -145,3 +145,10 @@ HANDLERS: dict[int | type[Exception], Any] = {
     HTTPException: _from_http,
     Exception: _from_unknown,
 }
+
+
+def problem_of(request: Request[Any, Any, Any], error: Exception) -> Response[dict[str, Any]]:
+    """The problem that a request is answered with, by the nearest class of the error."""
+    handle = next(HANDLERS[base] for base in type(error).__mro__ if base in HANDLERS)
+    answer: Response[dict[str, Any]] = handle(request, error)
+    return answer

@@ -8,20 +8,16 @@ from __future__ import annotations
 
 from functools import partial
 from http import HTTPStatus
-from typing import Any
 
-import msgspec
-from litestar import Request, Response, post
 from litestar.handlers import HTTPRouteHandler
-from litestar.params import FromPath
 
 from servo.answers.automations import MessageAccepted
 from servo.answers.lineage import Verdict
 from servo.api.auth import actor_of
+from servo.api.direct_routes import direct_route
 from servo.api.inputs import read_body
 from servo.api.openapi import operation
-from servo.api.request_context import plain
-from servo.api.server import WithServer
+from servo.api.request_context import Answer, RequestContext, plain
 from servo.lineage.report import Report, parse
 from servo.operations.lineage.audit import Audits
 from servo.operations.sensors.envelopes import read_message
@@ -34,28 +30,13 @@ _ANONYMOUS = ""
 _REPORT_BYTES = 16 * 1024 * 1024
 
 
-@post(
-    "/sensors/{sensor:str}/messages",
-    tags=["sensors"],
-    status_code=HTTPStatus.ACCEPTED,
-    opt=operation(
-        "operator",
-        shape="plain",
-        answers=MessageAccepted,
-        refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS),
-        example={"message": {"messageId": "4711", "data": "eyJkYXkiOiAiMjAyNS0wMS0xNSJ9"}},
-    ),
-)
-async def take_message(
-    sensor: FromPath[str],
-    request: Request[Any, Any, Any],
-    server: WithServer,
-) -> Response[MessageAccepted]:
+async def take_message(context: RequestContext) -> Answer:
     """Take a message: a Pub/Sub push envelope or a CloudEvent.
 
     202 when it is durable, whatever the sensor made of it (a failure is recorded, and sending it again would not
     mend it); 200 when it was there before. Any other answer: nothing was recorded, or nobody knows; send it again.
     """
+    request, server, sensor = context.request, context.server, context.request.path_params["sensor"]
     message = read_message(request.scope["headers"], await read_body(request))
     actor = actor_of(request) if request.scope.get("user") is not None else _ANONYMOUS
     async with server.shares.place("sensor", sensor):
@@ -75,32 +56,46 @@ async def take_message(
         run_keys=accepted.run_keys,
         run_ids=accepted.run_ids,
     )
-    return Response(answer, status_code=HTTPStatus.OK if accepted.duplicate else HTTPStatus.ACCEPTED)
+    return plain(answer, status=HTTPStatus.OK if accepted.duplicate else HTTPStatus.ACCEPTED)
 
 
-@post(
-    "/audit/verify",
-    tags=["audit"],
-    status_code=HTTPStatus.OK,
-    request_max_body_size=_REPORT_BYTES,
-    opt=operation("viewer", shape="plain", answers=Verdict, body=Report),
-)
-async def verify_report(request: Request[Any, Any, Any], server: WithServer) -> Response[bytes]:
+async def verify_report(context: RequestContext) -> Answer:
     """Say what the report in the body does not prove itself, and what this ledger does not confirm."""
-    sent = await read_body(request, most=_REPORT_BYTES)
+    sent = await read_body(context.request, most=_REPORT_BYTES)
 
     def work() -> Verdict:
         report = parse(sent)
-        found = Audits(state_of(server.project), server.project.clock()).verify(report)
+        found = Audits(state_of(context.project), context.project.clock()).verify(report)
         return Verdict.of(report, found)
 
-    return plain(await server.threads.answer(work))
+    return plain(await context.threads.answer(work))
 
 
-@post("/internal/tick", tags=["internal"], status_code=HTTPStatus.OK, opt=operation("operator", shape="plain"))
-async def tick(server: WithServer) -> Response[msgspec.Struct]:
+async def tick(context: RequestContext) -> Answer:
     """Do one pass over schedules and sensors, as `servo tick` does; a pass waits for the one before it."""
-    return Response(await server.threads.one_pass(server.driver))
+    return plain(await context.threads.one_pass(context.server.driver))
 
 
-RAW_ROUTES: list[HTTPRouteHandler] = [take_message, verify_report, tick]
+RAW_ROUTES: list[HTTPRouteHandler] = [
+    direct_route(
+        "POST",
+        "/sensors/{sensor:str}/messages",
+        take_message,
+        tag="sensors",
+        opt=operation(
+            "operator",
+            shape="plain",
+            answers=MessageAccepted,
+            refusals=(HTTPStatus.NOT_FOUND, HTTPStatus.TOO_MANY_REQUESTS),
+            example={"message": {"messageId": "4711", "data": "eyJkYXkiOiAiMjAyNS0wMS0xNSJ9"}},
+        ),
+    ),
+    direct_route(
+        "POST",
+        "/audit/verify",
+        verify_report,
+        tag="audit",
+        opt=operation("viewer", shape="plain", answers=Verdict, body=Report),
+    ),
+    direct_route("POST", "/internal/tick", tick, tag="internal", opt=operation("operator", shape="plain")),
+]

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from contextlib import nullcontext
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from litestar import Request as HttpRequest
-from litestar import Response
+from litestar.types import Send
 
 from servo.api.auth import actor_of
 from servo.api.inputs import Cursors, Keyed, Listing, Reading, body_of, key_of, query_of, require_key
@@ -23,13 +23,27 @@ from servo.runtime.keyed_requests import plain as plain_answer
 from servo.runtime.performer import Performed, Performer
 from servo.status.state import State
 
-__all__ = ["RequestContext", "plain"]
+__all__ = ["Answer", "RequestContext", "plain"]
 
 S = TypeVar("S", bound=msgspec.Struct)
 P = TypeVar("P")
 
-REPLAYED = "Idempotency-Replayed"
+_REPLAYED = (b"idempotency-replayed", b"true")
+_JSON = (b"content-type", b"application/json")
 _PAGING = ("fresh", "wait_for_event_id", "timeout_ms", "limit", "cursor")
+
+
+class Answer(NamedTuple):
+    """A JSON text, with its status and the headers beside those that every answer has."""
+
+    body: bytes
+    status: HTTPStatus = HTTPStatus.OK
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+    async def sent_by(self, send: Send) -> None:
+        headers = [*self.headers, _JSON, (b"content-length", b"%d" % len(self.body))]
+        await send({"type": "http.response.start", "status": self.status.value, "headers": headers})
+        await send({"type": "http.response.body", "body": self.body, "more_body": False})
 
 
 class RequestContext:
@@ -59,7 +73,7 @@ class RequestContext:
 
     # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def one(self, asked: Reading, work: Callable[[State], Any], *, out_of_turn: bool = False) -> Response[bytes]:
+    async def one(self, asked: Reading, work: Callable[[State], Any], *, out_of_turn: bool = False) -> Answer:
         """An answer with its watermark.
 
         `out_of_turn`: it waits for others' code or storage more than it works, and keeps nobody from their turn.
@@ -76,7 +90,7 @@ class RequestContext:
         place: Callable[[Any], P],
         kind: type[P],
         item: Callable[[Any], Any] = lambda found: found,
-    ) -> Response[bytes]:
+    ) -> Answer:
         """A page of a list.
 
         `work` is given the place after which to go on, and finds one item more than fit where there are more; `place`
@@ -97,7 +111,7 @@ class RequestContext:
 
     async def _answered(
         self, asked: Reading, answer: Callable[[State], dict[str, Any]], *, out_of_turn: bool = False
-    ) -> Response[bytes]:
+    ) -> Answer:
         """What is answered by the state as of the ledger's head now, or by the one that was asked for."""
         when, project, since = asked.when, self.project, time.monotonic()
 
@@ -114,7 +128,7 @@ class RequestContext:
                 return read(time.monotonic())
 
         found = await self.threads.read(read_again_if_swept, waits=when.wait_for_event_id is not None)
-        return Response(found, media_type="application/json")
+        return Answer(found)
 
     def cursors(self, asked: Listing) -> Cursors:
         """Those of this list with these filters."""
@@ -122,13 +136,13 @@ class RequestContext:
 
     # ── changing ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    async def perform(self, performer: Performer, request: Change[Any], key: str | None) -> Response[bytes]:
+    async def perform(self, performer: Performer, request: Change[Any], key: str | None) -> Answer:
         """What a change of the table of operations is answered with."""
         actor = self.actor
         return _performed(await self.threads.answer(lambda: performer.change(request, actor=actor, key=key)))
 
 
-def _performed(done: Performed[Any]) -> Response[bytes]:
+def _performed(done: Performed[Any]) -> Answer:
     event = done.event
     answer = plain_answer(done.answer)
     if "event_id" in answer:
@@ -140,27 +154,22 @@ def _performed(done: Performed[Any]) -> Response[bytes]:
     }
     # The event says when it was accepted, whoever asks and however often: an answer again is the first answer.
     own = {name: value for name, value in answer.items() if name not in ("duplicate", "accepted_at")}
-    return _json(
-        own | said,
-        status=HTTPStatus.OK if done.done_before else HTTPStatus.ACCEPTED,
-        headers={REPLAYED: "true"} if done.asked_before or (done.done_before and event is not None) else {},
+    return Answer(
+        _ENCODER.encode(own | said),
+        HTTPStatus.OK if done.done_before else HTTPStatus.ACCEPTED,
+        (_REPLAYED,) if done.asked_before or (done.done_before and event is not None) else (),
     )
 
 
-def plain(answer: Any, *, status: HTTPStatus = HTTPStatus.OK) -> Response[bytes]:
+def plain(answer: Any, *, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     """An answer as it is."""
-    return _json(answer, status=status)
+    return Answer(_ENCODER.encode(answer), status)
 
 
 def filters_of(asked: Listing) -> str:
     """What a list is asked for, on whichever page."""
     filters = {name: value for name, value in msgspec.to_builtins(asked).items() if name not in _PAGING}
     return msgspec.json.encode(filters).decode()
-
-
-def _json(answer: Any, *, status: HTTPStatus = HTTPStatus.OK, headers: dict[str, str] | None = None) -> Response[bytes]:
-    content = _ENCODER.encode(answer)
-    return Response(content, status_code=int(status), media_type="application/json", headers=headers or {})
 
 
 def _encoded(value: Any) -> Any:
