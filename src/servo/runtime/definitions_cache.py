@@ -109,15 +109,12 @@ def remember(settings: Settings, definitions: Definitions, catalog: Catalog) -> 
         part.replace(target)
 
 
-def code_stamps(settings: Settings) -> list[tuple[str, int, int]] | None:
+def code_stamps(settings: Settings) -> list[_Stamp] | None:
     """When the project's code and settings were last written; None if there are too many files to look at."""
-    try:
-        below = _below(settings)
-    except OSError:
-        return None
-    if below is None:
-        return None
-    return [(one.path, one.mtime_ns, one.size) for one in below if one.path.endswith((".py", ".toml", ".sql"))]
+    with suppress(OSError):
+        if (below := _below(settings)) is not None:
+            return [stamp for stamp in below if stamp.path.endswith((".py", ".toml", ".sql"))]
+    return None
 
 
 def _is_settled(catalog: Catalog) -> bool:

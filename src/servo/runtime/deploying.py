@@ -87,7 +87,7 @@ def deploy(
         if not facts:
             catalog = state.catalog(settings.root)
             remember(settings, definitions, catalog)
-            project.unchanged.saw(catalog.event_id, state.position)
+            project.deployment_cache.saw(catalog.event_id, state.position)
             return Deployment(catalog=catalog, changed=False)
         changes = changes_of(state, definitions)
         if changes != told:
@@ -162,7 +162,7 @@ def in_force(project: Project, known: Catalog) -> bool:
     if known.event_id is None:
         return False
     head = project.ledger.head()
-    until = project.unchanged.until(known.event_id)
+    until = project.deployment_cache.until(known.event_id)
     if until is None or until > head.position:
         if head.trimmed_position >= known.position or head.position - known.position > _FEW:
             return False
@@ -178,7 +178,7 @@ def in_force(project: Project, known: Catalog) -> bool:
         if not events or any(event.event_type in _CHANGES for event in events):
             return False
         until = events[-1].position
-    project.unchanged.saw(known.event_id, until)
+    project.deployment_cache.saw(known.event_id, until)
     return True
 
 

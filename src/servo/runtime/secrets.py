@@ -120,12 +120,11 @@ def fingerprint_of(tenant: str, secret: Secret) -> str:
 
 def require_own_secret(project: Project) -> None:
     """Refuse a secret that is not the ledger's. A ledger that knows none takes this one, if its runs fit it."""
-    tenant, known = project.workspace.tenant, project.fingerprints.find(project.workspace.tenant)
-    if known is None:
-        if not _names_oldest_run(project, project.secret):
-            raise _foreign(project.settings, os.environ)
-        known = project.fingerprints.record(tenant, fingerprint_of(tenant, project.secret))
-    if not hmac.compare_digest(known, fingerprint_of(tenant, project.secret)):
+    tenant, fingerprint = project.workspace.tenant, fingerprint_of(project.workspace.tenant, project.secret)
+    known = project.fingerprints.find(tenant)
+    if known is None and _names_oldest_run(project, project.secret):
+        known = project.fingerprints.record(tenant, fingerprint)
+    if known is None or not hmac.compare_digest(known, fingerprint):
         raise _foreign(project.settings, os.environ)
 
 
@@ -139,14 +138,14 @@ def require_secret_may_be_minted(project: Project) -> None:
 
 def secret_problem(project: Project, environ: Mapping[str, str]) -> ForeignSecret | None:
     """What keeps this machine from writing. Writes nothing, and mints no secret."""
-    known = project.fingerprints.find(project.workspace.tenant)
+    tenant, known = project.workspace.tenant, project.fingerprints.find(project.workspace.tenant)
     if not _has_secret(project.settings, environ):
         return None if known is None else _missing(project.settings)
     secret = tenant_secret(project.settings, environ=environ)
     if known is None:
         fits = _names_oldest_run(project, secret)
     else:
-        fits = hmac.compare_digest(known, fingerprint_of(project.workspace.tenant, secret))
+        fits = hmac.compare_digest(known, fingerprint_of(tenant, secret))
     return None if fits else _foreign(project.settings, environ)
 
 

@@ -1,4 +1,4 @@
-"""What a project has decided: read once, from one file and the environment, and frozen.
+"""The settings of a project: read once, from one file and the environment, and frozen.
 
 The file is `servo.toml`, or the table `[tool.servo]` of `pyproject.toml`, in the current folder or the nearest one
 above it. Every setting can be overridden by an environment variable named after it: `tail.events` by
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
@@ -184,8 +184,8 @@ OTHER_VARIABLES = frozenset(
 _SPARK_REMOTE = "SPARK_REMOTE"
 
 
-class _Said(msgspec.Struct, frozen=True):
-    """A value, who says so (to be named in errors), and the folder at which its relative paths start."""
+class _Given(msgspec.Struct, frozen=True):
+    """A value as it was given, by which file or variable, and the folder at which its relative paths start."""
 
     value: Any
     origin: str
@@ -200,16 +200,16 @@ def load_settings(folder: Path | None = None, environ: Mapping[str, str] | None 
         raise InvalidSettings("the current folder is gone", hint="change to one that is there") from None
     file, table = _find(here)
     variables = os.environ if environ is None else environ
-    said: dict[str, _Said] = {}
+    given: dict[str, _Given] = {}
     if remote := variables.get(_SPARK_REMOTE, "").strip():
-        said["spark.remote"] = _Said(remote, _SPARK_REMOTE, here)
+        given["spark.remote"] = _Given(remote, _SPARK_REMOTE, here)
     if file is not None:
-        said |= {key: _Said(value, str(file), file.parent) for key, value in _flat(file, table)}
+        given |= {key: _Given(value, str(file), file.parent) for key, value in _flat(file, table)}
     for name, key in VARIABLES.items():
         text = variables.get(name)
         if text is not None:
-            said[key] = _Said(_from_text(name, key, text), name, here)
-    return _settings(said, file, here if file is None else file.parent)
+            given[key] = _Given(_from_text(name, key, text), name, here)
+    return _settings(given, file, here if file is None else file.parent)
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[tuple[str, str | None]]:
@@ -268,7 +268,7 @@ def _flat(file: Path, table: dict[str, Any]) -> Iterator[tuple[str, Any]]:
             raise _unknown(file, f"{name}.{key}", [f"{name}.{field}" for field in fields])
     if isinstance(conf := nested.get("spark", {}).get("conf"), dict):
         texts = list(_spark_conf(file, conf))
-        if twice := next((name for name, _ in texts if [one for one, _ in texts].count(name) > 1), None):
+        if twice := next((name for name, _ in texts if [text for text, _ in texts].count(name) > 1), None):
             raise InvalidSettings(f"{file}: spark.conf has {twice!r:.80} twice", hint="keep one, in quotes or without")
         nested["spark"] = nested["spark"] | {"conf": dict(texts)}
     table = table | nested
@@ -328,51 +328,30 @@ def _from_text(name: str, key: str, text: str) -> Any:
 # ── putting together ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _settings(said: dict[str, _Said], file: Path | None, root: Path) -> Settings:
-    def path(key: str, default: Path) -> Path:
-        one = said.get(key)
-        if one is None:
-            return default
-        if not one.value or "\0" in one.value:
-            raise InvalidSettings(f"{one.origin}: {key} is not a path", hint="give a folder")
-        return _absolute(one.value, one.folder)
-
-    def name(key: str) -> str:
-        one = said.get(key)
-        if one is None:
-            return "default"
-        try:
-            return check_name(one.value, key)
-        except InvalidName as problem:
-            raise InvalidSettings(f"{one.origin}: {key}: {problem.message}", hint=problem.hint) from None
-
-    home = path("home", root / _HOME)
-    days, seconds = said.get("idempotency_days"), said.get("storage_timeout_seconds")
-    _check_definitions(said.get("definitions"))
-    _check_remote(said.get("spark.remote"))
+def _settings(given: dict[str, _Given], file: Path | None, root: Path) -> Settings:
+    values = {key: _READERS[key](key, one) if key in _READERS else one.value for key, one in given.items()}
+    home = values.get("home", root / _HOME)
+    defaults = {
+        "home": home,
+        "ledger": f"sqlite:{home / 'ledger.db'}",
+        "storage": str(home / "storage"),
+        "projections": home / "projections",
+        "archive": home / "archive",
+    }
     tables: dict[str, Any] = {
-        name: kind(**{key.partition(".")[2]: one.value for key, one in said.items() if key.startswith(f"{name}.")})
+        name: kind(**{key.partition(".")[2]: value for key, value in values.items() if key.startswith(f"{name}.")})
         for name, kind in _TABLES.items()
     }
-    _check_pulse(tables["worker"], said)
-    return Settings(
-        root=root,
-        home=home,
-        ledger=_ledger(said.get("ledger"), home),
-        storage=_storage(said.get("storage"), home),
-        projections=path("projections", home / "projections"),
-        archive=path("archive", home / "archive"),
-        tenant=name("tenant"),
-        workspace=name("workspace"),
-        namespace=_namespace(said.get("namespace")),
-        definitions=said["definitions"].value if "definitions" in said else None,
-        storage_timeout_seconds=60.0 if seconds is None else seconds.value,
-        idempotency_days=7 if days is None else days.value,
-        **tables,
-        approvals=said["approvals"].value if "approvals" in said else {},
-        source=file,
-        origins={key: one.origin for key, one in said.items()},
-    )
+    _check_pulse(tables["worker"], given)
+    plain = {key: value for key, value in values.items() if key in _PLAIN}
+    origins = {key: one.origin for key, one in given.items()}
+    return Settings(root=root, source=file, origins=origins, **(defaults | plain | tables))
+
+
+def _path(key: str, given: _Given) -> Path:
+    if not given.value or "\0" in given.value:
+        raise InvalidSettings(f"{given.origin}: {key} is not a path", hint="give a folder")
+    return _absolute(given.value, given.folder)
 
 
 def _absolute(text: str, folder: Path) -> Path:
@@ -382,69 +361,84 @@ def _absolute(text: str, folder: Path) -> Path:
         return folder / text
 
 
-def _ledger(said: _Said | None, home: Path) -> str:
-    if said is None:
-        return f"sqlite:{home / 'ledger.db'}"
-    address: str = said.value
+def _name(key: str, given: _Given) -> str:
+    try:
+        return check_name(given.value, key)
+    except InvalidName as problem:
+        raise InvalidSettings(f"{given.origin}: {key}: {problem.message}", hint=problem.hint) from None
+
+
+def _ledger(key: str, given: _Given) -> str:
+    address: str = given.value
     scheme, colon, rest = address.partition(":")
     if not colon or scheme not in _SCHEMES:
         # Only how it starts: the rest may hold a password.
         raise InvalidSettings(
-            f"{said.origin}: the address of a ledger cannot start with {scheme + colon!r:.40}",
+            f"{given.origin}: the address of a ledger cannot start with {scheme + colon!r:.40}",
             hint="use sqlite:PATH or postgresql://user@host/database",
         )
     if scheme != "sqlite":
         return address
     path = rest.removeprefix("//")
     if not path or "\0" in path:
-        raise InvalidSettings(f"{said.origin}: ledger names no file", hint="write sqlite:PATH")
-    return f"sqlite:{_absolute(path, said.folder)}"
+        raise InvalidSettings(f"{given.origin}: {key} names no file", hint="write sqlite:PATH")
+    return f"sqlite:{_absolute(path, given.folder)}"
 
 
-def _storage(said: _Said | None, home: Path) -> str:
-    if said is None:
-        return str(home / "storage")
-    if "://" in said.value:
-        return str(said.value)
-    if not said.value or "\0" in said.value:
-        raise InvalidSettings(f"{said.origin}: storage is not a path", hint="give a folder or an address")
-    return str(_absolute(said.value, said.folder))
+def _storage(key: str, given: _Given) -> str:
+    if "://" in given.value:
+        return str(given.value)
+    if not given.value or "\0" in given.value:
+        raise InvalidSettings(f"{given.origin}: {key} is not a path", hint="give a folder or an address")
+    return str(_absolute(given.value, given.folder))
 
 
-def _namespace(said: _Said | None) -> str:
-    if said is None:
-        return "default"
+def _namespace(key: str, given: _Given) -> str:
     try:
-        return AssetKey(namespace=said.value, name="x").namespace
+        return AssetKey(namespace=given.value, name="x").namespace
     except InvalidAssetKey:
         raise InvalidSettings(
-            f"{said.origin}: namespace: {said.value!r:.80} cannot be the first part of an asset key",
+            f"{given.origin}: {key}: {given.value!r:.80} cannot be the first part of an asset key",
             hint="use lower-case letters, digits and _, a letter first",
         ) from None
 
 
-def _check_definitions(said: _Said | None) -> None:
-    if said is not None and (not said.value.strip() or "\0" in said.value):
+def _definitions(key: str, given: _Given) -> str:
+    if not given.value.strip() or "\0" in given.value:
         raise InvalidSettings(
-            f"{said.origin}: definitions names nothing", hint="give a module, a file or a folder, or leave it out"
+            f"{given.origin}: {key} names nothing", hint="give a module, a file or a folder, or leave it out"
         )
+    return str(given.value)
 
 
-def _check_remote(said: _Said | None) -> None:
+def _remote(key: str, given: _Given) -> str:
     # Not quoted: the address may hold a token. What Spark's own variable says is for Spark to judge.
-    if said is not None and said.origin != _SPARK_REMOTE and not said.value.startswith(("sc://", "local")):
+    if given.origin != _SPARK_REMOTE and not given.value.startswith(("sc://", "local")):
         raise InvalidSettings(
-            f"{said.origin}: spark.remote is not the address of a Spark Connect server",
+            f"{given.origin}: {key} is not the address of a Spark Connect server",
             hint="write sc://host:port, or set spark.master for a cluster",
         )
+    return str(given.value)
 
 
-def _check_pulse(worker: WorkerSettings, said: dict[str, _Said]) -> None:
+# What is checked, or made absolute, beyond its type.
+_READERS: dict[str, Callable[[str, _Given], Any]] = {
+    **dict.fromkeys(("home", "projections", "archive"), _path),
+    **dict.fromkeys(("tenant", "workspace"), _name),
+    "ledger": _ledger,
+    "storage": _storage,
+    "namespace": _namespace,
+    "definitions": _definitions,
+    "spark.remote": _remote,
+}
+
+
+def _check_pulse(worker: WorkerSettings, given: dict[str, _Given]) -> None:
     """A lease outlives two heartbeats, so that one may be lost or late."""
     if worker.lease_seconds > 2 * worker.heartbeat_seconds:
         return
     keys = ("worker.lease_seconds", "worker.heartbeat_seconds")
-    origin = next(said[key].origin for key in keys if key in said)
+    origin = next(given[key].origin for key in keys if key in given)
     raise InvalidSettings(
         f"{origin}: worker.lease_seconds is {worker.lease_seconds:g}, and two heartbeats take"
         f" {2 * worker.heartbeat_seconds:g}",

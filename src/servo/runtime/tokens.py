@@ -241,14 +241,6 @@ class Bearer(msgspec.Struct, frozen=True, kw_only=True):
     token_id: str | None = None
 
 
-class _Known(msgspec.Struct, frozen=True, kw_only=True):
-    token_id: str
-    name: str
-    role: Role
-    secret_hash: str
-    expires_at: datetime | None = None
-
-
 class TokenBook:
     """The tokens of one workspace that were not revoked. Threads share it."""
 
@@ -256,7 +248,7 @@ class TokenBook:
         self._project = project
         self._monotonic = monotonic
         self._lock = Lock()
-        self._by_hash: dict[str, _Known] = {}
+        self._by_hash: dict[str, TokenCreated] = {}
         self._position: int | None = None  # of the ledger, up to which this is known
         self._looked = 0.0
 
@@ -292,13 +284,13 @@ class TokenBook:
         return sum(self._lives(one) for one in self._by_hash.values())
 
     def _bearer(self, digest: str) -> Bearer | None:
-        known = self._by_hash.get(digest)
-        if known is None or not compare_digest(known.secret_hash, digest) or not self._lives(known):
+        token = self._by_hash.get(digest)
+        if token is None or not compare_digest(token.secret_hash, digest) or not self._lives(token):
             return None
-        return Bearer(actor=known.name, role=known.role, token_id=known.token_id)
+        return Bearer(actor=token.name, role=Role[token.role], token_id=token.token_id)
 
-    def _lives(self, known: _Known) -> bool:
-        return known.expires_at is None or self._project.clock() < known.expires_at
+    def _lives(self, token: TokenCreated) -> bool:
+        return token.expires_at is None or self._project.clock() < token.expires_at
 
     def _look_again(self, unless: Callable[[float], bool]) -> None:
         with self._lock:
@@ -314,12 +306,8 @@ class TokenBook:
 
     def _load(self) -> None:
         answer = self._project.query(_LOAD)
-        found = [
-            _Known(token_id=token_id, name=name, role=Role[role], secret_hash=digest, expires_at=expires_at)
-            for token_id, name, role, digest, expires_at in answer.rows
-            if role in Role.__members__
-        ]
-        self._by_hash = {one.secret_hash: one for one in found}
+        tokens = [TokenCreated(**row) for row in answer.dicts() if row["role"] in Role.__members__]
+        self._by_hash = {token.secret_hash: token for token in tokens}
         self._position = answer.watermark.position
 
     def _follow(self, position: int) -> None:
@@ -332,17 +320,11 @@ class TokenBook:
         self._by_hash, self._position = by_hash, position
 
 
-def _take(by_hash: dict[str, _Known], event: RecordedEvent) -> None:
+def _take(by_hash: dict[str, TokenCreated], event: RecordedEvent) -> None:
     fact = decode(event)
     match fact:
         case TokenCreated() if fact.role in Role.__members__:
-            by_hash[fact.secret_hash] = _Known(
-                token_id=fact.token_id,
-                name=fact.name,
-                role=Role[fact.role],
-                secret_hash=fact.secret_hash,
-                expires_at=fact.expires_at,
-            )
+            by_hash[fact.secret_hash] = fact
         case TokenRevoked():
-            for digest in [digest for digest, one in by_hash.items() if one.token_id == fact.token_id]:
+            for digest in [digest for digest, token in by_hash.items() if token.token_id == fact.token_id]:
                 del by_hash[digest]

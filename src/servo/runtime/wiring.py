@@ -62,7 +62,7 @@ class Project:
         self._random_bytes = random_bytes
         self._mint = UlidFactory(clock, random_bytes)
         self.appends = AppendMeter()
-        self.unchanged = DeploymentCache()
+        self.deployment_cache = DeploymentCache()
         self._has_own_secret = False
 
     def run_id(self, run_key: str) -> str:

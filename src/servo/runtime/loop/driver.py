@@ -59,14 +59,9 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def __add__(self, later: PassReport) -> PassReport:
         """What both did, and when there is something to do after the later one."""
-        return PassReport(
-            ticks=self.ticks + later.ticks,
-            skipped=self.skipped + later.skipped,
-            failed=self.failed + later.failed,
-            evaluations=self.evaluations + later.evaluations,
-            runs=self.runs + later.runs,
-            next_due=later.next_due,
-        )
+        counts = ("ticks", "skipped", "failed", "evaluations", "runs")
+        sums = {name: getattr(self, name) + getattr(later, name) for name in counts}
+        return PassReport(**sums, next_due=later.next_due)
 
 
 class _Asked(msgspec.Struct, frozen=True, kw_only=True):
