@@ -239,8 +239,8 @@ class RowsApart(msgspec.Struct, frozen=True, kw_only=True):
 class Recomputation(msgspec.Struct, frozen=True, kw_only=True):
     """What came of computing it again. What is None was not compared: it is equal, or one of the two is not there."""
 
-    content_hash: str | None = None
-    rows: int | None = None
+    reproduced_content_hash: str | None = None
+    reproduced_rows: int | None = None
     failure: str | None = None
     columns_gone: list[str] = []
     columns_new: list[str] = []

@@ -53,14 +53,14 @@ def compute_again(
             if result.staged is None:
                 return Recomputation(failure=result.error or "nothing came of it")
             if result.staged.content_hash == content_hash:
-                return Recomputation(content_hash=content_hash, rows=result.staged.rows)
+                return Recomputation(reproduced_content_hash=content_hash, reproduced_rows=result.staged.rows)
             return _compared(session(), storage, result.staged, then)
         finally:
             storage.clear()
 
 
 def _compared(spark: SparkSession, storage: ScratchStorage, staged: Staged, then: Place) -> Recomputation:
-    found = Recomputation(content_hash=staged.content_hash, rows=staged.rows)
+    found = Recomputation(reproduced_content_hash=staged.content_hash, reproduced_rows=staged.rows)
     address, schema = storage.staged(staged)
     now = stored(spark, spark_schema(schema)).parquet(address)
     try:

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from servo.assets import Asset
 from servo.assets.loading import load
 from servo.errors import AssetNotFound, DataNotFound, InvalidInput, InvalidPartition
-from servo.execution.protocol import Input, Order, Place, Recomputation, RowsApart
+from servo.execution.protocol import Input, Order, Place, Recomputation
 from servo.execution.spark_target import require_spark
 from servo.partitions import Dynamic, PartitionKey
 from servo.planning.catalog import Catalog
@@ -46,8 +47,8 @@ _PATIENCE = 60.0
 _MOST_NAMED = 3
 
 
-class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
-    """What was made then, what the same function makes of the same inputs now, and where the two differ."""
+class Reproduction(Recomputation, frozen=True, kw_only=True):
+    """A materialization, what the same function makes of the same inputs now, and where the two differ."""
 
     asset: str
     partition: str
@@ -59,15 +60,6 @@ class Reproduction(msgspec.Struct, frozen=True, kw_only=True):
     content_hash: str | None
     rows: int | None
     reproducible: bool
-    reproduced_content_hash: str | None
-    reproduced_rows: int | None
-    failure: str | None
-    columns_gone: list[str]
-    columns_new: list[str]
-    columns_changed: list[str]
-    only_then: RowsApart | None
-    only_now: RowsApart | None
-    not_compared: str | None
 
 
 def reproduce(
@@ -85,23 +77,23 @@ def reproduce(
     """
     known = recorded_catalog(project)
     key = known.graph.resolve(asset)
-    one = PartitionKey.parse(typed_key(state_of(project, catalog=known), key, partition))
-    what = f"{key} {known.spec(key).partitions.label(one)}".strip()
-    made = _made(project, known.asset_id(key), str(one), materialization_id, what)
-    mine = _code(project, key, what)
-    _require_defined(mine, one, what)
+    partition_key = PartitionKey.parse(typed_key(state_of(project, catalog=known), key, partition))
+    what = f"{key} {known.spec(key).partitions.label(partition_key)}".strip()
+    made = _materialization(project, known.asset_id(key), str(partition_key), materialization_id, what)
+    here = _asset_here(project, key, what)
+    _require_defined(here, partition_key, what)
     if not any_code:
-        require_same_code(project, known.asset_id(key), mine, made["code_version"], what)
-    inputs = _inputs(project, known, mine, made)
+        require_same_code(project, known.asset_id(key), here, made["code_version"], what)
+    inputs = _inputs(project, known, here, made)
     _require_files(project, known, inputs)
     order = Order(
         run_id=made["run_id"],
         task_key=made["task_key"] or key,
         attempt=made["attempt"] or 1,
         # What its checks say was recorded when it was made.
-        asset=mine.bound(msgspec.structs.replace(mine.spec, checks=())),
+        asset=here.bound(msgspec.structs.replace(here.spec, checks=())),
         asset_id=known.asset_id(key),
-        keys=(str(one),),
+        keys=(str(partition_key),),
         inputs=inputs,
         edges={source.asset_key: [list(range(len(source.keys)))] for source in inputs},
         accept_schema=True,
@@ -110,28 +102,22 @@ def reproduce(
     again = _compute(project, order, made)
     return Reproduction(
         asset=key,
-        partition=str(one),
+        partition=str(partition_key),
         materialization=made["materialization_id"],
         run=made["run_id"],
         inputs=sum(len(source.keys) for source in inputs),
         code_version=made["code_version"],
-        local_code_version=mine.spec.code_version,
+        local_code_version=here.spec.code_version,
         content_hash=made["content_hash"],
         rows=made["rows"],
-        reproducible=again.failure is None and again.content_hash == made["content_hash"],
-        reproduced_content_hash=again.content_hash,
-        reproduced_rows=again.rows,
-        failure=again.failure,
-        columns_gone=again.columns_gone,
-        columns_new=again.columns_new,
-        columns_changed=again.columns_changed,
-        only_then=again.only_then,
-        only_now=again.only_now,
-        not_compared=again.not_compared,
+        reproducible=again.failure is None and again.reproduced_content_hash == made["content_hash"],
+        **asdict(again),
     )
 
 
-def _made(project: Project, asset_id: str, key: str, materialization_id: str | None, what: str) -> dict[str, Any]:
+def _materialization(
+    project: Project, asset_id: str, key: str, materialization_id: str | None, what: str
+) -> dict[str, Any]:
     parameters = {"asset_id": asset_id, "key": key, "materialization_id": materialization_id}
     rows = project.reader.query(_MADE, parameters, fresh=True, timeout=_PATIENCE).dicts()
     if not rows:
@@ -142,7 +128,7 @@ def _made(project: Project, asset_id: str, key: str, materialization_id: str | N
     return rows[0]
 
 
-def _code(project: Project, key: str, what: str) -> Asset:
+def _asset_here(project: Project, key: str, what: str) -> Asset:
     """The function as it is in the project's folder."""
     asset = load(project.settings).assets.get(key)
     if asset is None:
