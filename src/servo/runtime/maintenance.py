@@ -142,7 +142,7 @@ class Maintenance:
     def status(self) -> Status:
         project = self._project
         head, segments = project.ledger.head(), project.archive.segments
-        manifest, problem = self._what_is_there()
+        manifest, problem = self._current_manifest()
         position = 0 if manifest is None else manifest.watermark.position
         return Status(
             head=head,
@@ -223,8 +223,8 @@ class Maintenance:
         """Rebuild the projections from the ledger, publish them, and compare them with what was there."""
         self._project.ledger.head()  # a missing ledger is said before anything is written
         with self._project.store.working(TURN):
-            before, problem = self._brought_up() if check else (None, "not asked for")
-            after = self._replayed(engine, None if before is None else before.watermark.position, progress)
+            before, problem = self._compacted() if check else (None, "not asked for")
+            after = self._rebuilt(engine, None if before is None else before.watermark.position, progress)
         tables: list[TableComparison] = []
         if before is not None and before.watermark != after.watermark:
             # Only Spark's replay cannot be told where to stop.
@@ -239,7 +239,7 @@ class Maintenance:
                 problem = f"what was there could not be read: {damage.message}"
         return Replay(version=after.version, watermark=after.watermark, tables=tables, not_compared=problem)
 
-    def _replayed(self, engine: Engine, until: int | None, progress: Progress | None) -> Manifest:
+    def _rebuilt(self, engine: Engine, until: int | None, progress: Progress | None) -> Manifest:
         project = self._project
         if engine == "spark":
             # Spark takes a second to import and much longer to start: only who asks for it pays for it.
@@ -251,9 +251,9 @@ class Maintenance:
             compactor.remove_unneeded_files()
             return manifest
 
-    def _brought_up(self) -> tuple[Manifest | None, str | None]:
+    def _compacted(self) -> tuple[Manifest | None, str | None]:
         """What is there, folded up to the head step by step as usual; or why that cannot be compared with."""
-        manifest, problem = self._what_is_there()
+        manifest, problem = self._current_manifest()
         if manifest is None:
             return None, f"what was there could not be read: {problem}"
         if manifest.version == 0:
@@ -264,7 +264,7 @@ class Maintenance:
         except ProjectionError as damage:
             return None, f"what was there could not be read: {damage.message}"
 
-    def _what_is_there(self) -> tuple[Manifest | None, str | None]:
+    def _current_manifest(self) -> tuple[Manifest | None, str | None]:
         try:
             return self._project.store.current(), None
         except (ProjectionError, SchemaTooNew) as problem:

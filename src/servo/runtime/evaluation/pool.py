@@ -77,25 +77,25 @@ class EvaluatorPool:
         began = time.monotonic()
         try:
             try:
-                return self._evaluated(question, began + question.timeout)
+                return self._ask_evaluator(question, began + question.timeout)
             except LostError as lost:  # before it was asked: another one can be
                 log.warning("%s; another one is started and asked instead", lost, extra={"action": "evaluator.lost"})
-                return self._evaluated(question, began + question.timeout)
+                return self._ask_evaluator(question, began + question.timeout)
         except UnavailableError as problem:
             seconds = time.monotonic() - began
             return Evaluation(error=str(problem), unasked=True, cursor=question.cursor, seconds=seconds)
 
-    def _evaluated(self, question: Question, until: float) -> Evaluation:
-        zygote = self._entered(until)
+    def _ask_evaluator(self, question: Question, until: float) -> Evaluation:
+        zygote = self._wait_for_turn(until)
         evaluator: Evaluator | None = None
         try:
-            evaluator = self._taken(zygote)
+            evaluator = self._take_evaluator(zygote)
             evaluation = evaluator.ask(question)
             if evaluation.error is not None and self._closed:
                 raise UnavailableError("it was stopped: Servo is closing")
             return evaluation
         finally:
-            self._leave(zygote, evaluator)
+            self._release(zygote, evaluator)
 
     @property
     def closed(self) -> bool:
@@ -105,7 +105,7 @@ class EvaluatorPool:
         """Begin to load the definitions, so that the first question need not wait so long."""
         with self._changed, suppress(UnavailableError):
             if not self._closed:
-                self._current()
+                self._current_zygote()
 
     def renew(self, position: int | None = None) -> None:
         """The definitions have changed: the next question is answered by the new ones. Those under way go on.
@@ -150,7 +150,7 @@ class EvaluatorPool:
 
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _entered(self, until: float) -> Zygote:
+    def _wait_for_turn(self, until: float) -> Zygote:
         """Wait for a turn; the process that the question is for from now on."""
         with self._changed:
             while self._busy >= self._most and not self._closed:
@@ -160,12 +160,12 @@ class EvaluatorPool:
                 self._changed.wait(left)
             if self._closed:
                 raise UnavailableError("nothing is evaluated any more: Servo is closing")
-            zygote = self._current()
+            zygote = self._current_zygote()
             zygote.users += 1
             self._busy += 1
             return zygote
 
-    def _current(self) -> Zygote:
+    def _current_zygote(self) -> Zygote:
         zygote = self._zygote
         if zygote is not None and zygote.failed_at is not None:
             # Mended definitions are found also where nobody says so.
@@ -187,7 +187,7 @@ class EvaluatorPool:
         self._retired.append(zygote)
         return mine
 
-    def _taken(self, zygote: Zygote) -> Evaluator:
+    def _take_evaluator(self, zygote: Zygote) -> Evaluator:
         while True:
             with self._changed:
                 mine = [one for one in self._idle if one.zygote is zygote]
@@ -208,7 +208,7 @@ class EvaluatorPool:
             self._close([evaluator])
         return zygote.fork()
 
-    def _leave(self, zygote: Zygote, evaluator: Evaluator | None) -> None:
+    def _release(self, zygote: Zygote, evaluator: Evaluator | None) -> None:
         with self._changed:
             kept = (
                 evaluator is not None

@@ -56,7 +56,7 @@ class UserFunctions:
         except AnswerError as problem:
             return _failed(question, str(problem))
         except BaseException as problem:  # noqa: BLE001 (the user's code may raise anything, SystemExit included)
-            _print(problem)
+            _print_traceback(problem)
             self._close()  # what went wrong may be a connection
             return _failed(question, self._line(problem))
 
@@ -87,30 +87,30 @@ class UserFunctions:
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _sensor(self, question: Question) -> Evaluation:
-        sensor = self._definitions.sensors.get(question.name) if question.made is None else _made(question)
+        sensor = self._definitions.sensors.get(question.name) if question.made is None else _undeclared_sensor(question)
         if sensor is None:
             raise AnswerError(f"the project's code has no sensor {question.name}")
         if sensor.kind == "push" and question.message is None:
             raise AnswerError("it is a push sensor, and there is no message")
         if sensor.watch is not None:
-            return self._watched(sensor, question)
+            return self._ask_watch(sensor, question)
         if sensor.function is None:
             assert question.message is not None
-            return Evaluation(requests=asked_for(_of_message(sensor, question.message), 1))
+            return Evaluation(requests=plain_requests(_message_requests(sensor, question.message), 1))
         context = self._context(question)
-        return self._called(sensor, context, lambda: cursor_of(context.cursor))
+        return self._call(sensor, context, lambda: cursor_of(context.cursor))
 
-    def _watched(self, sensor: Sensor, question: Question) -> Evaluation:
+    def _ask_watch(self, sensor: Sensor, question: Question) -> Evaluation:
         watch = sensor.watch
         assert watch is not None
         if question.cursor is not None:
             watch.require_cursor(question.cursor)
-        found = look(watch, question.cursor, self._opened(), sensor_id=question.sensor_id)
+        found = look(watch, question.cursor, self._open_project(), sensor_id=question.sensor_id)
         cursor = cursor_of(found.cursor)
         if not found.items:
             return Evaluation(cursor=cursor, more=found.more)
         if sensor.function is None:
-            requests = asked_for(self._by_itself(sensor, watch, found.items), len(found.items))
+            requests = plain_requests(self._default_requests(sensor, watch, found.items), len(found.items))
             return Evaluation(requests=requests, cursor=cursor, more=found.more)
         context = self._context(question, found.items)
 
@@ -119,13 +119,13 @@ class UserFunctions:
                 raise AnswerError("it set context.cursor, which its watch moves")
             return cursor
 
-        return msgspec.structs.replace(self._called(sensor, context, moved), more=found.more)
+        return msgspec.structs.replace(self._call(sensor, context, moved), more=found.more)
 
-    def _by_itself(self, sensor: Sensor, watch: Watch, items: Iterable[Any]) -> Iterator[RunRequest]:
+    def _default_requests(self, sensor: Sensor, watch: Watch, items: Iterable[Any]) -> Iterator[RunRequest]:
         """What a sensor without a function asks for: for each thing that was found, what the watch makes of it."""
         known: Any = self._definitions
         if self._dynamic:
-            known = recorded_catalog(self._opened())  # values of dynamic dimensions are in no code
+            known = recorded_catalog(self._open_project())  # values of dynamic dimensions are in no code
         for item in items:
             yield from watch.requests(item, sensor.select or "", sensor.partitions, known, now=self._now)
 
@@ -140,20 +140,20 @@ class UserFunctions:
             dynamic=self._dynamic,
         )
 
-    def _called(self, sensor: Sensor, context: SensorContext, cursor: Callable[[], str | None]) -> Evaluation:
+    def _call(self, sensor: Sensor, context: SensorContext, cursor: Callable[[], str | None]) -> Evaluation:
         assert sensor.function is not None
         asked: list[RunRequest] = []
         try:
-            for one in requested(sensor.function(context), len(context.found)):
+            for one in run_requests(sensor.function(context), len(context.found)):
                 asked.append(one)  # one by one: what was asked for before a Skip is to be known
         except Skip as skip:
             if asked:
                 raise AnswerError(f"it raised Skip after it had asked for {len(asked)} runs") from None
             return Evaluation(skip=one_line(skip.reason) or "the sensor said so", cursor=cursor())
-        requests = asked_for(asked, len(context.found))
+        requests = plain_requests(asked, len(context.found))
         return Evaluation(requests=requests, cursor=cursor(), added=added_values(context.added))
 
-    def _opened(self) -> Project:
+    def _open_project(self) -> Project:
         """The project as it is now, to look at; opened in this process, since no connection survives a fork."""
         if self._project is None:
             self._project = open_workspace(self._settings, clock=self._clock)
@@ -173,7 +173,7 @@ class UserFunctions:
 
     def _line(self, problem: BaseException) -> str:
         """An error in one line: its own words, and where in the project it happened."""
-        words = said(problem)
+        words = text_of(problem)
         line = words if isinstance(problem, ServoError) else f"{type(problem).__name__}: {words}".removesuffix(": ")
         root = self._settings.root.resolve()
         place = ""
@@ -184,7 +184,7 @@ class UserFunctions:
         return one_line(line) + place
 
 
-def _made(question: Question) -> Sensor:
+def _undeclared_sensor(question: Question) -> Sensor:
     """A sensor that no code declares."""
     made = question.made
     assert made is not None
@@ -200,12 +200,12 @@ def _made(question: Question) -> Sensor:
     )
 
 
-def _of_message(sensor: Sensor, message: Message) -> Iterator[RunRequest]:
+def _message_requests(sensor: Sensor, message: Message) -> Iterator[RunRequest]:
     """The run that a message asks for by itself: its attributes, and what its JSON names, say which partitions."""
     values = dict(message.attributes)
     if sensor.partitions is not None and message.data:
-        said = message.json()
-        named = said.items() if isinstance(said, dict) else ()
+        fields = message.json()
+        named = fields.items() if isinstance(fields, dict) else ()
         values |= {name: str(value) for name, value in named if isinstance(value, str | int) and value is not True}
     partitions = None if sensor.partitions is None else by_template(sensor.partitions, values)
     yield RunRequest(select=sensor.select or "", partitions=partitions)
@@ -215,7 +215,7 @@ def _failed(question: Question, line: str) -> Evaluation:
     return Evaluation(error=one_line(line), cursor=question.cursor)
 
 
-def _print(problem: BaseException) -> None:
+def _print_traceback(problem: BaseException) -> None:
     """The whole story, for the log; without our own part of it."""
     with suppress(Exception):
         inner: TracebackType | None = problem.__traceback__
@@ -240,7 +240,7 @@ class AnswerError(Exception):
     """What a function returned cannot be used; says why."""
 
 
-def said(value: object, says: Callable[[Any], str] = str) -> str:
+def text_of(value: object, says: Callable[[Any], str] = str) -> str:
     """What an object of the user's says of itself."""
     try:
         return says(value)
@@ -255,10 +255,10 @@ def one_line(text: str) -> str:
 
 
 def _shown(value: object) -> str:
-    return one_line(said(value, repr))[:80]
+    return one_line(text_of(value, repr))[:80]
 
 
-def requested(result: Any, found: int = 0) -> Iterator[RunRequest]:
+def run_requests(result: Any, found: int = 0) -> Iterator[RunRequest]:
     """The requests that a function returned or yields; one for each of so many that were found is never too many."""
     if result is None:
         return
@@ -274,7 +274,7 @@ def requested(result: Any, found: int = 0) -> Iterator[RunRequest]:
         yield one
 
 
-def asked_for(requests: Iterable[RunRequest], found: int = 0) -> list[Asked]:
+def plain_requests(requests: Iterable[RunRequest], found: int = 0) -> list[Asked]:
     """The requests as plain values."""
     return list(
         bounded(

@@ -61,7 +61,7 @@ class Zygote:
         self._ready = False
         self._closed = False
         self._lock = Lock()
-        self._said = TemporaryFile()  # noqa: SIM115 (closed with the process)
+        self._output_file = TemporaryFile()  # noqa: SIM115 (closed with the process)
         self._control, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
@@ -75,14 +75,14 @@ class Zygote:
                 ],
                 cwd=settings.root,
                 stdin=subprocess.DEVNULL,
-                stdout=self._said,
-                stderr=self._said,
+                stdout=self._output_file,
+                stderr=self._output_file,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
             )
         except OSError as problem:
             self._control.close()
-            self._said.close()
+            self._output_file.close()
             raise UnavailableError(f"no process could be started to evaluate it: {problem}") from None
         finally:
             theirs.close()
@@ -112,14 +112,14 @@ class Zygote:
         except OSError:
             data = None
         if data is None:
-            return f"the process that loads the project's definitions ended: {self._last_words()}"
+            return f"the process that loads the project's definitions ended: {self._last_output()}"
         return decoders.decode(data, Loaded).error
 
-    def _last_words(self) -> str:
+    def _last_output(self) -> str:
         how = self._exit_text()
         try:
-            self._said.seek(0)
-            lines = self._said.read().decode(errors="replace").split("\n")
+            self._output_file.seek(0)
+            lines = self._output_file.read().decode(errors="replace").split("\n")
         except (OSError, ValueError):
             lines = []
         last = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
@@ -186,7 +186,7 @@ class Zygote:
         except subprocess.TimeoutExpired:
             self._kill()
             self._process.wait()
-        self._said.close()
+        self._output_file.close()
 
     def _kill(self) -> None:
         # It was not waited for, or this does nothing: the number cannot be anybody else's.
@@ -220,7 +220,7 @@ class Evaluator:
         log = _Tail(self._output)
         log.discard()
         try:
-            evaluation = self._asked(question, began + question.timeout, log)
+            evaluation = self._receive_answer(question, began + question.timeout, log)
         except TimeoutError:
             self.end()
             evaluation = _failed(question, f"it took longer than {question.timeout:g} s and was stopped")
@@ -232,7 +232,7 @@ class Evaluator:
         log.drain()
         return msgspec.structs.replace(evaluation, log=log.text, seconds=time.monotonic() - began)
 
-    def _asked(self, question: Question, until: float, log: _Tail) -> Evaluation:
+    def _receive_answer(self, question: Question, until: float, log: _Tail) -> Evaluation:
         self._line.settimeout(max(0.001, question.timeout))
         send_frame(self._line, msgspec.json.encode(question))
         poll = select.poll()

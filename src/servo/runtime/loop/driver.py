@@ -64,7 +64,7 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
         return PassReport(**sums, next_due=later.next_due)
 
 
-class _Asked(msgspec.Struct, frozen=True, kw_only=True):
+class _PollOutcome(msgspec.Struct, frozen=True, kw_only=True):
     """What came of asking a sensor. `by_other`: another driver was first, and it was not asked."""
 
     at: datetime  # as it is kept beside the ledger
@@ -88,12 +88,12 @@ class Driver(ServiceLoop):
         self._deployed_at = self._tracker.deployed_at
         self._polls = ThreadPoolExecutor(_POLLS_AT_ONCE, thread_name_prefix="poll")
         self._functions = ThreadPoolExecutor(_FUNCTIONS_AT_ONCE, thread_name_prefix="function")
-        self._asked: dict[str, Future[_Asked]] = {}  # of sensors
+        self._polling: dict[str, Future[_PollOutcome]] = {}  # of sensors
         polls = project.polls.all()
         self._seen = {sensor_id: poll.asked_at for sensor_id, poll in polls.items()}  # when each was last asked
         take_polls(self._tracker.sensors, polls)
         self._answers: dict[tuple[str, datetime], Future[Evaluation]] = {}  # of functions of schedules
-        self._ask_again: dict[tuple[str, datetime], float] = {}
+        self._retry_at: dict[tuple[str, datetime], float] = {}
 
     def run(self, stop: Event) -> None:
         """Go on until told to stop."""
@@ -115,12 +115,12 @@ class Driver(ServiceLoop):
     def step(self) -> PassReport:
         """Everything that is due now: ticks are recorded when this returns, evaluations have begun."""
         tracker = self._tracker
-        self._take_answered()
+        self._collect_polls()
         if tracker.deployed_at != self._deployed_at:
             self._deployed_at = tracker.deployed_at
             self._evaluators.renew(tracker.deployed_at)
         self._answers = {place: asked for place, asked in self._answers.items() if self._is_open(*place)}
-        self._ask_again = {place: at for place, at in self._ask_again.items() if self._is_open(*place)}
+        self._retry_at = {place: at for place, at in self._retry_at.items() if self._is_open(*place)}
         report = self._tick()
         begun = self._poll()
         return msgspec.structs.replace(report, evaluations=begun, next_due=self.next_due())
@@ -149,7 +149,7 @@ class Driver(ServiceLoop):
             return known_fills[key]
 
         decisions = list(decide(tracker.schedules, tracker.catalog, now, fill, project.run_id))
-        recorded = [decision for some in _in_turns(decisions) for decision in self._record(some)]
+        recorded = [decision for some in _batches(decisions) for decision in self._record(some)]
         tracker.refresh()
         facts = [fact for decision in recorded for fact in decision.facts]
         ticks = [fact.status for fact in facts if isinstance(fact, ScheduleTicked)]
@@ -165,7 +165,7 @@ class Driver(ServiceLoop):
         if not schedule.definition.settings.get("function"):
             return None
         place = (schedule.id, moment)
-        if time.monotonic() < self._ask_again.get(place, 0.0):
+        if time.monotonic() < self._retry_at.get(place, 0.0):
             raise NotYet
         if place not in self._answers:
             self._answers[place] = self._functions.submit(
@@ -183,7 +183,7 @@ class Driver(ServiceLoop):
                 answer.error,
                 extra={"action": "driver.unasked"},
             )
-            self._ask_again[place] = time.monotonic() + _UNASKED_SECONDS
+            self._retry_at[place] = time.monotonic() + _UNASKED_SECONDS
             raise NotYet
         return answer
 
@@ -202,33 +202,33 @@ class Driver(ServiceLoop):
 
     def _poll(self) -> int:
         """Ask the sensors that are due and ours; how many."""
-        due = [one for one in self._tracker.sensors.due(self._project.clock()) if one.id not in self._asked]
-        mine = self._mine(due) if due else []
+        due = [one for one in self._tracker.sensors.due(self._project.clock()) if one.id not in self._polling]
+        mine = self._own_sensors(due) if due else []
         for sensor in mine:
             state = msgspec.structs.replace(sensor)
-            self._asked[sensor.id] = self._polls.submit(
+            self._polling[sensor.id] = self._polls.submit(
                 self._ask, state, self._tracker.catalog, self._tracker.position, self._seen.get(sensor.id)
             )
         return len(mine)
 
-    def _ask(self, sensor: SensorState, known: Catalog, position: int, seen: datetime | None) -> _Asked:
+    def _ask(self, sensor: SensorState, known: Catalog, position: int, seen: datetime | None) -> _PollOutcome:
         """Ask a sensor, unless another driver has done so since it was `seen` to be asked."""
         now, polls = self._project.clock(), self._project.polls
         if not polls.begin(sensor.id, now, seen):
             other = polls.all().get(sensor.id)
-            return _Asked(at=now if other is None else other.asked_at, by_other=True)
+            return _PollOutcome(at=now if other is None else other.asked_at, by_other=True)
         answer = self._sensing.poll(sensor, known, position)
         if isinstance(answer, FoundNothing):
-            return _Asked(at=answer.at, found_nothing=True)
-        return _Asked(at=now, accepted=answer)
+            return _PollOutcome(at=answer.at, found_nothing=True)
+        return _PollOutcome(at=now, accepted=answer)
 
-    def _take(self, sensor_id: str, asked: _Asked) -> None:
+    def _tell_board(self, sensor_id: str, asked: _PollOutcome) -> None:
         """Let the board know of what no event says."""
         self._seen[sensor_id] = asked.at
         if asked.by_other or asked.found_nothing:
             self._tracker.sensors.asked(sensor_id, asked.at, found_nothing=asked.found_nothing)
 
-    def _mine(self, due: list[SensorState]) -> list[SensorState]:
+    def _own_sensors(self, due: list[SensorState]) -> list[SensorState]:
         drivers = {holder.id for holder in self._project.leases.live() if holder.kind == "driver"} | {self.holder.id}
         now, usual = self._project.clock(), self._project.settings.sensors.timeout_seconds
         return [
@@ -237,24 +237,24 @@ class Driver(ServiceLoop):
             if may_ask(self.holder.id, drivers, one.id, now, one.definition.settings.get("timeout_seconds") or usual)
         ]
 
-    def _take_answered(self) -> list[_Asked]:
+    def _collect_polls(self) -> list[_PollOutcome]:
         """Take in what came of asking sensors: it is in the ledger, and after the look also on the board."""
-        over = {sensor_id: asked for sensor_id, asked in self._asked.items() if asked.done()}
+        over = {sensor_id: asked for sensor_id, asked in self._polling.items() if asked.done()}
         self._tracker.refresh()
         for sensor_id, asked in over.items():
-            del self._asked[sensor_id]
+            del self._polling[sensor_id]
             if (problem := asked.exception()) is not None:
                 told = "What a sensor found could not be recorded; it is asked again: %s"
                 log.warning(told, problem, extra={"action": "driver.evaluation"})
             else:
-                self._take(sensor_id, asked.result())
+                self._tell_board(sensor_id, asked.result())
         return [asked.result() for asked in over.values() if asked.exception() is None]
 
     def finish(self) -> list[Accepted]:
         """Wait for the evaluations that have begun, and see what came of them. Raises what one of them raised."""
-        begun = list(self._asked.values())
+        begun = list(self._polling.values())
         wait(begun)
-        answered = self._take_answered()
+        answered = self._collect_polls()
         for asked in begun:
             asked.result()
         return [one.accepted for one in answered if one.accepted is not None]
@@ -269,7 +269,7 @@ class Driver(ServiceLoop):
     @property
     def waiting(self) -> bool:
         """Whether the function of a schedule could not be asked, and is to be asked again."""
-        return bool(self._ask_again)
+        return bool(self._retry_at)
 
     def next_due(self) -> datetime | None:
         """When there is something to do again."""
@@ -307,7 +307,7 @@ def one_pass(project: Project, evaluators: EvaluatorPool) -> PassReport:
         driver.close()
 
 
-def _in_turns(decisions: list[Decision]) -> Iterator[list[Decision]]:
+def _batches(decisions: list[Decision]) -> Iterator[list[Decision]]:
     for first in range(0, len(decisions), _TOGETHER):
         yield decisions[first : first + _TOGETHER]
 

@@ -64,10 +64,10 @@ class Sensing:
         The same message again gives what it gave the first time, and nothing more.
         """
         require_acceptable(message)
-        found, known = self._look(sensor)
+        found, known = self._current_sensor(sensor)
         if found.definition.kind != "push":
             raise InvalidInput(f"sensor {found.definition.name} takes no messages: it polls", hint="name a push sensor")
-        occasion = Occasion(trigger="push", message_id=message.id, message=_kept(message))
+        occasion = Occasion(trigger="push", message_id=message.id, message=_message_fields(message))
         eval_id = occasion.eval_id(found)
         if self._may_be_forgotten(message) and (before := self._recorded(eval_id)) is not None:
             return before
@@ -85,14 +85,14 @@ class Sensing:
 
     def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
         """Ask a sensor, by the definitions that are deployed now; nothing is recorded."""
-        self._look(sensor.id)
+        self._current_sensor(sensor.id)
         return self._evaluators.ask_sensor(sensor, self._project.clock(), message)
 
     def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation:
         """Ask the function of a schedule; nothing is recorded."""
         return self._evaluators.ask_schedule(definition, at, self._project.clock())
 
-    def _look(self, name: str) -> tuple[SensorState, Catalog]:
+    def _current_sensor(self, name: str) -> tuple[SensorState, Catalog]:
         with self._lock:
             if self._tracker is None:
                 self._tracker = AutomationTracker(self._project)
@@ -146,7 +146,7 @@ class Sensing:
             if current is None:
                 return None
             if current.state_version != sensor.state_version:
-                return self._too_late(sensor, occasion, current, actor)
+                return self._append_late(sensor, occasion, current, actor)
             if not current.enabled:
                 facts = sensing.skipped(sensor, occasion, _PAUSED)
         raise Conflict(f"sensor {sensor.definition.name} was changed by others again and again", hint="try again")
@@ -160,7 +160,7 @@ class Sensing:
             self._project.follower.wait(position, _UNREADABLE_SECONDS)
         return board.position, board.sensors.get(sensor.id)
 
-    def _too_late(self, sensor: SensorState, occasion: Occasion, current: SensorState, actor: str) -> Accepted:
+    def _append_late(self, sensor: SensorState, occasion: Occasion, current: SensorState, actor: str) -> Accepted:
         while True:
             try:
                 return self._append(sensing.late(sensor, occasion, current), actor=actor)
@@ -201,7 +201,7 @@ def _is_request(fact: Fact, key: str) -> bool:
     return isinstance(fact, RunRequested) and fact.idempotency_key == key
 
 
-def _kept(message: Message) -> dict[str, Any]:
+def _message_fields(message: Message) -> dict[str, Any]:
     """A message as an event keeps it."""
     data: dict[str, Any] = {"id": message.id, "data": base64.b64encode(message.data).decode()}
     if message.attributes:

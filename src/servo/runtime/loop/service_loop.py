@@ -222,13 +222,13 @@ class RunTracker(Tracker):
             self.backfills = going_on(project.tables())
 
     def _take(self, events: list[RecordedEvent]) -> None:
-        self.board.rule_out(self._asked_too_late(events))
+        self.board.rule_out(self._ended_before_board(events))
         self.board.take(events)
         if self.backfills is not None:
             self.backfills.take(events)
         self.publishers.update(event.actor for event in events if event.event_type in _PUBLISHING)
 
-    def _asked_too_late(self, events: list[RecordedEvent]) -> list[str]:
+    def _ended_before_board(self, events: list[RecordedEvent]) -> list[str]:
         """Runs that ended before this board's first event, and that these events ask for again.
 
         That is a conflict (the run key with another fingerprint), or a request whose idempotency key was archived.

@@ -132,7 +132,7 @@ class Metrics:
 
     def __init__(self, project: Project) -> None:
         self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(_OfTheWorkspace(project))
+        self._registry.register(_WorkspaceCollector(project))
         ProcessCollector(registry=self._registry)
         self._requests = Histogram(
             "servo_http_request_seconds",
@@ -157,14 +157,14 @@ class Metrics:
             return self._text
 
 
-class _OfTheWorkspace(Collector):
+class _WorkspaceCollector(Collector):
     def __init__(self, project: Project) -> None:
         self._project = project
 
     def collect(self) -> Iterator[Metric]:
         yield from self._appends()
         complete = 1
-        for part in (self._told, self._ledger, self._processes):
+        for part in (self._recorded, self._ledger, self._processes):
             try:
                 yield from list(part())
             except ServoError as problem:
@@ -172,7 +172,7 @@ class _OfTheWorkspace(Collector):
                 log.warning("some figures cannot be told: %s", problem, extra={"action": "metrics.incomplete"})
         yield _gauge("servo_metrics_complete", "1 if all figures could be told, 0 if some are left out.", complete)
 
-    def _told(self) -> Iterable[Metric]:
+    def _recorded(self) -> Iterable[Metric]:
         """What events say."""
         snapshot = self._project.reader.snapshot(fresh=True, timeout=60.0)
         active = {"active": list(_ACTIVE_BACKFILLS)}

@@ -1,8 +1,8 @@
-"""The sender of OpenLineage events: tells a server what happens, at least once, and never in anybody's way.
+"""The sender of OpenLineage events: each is sent at least once, and no run waits for it.
 
 Set by the variables that OpenLineage's own clients know: `OPENLINEAGE_URL`, `OPENLINEAGE_API_KEY`,
-`OPENLINEAGE_NAMESPACE`. How far it has told is kept in a small file in the project's home, so that what could not be
-told today is told tomorrow. It begins where the ledger ends when it is first switched on.
+`OPENLINEAGE_NAMESPACE`. The position up to which it has sent is kept in a small file in the project's home, so that
+what could not be sent today is sent tomorrow. It begins where the ledger ends when it is first switched on.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["openlineage_sender"]
 
 log = logging.getLogger(__name__)
 
-_STEP = 200  # events that are told before it is noted how far that is
+_STEP = 200  # events that are sent between two writes of the position
 _LOOK_SECONDS = 1.0
 _POST_SECONDS = 10.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 1.0, 60.0
@@ -40,12 +40,12 @@ _DRAIN_SECONDS = 5.0  # at the end, for what has just happened
 _TRY_AGAIN = frozenset({408, 425, 429})  # of the 4xx, those that are about the moment and not about the event
 
 
-class _Away(Exception):  # noqa: N818 (nobody did anything wrong)
-    """The server cannot take it now."""
+class _ServerAway(Exception):  # noqa: N818 (nobody did anything wrong)
+    """The server cannot take events now."""
 
 
 class _Position:
-    """How far was told, in a file that one process at a time holds."""
+    """The position up to which events were sent, in a file that one process at a time holds."""
 
     def __init__(self, project: Project) -> None:
         folder = project.settings.home / "openlineage"
@@ -54,7 +54,7 @@ class _Position:
         self._held: IO[str] | None = None
 
     def hold(self) -> bool:
-        """Whether it is ours to tell; another process that tells of the same workspace is left to it."""
+        """Take the lock; False where another process sends the events of this workspace."""
         if self._held is None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             held = self._path.with_suffix(".lock").open("w")
@@ -84,7 +84,7 @@ class _Position:
 
 
 class OpenLineageSender(Thread):
-    """Reads the ledger from where it left off, and posts what there is to tell."""
+    """Reads the ledger from where it left off, and posts events of runs."""
 
     def __init__(self, project: Project, url: str, *, key: str | None, namespace: str | None) -> None:
         super().__init__(name="openlineage", daemon=True)
@@ -96,7 +96,7 @@ class OpenLineageSender(Thread):
             namespace=namespace or f"servo.{scope.tenant}.{scope.name}",
             producer=f"urn:servo:orchestrator:{metadata.version('servo')}",
         )
-        self._opener = build_opener(_StayHere())
+        self._opener = build_opener(_NoRedirects())
         self._stored = _Position(project)
         self._ending = Event()
         self._deadline: float | None = None
@@ -107,7 +107,7 @@ class OpenLineageSender(Thread):
         self._begin = project.history.head().position
 
     def end(self) -> None:
-        """Tell what has just happened, if that is soon done, and stop."""
+        """Send what has just happened, if that is soon done, and stop."""
         self._deadline = time.monotonic() + _DRAIN_SECONDS
         self._ending.set()
         self.join(_DRAIN_SECONDS + 1)
@@ -133,37 +133,37 @@ class OpenLineageSender(Thread):
             # Asked before it looks: what happens while it waits for news is among the last that it tells.
             ending = self._ending.is_set()
             try:
-                told = self._tell(position)
+                sent = self._send_new(position)
             except ServoError as problem:
                 log.debug("%s", problem, extra={"action": "openlineage.ledger"})
-                told = position
+                sent = position
                 if self._ending.wait(_LOOK_SECONDS):
                     return
-            if told == position and ending:
+            if sent == position and ending:
                 return
-            position = told
+            position = sent
             if self._deadline is not None and time.monotonic() > self._deadline:
                 return
 
-    def _tell(self, position: int) -> int:
-        """Tell of what is new, and wait a while if there is nothing; how far it was told."""
+    def _send_new(self, position: int) -> int:
+        """Send what is new, and wait a while if there is nothing; the position up to which events were sent."""
         events = next(self._project.follower.new_events(position), [])
         if not events:
             if not self._ending.is_set():
                 self._project.follower.wait(position, _LOOK_SECONDS)
             return position
-        told = position
+        sent = position
         try:
             for event in events[:_STEP]:
                 document = self._run_events.run_event(event, decode(event))
                 if document is not None:
                     self._post(document)
-                told = event.position
-        except _Away as problem:
-            self._is_away(problem)
-        if told != position:
-            self._stored.write(told)
-        return told
+                sent = event.position
+        except _ServerAway as problem:
+            self._back_off(problem)
+        if sent != position:
+            self._stored.write(sent)
+        return sent
 
     def _post(self, document: dict[str, Any]) -> None:
         request = Request(self._url, data=msgspec.json.encode(document), headers=self._headers, method="POST")
@@ -176,7 +176,7 @@ class OpenLineageSender(Thread):
         except HTTPError as problem:
             with problem:
                 if problem.code >= 500 or problem.code in _TRY_AGAIN:
-                    raise _Away(f"it answers {problem.code}") from problem
+                    raise _ServerAway(f"it answers {problem.code}") from problem
                 if not self._refused:
                     # It would refuse it tomorrow as well, and all that follows would wait for it.
                     log.warning(
@@ -186,11 +186,11 @@ class OpenLineageSender(Thread):
                     )
                     self._refused = True
         except (URLError, OSError) as problem:
-            raise _Away(str(getattr(problem, "reason", problem))) from problem
-        self._is_back()
+            raise _ServerAway(str(getattr(problem, "reason", problem))) from problem
+        self._reset_pause()
 
-    def _is_away(self, problem: _Away) -> None:
-        """Say so once, and wait longer each time."""
+    def _back_off(self, problem: _ServerAway) -> None:
+        """Warn once, and wait longer each time."""
         if not self._away:
             log.warning(
                 "the OpenLineage server at %s is away (%s): what happens is told when it is back",
@@ -202,14 +202,14 @@ class OpenLineageSender(Thread):
         self._ending.wait(self._pause)
         self._pause = min(self._pause * 2, _LONGEST_PAUSE)
 
-    def _is_back(self) -> None:
+    def _reset_pause(self) -> None:
         if self._away:
             log.info("the OpenLineage server is back", extra={"action": "openlineage.back"})
         self._away, self._pause = False, _FIRST_PAUSE
 
 
-class _StayHere(HTTPRedirectHandler):
-    """The key is for this server and no other."""
+class _NoRedirects(HTTPRedirectHandler):
+    """Refuses redirects: the key is for this server and no other."""
 
     def redirect_request(self, *_: Any, **__: Any) -> None:
         return None

@@ -36,14 +36,14 @@ _LONGEST = 300  # characters of a value in a key; keys of runs are kept in index
 def new_rows(watch: NewRows, cursor: str | None, project: Project, *, limit: int = MOST_ITEMS) -> WatchResult:
     """Rows beyond the cursor; without one, all that are there."""
     before = RowsCursor.read(cursor)
-    with _opened(watch, project) as table:
+    with _open_table(watch, project) as table:
         ready = _ready(table, before)
         if ready.writers:
             return WatchResult(cursor=ready.text())
         after = None if ready.after is None else RowsCursor.value(ready.after)
         until = None if ready.until is None else RowsCursor.value(ready.until)
         with table.snapshot():
-            again = _late(table, ready, after)
+            again = _late_rows(table, ready, after)
             rows = [] if until is None and table.transactional else _page(table, after, until, limit)
             last = rows[-1][0] if rows else after
             ties = table.count(last) if rows or again else ready.ties
@@ -74,7 +74,7 @@ def _ready(table: Table, before: RowsCursor) -> RowsCursor:
     return msgspec.structs.replace(before, until=RowsCursor.typed(greatest), writers=sorted(table.lasting_writers()))
 
 
-def _late(table: Table, ready: RowsCursor, after: Any) -> list[Row]:
+def _late_rows(table: Table, ready: RowsCursor, after: Any) -> list[Row]:
     """The rows that have the value of the cursor, all of them, if there are more than before."""
     if after is None or ready.ties is None or table.count(after) <= ready.ties:
         return []
@@ -97,7 +97,7 @@ def _bounded(rows: list[Row], value: Any, more: int = 0) -> list[Row]:
 
 
 @contextmanager
-def _opened(watch: NewRows, project: Project) -> Iterator[Table]:
+def _open_table(watch: NewRows, project: Project) -> Iterator[Table]:
     url = watch.url
     if url.startswith(ENVIRONMENT):
         name = url.removeprefix(ENVIRONMENT)

@@ -66,7 +66,7 @@ class Attempt:
         self._held: list[PartitionResult] = []
         # The first id of what is held, once any of it was moved: recorded again, it is where it was moved to.
         self._first: str | None = None
-        self._said: dict[str, PartitionResult] = {}  # the newest word on each partition, recorded or held
+        self._results: dict[str, PartitionResult] = {}  # the newest word on each partition, recorded or held
         self._succeeded = claim.succeeded_before  # and recorded
         self._totals = CallTotals()  # of what is recorded
         self._part = 0
@@ -86,7 +86,7 @@ class Attempt:
         with self._lock:
             if self._held and self._spec.approval is None:
                 self._record(final=False)
-            self._take(results)
+            self._hold(results)
 
     def end(self, problem: ServoError | None) -> Outcome | None:
         """Record the rest and how the attempt ended; None if there will be another one."""
@@ -106,7 +106,7 @@ class Attempt:
             held, self._held = self._held, [result for result in self._held if result.outcome in MADE]
             recorded = {result.key for result in self._failed if not result.retryable} - {one.key for one in held}
             settled = sorted(recorded) if session_lost else []
-            again = self._again(retry_at or self._project.clock(), reason, settled=settled, session_lost=session_lost)
+            again = self._retry(retry_at or self._project.clock(), reason, settled=settled, session_lost=session_lost)
             try:
                 try:
                     self._record(again, final=False)
@@ -120,23 +120,23 @@ class Attempt:
     @property
     def untouched(self) -> bool:
         """Whether nothing was said of any partition yet."""
-        return not self._said
+        return not self._results
 
     def _end(self, problem: ServoError | None) -> Outcome | None:
-        left = [key for key in self._claim.keys if key not in self._said]
+        left = [key for key in self._claim.keys if key not in self._results]
         if isinstance(problem, WorkCancelled):
-            self._spoil(Outcome.CANCELLED, problem)
-            self._take([unmade(key, Outcome.CANCELLED, problem) for key in left])
+            self._fail_held(Outcome.CANCELLED, problem)
+            self._hold([unmade(key, Outcome.CANCELLED, problem) for key in left])
             return self._last(Outcome.CANCELLED, problem.message)
         if left:
             problem = problem or TaskError("the executor said nothing about it", hint="run it again")
-            self._take([unmade(key, Outcome.FAILED, problem) for key in left])
+            self._hold([unmade(key, Outcome.FAILED, problem) for key in left])
         failed = self._failed
         skipped = self._unchanged or self._frozen
-        if skipped and not self._said and not self._claim.succeeded_before and not self._claim.failed_before:
+        if skipped and not self._results and not self._claim.succeeded_before and not self._claim.failed_before:
             current = any(key not in self._frozen for key in self._unchanged)
-            whys = [UNCHANGED] * current + [FROZEN] * bool(self._frozen)
-            return self._last(Outcome.SKIPPED, "; or ".join(whys))
+            reasons = [UNCHANGED] * current + [FROZEN] * bool(self._frozen)
+            return self._last(Outcome.SKIPPED, "; or ".join(reasons))
         if not failed and self._spec.approval is not None:
             return self._last(Outcome.STAGED, None)
         if not failed and self._claim.failed_before:
@@ -155,7 +155,7 @@ class Attempt:
             return self._last(Outcome.FAILED, failed[0].error)
         settled = [result for result in failed if not result.retryable]
         why = (settled or failed)[0].error  # of what is not tried again, nobody says it later
-        self._record(self._again(retry_at, why, settled=[result.key for result in settled]), final=False)
+        self._record(self._retry(retry_at, why, settled=[result.key for result in settled]), final=False)
         return None
 
     def _last(self, outcome: Outcome, reason: str | None) -> Outcome:
@@ -166,16 +166,16 @@ class Attempt:
 
     @property
     def _failed(self) -> list[PartitionResult]:
-        return [result for result in self._said.values() if result.outcome is Outcome.FAILED]
+        return [result for result in self._results.values() if result.outcome is Outcome.FAILED]
 
-    def _take(self, results: Sequence[PartitionResult]) -> None:
+    def _hold(self, results: Sequence[PartitionResult]) -> None:
         self._held += results
-        self._said.update((result.key, result) for result in results)
+        self._results.update((result.key, result) for result in results)
 
-    def _spoil(self, outcome: Outcome, problem: ServoError) -> None:
+    def _fail_held(self, outcome: Outcome, problem: ServoError) -> None:
         """What is held will not be published after all."""
         held, self._held, self._first = self._held, [], None
-        self._take([unmade(one.key, outcome, problem) if one.outcome in MADE else one for one in held])
+        self._hold([unmade(one.key, outcome, problem) if one.outcome in MADE else one for one in held])
 
     def _record(self, *more: Fact, final: bool, outcome: Outcome | None = None, error: str | None = None) -> None:
         """Publish and record what is held, together with other facts. Where that is refused, it is held as before."""
@@ -184,7 +184,7 @@ class Attempt:
             try:
                 facts = self._finished(self._held, final=final, outcome=outcome, error=error)
             except StorageFailed as problem:
-                self._spoil(Outcome.FAILED, problem)
+                self._fail_held(Outcome.FAILED, problem)
                 raise
         self._fence.append([*facts, *more], despite_cancel=outcome is Outcome.CANCELLED)
         self._succeeded += made(self._held)
@@ -192,16 +192,16 @@ class Attempt:
         self._held, self._first = [], None
         for fact in facts:
             if isinstance(fact, TaskFinished):
-                self._tell(fact.partitions)
+                self._notify_published(fact.partitions)
 
-    def _tell(self, recorded: PartitionOutcomes) -> None:
+    def _notify_published(self, recorded: PartitionOutcomes) -> None:
         rows = zip(recorded.keys, recorded.outcomes(), recorded.materialization_ids(), strict=True)
         current = [(key, name) for key, outcome, name in rows if outcome is Outcome.SUCCEEDED and name is not None]
         if current:
             key, name = current[-1]
             self._published(Place(asset_id=self._claim.asset_id, key=key, materialization_id=name))
 
-    def _again(
+    def _retry(
         self, retry_at: datetime, reason: str | None, *, settled: Sequence[str] = (), session_lost: bool = False
     ) -> TaskRetryScheduled:
         return TaskRetryScheduled(
@@ -292,7 +292,7 @@ class Attempt:
 
     def _read(self, source: Input, results: list[PartitionResult], listed: Sequence[Call]) -> InputPartitions | None:
         """Which partitions of an upstream went into what this event speaks of, or were given to the calls."""
-        reads = [self._named(source, result.key) if result.outcome in MADE else [] for result in results]
+        reads = [self._mapped(source, result.key) if result.outcome in MADE else [] for result in results]
         given = [index for call in listed for index in self._given(source, call)]
         return InputPartitions.of_reads(
             source.asset_id, source.asset_key, source.keys, source.materialization_ids, reads, given=given
@@ -312,9 +312,9 @@ class Attempt:
 
     def _given(self, source: Input, call: Call) -> Iterable[int]:
         """What a call was given: all that the mapping names for its partitions."""
-        return dict.fromkeys(index for key in call.keys for index in self._named(source, key))
+        return dict.fromkeys(index for key in call.keys for index in self._mapped(source, key))
 
-    def _named(self, source: Input, key: str) -> Sequence[int]:
+    def _mapped(self, source: Input, key: str) -> Sequence[int]:
         """What the mapping names for a partition."""
         edges, position = self._edges.get(source.asset_key), self._positions[key]
         if edges is not None:
@@ -339,7 +339,7 @@ def unmade(key: str, outcome: Outcome, problem: ServoError) -> PartitionResult:
 
 
 def outcomes(
-    results: list[PartitionResult], skipped: list[str], first: str, whys: Mapping[str, str] = NO_REASONS
+    results: list[PartitionResult], skipped: list[str], first: str, reasons: Mapping[str, str] = NO_REASONS
 ) -> PartitionOutcomes:
     """The columns of what was tried and what was skipped, where there is a special reason with it."""
     staged = [result.staged for result in results] + [None] * len(skipped)
@@ -351,7 +351,7 @@ def outcomes(
         bytes=_column([None if one is None else one.bytes for one in staged]),
         files=_column([None if one is None else one.files for one in staged]),
         content_hash=_column([None if one is None else one.content_hash for one in staged]),
-        error=_column([result.error for result in results] + [whys.get(key) for key in skipped]),
+        error=_column([result.error for result in results] + [reasons.get(key) for key in skipped]),
     )
 
 

@@ -40,7 +40,7 @@ class Code:
     def has(self, claim: Claim, known: Catalog) -> bool:
         """Whether the asset is here as it was planned, and what finds its inputs as it is deployed; if not, the task
         is for a worker of another checkout."""
-        why = self._lacking(claim) or _unlike(claim, known)
+        why = self._missing(claim) or _mapping_problem(claim, known)
         if why is None:
             return True
         if (name := (claim.run_id, claim.task_key)) not in self._warned:
@@ -48,7 +48,7 @@ class Code:
             log.warning("%s of %s is left to others: %s", claim.task_key, claim.run_id, why, extra=_OTHERS)
         return False
 
-    def _lacking(self, claim: Claim) -> ServoError | None:
+    def _missing(self, claim: Claim) -> ServoError | None:
         """What is missing here, also in the files as they are now."""
         with self._lock:
             if self._planned(claim) is not None:
@@ -62,7 +62,7 @@ class Code:
                     log.warning(
                         "The definitions of this folder cannot be loaded: %s", problem, extra={"action": "worker.code"}
                     )
-            return None if self._planned(claim) is not None else self._lacks(claim)
+            return None if self._planned(claim) is not None else self._missing_error(claim)
 
     def asset(self, claim: Claim) -> Asset:
         """The asset as it was planned. What does not load now, but did before, is as it was before."""
@@ -77,9 +77,9 @@ class Code:
                 asset = self._planned(claim) or asset  # as planned, if that was here a moment ago
         if asset is not None:
             return asset
-        raise problem or self._lacks(claim)
+        raise problem or self._missing_error(claim)
 
-    def _lacks(self, claim: Claim) -> TaskError:
+    def _missing_error(self, claim: Claim) -> TaskError:
         has = self._definitions.assets.get(claim.asset_key)
         what = "does not have it" if has is None else f"has code version {has.spec.code_version}"
         return TaskError(
@@ -95,7 +95,7 @@ class Code:
         return asset if claim.code_version in {asset.spec.code_version, asset.spec.first_version} else None
 
 
-def _unlike(claim: Claim, known: Catalog) -> ServoError | None:
+def _mapping_problem(claim: Claim, known: Catalog) -> ServoError | None:
     """What is wrong with the functions of its mappings."""
     spec = known.graph.specs.get(claim.asset_key)
     mappings = [] if spec is None else [one.mapping for one in spec.dependencies]

@@ -49,7 +49,7 @@ class NewestVersions:
     def of(self, asset_id: str) -> Place | None:
         known = self._known
         if asset_id not in known:
-            known[asset_id] = self._found(asset_id)
+            known[asset_id] = self._look_up(asset_id)
         return known[asset_id]
 
     def published(self, place: Place) -> None:
@@ -62,7 +62,7 @@ class NewestVersions:
         """Others have published."""
         self._known = {}
 
-    def _found(self, asset_id: str) -> Place | None:
+    def _look_up(self, asset_id: str) -> Place | None:
         rows = self._project.reader.query(_NEWEST, {"asset_id": asset_id}, fresh=True, timeout=_PATIENCE).rows
         return Place(asset_id=asset_id, key=rows[0][0], materialization_id=rows[0][1]) if rows else None
 
@@ -186,7 +186,7 @@ def left_to_compute(project: Project, claim: Claim, known: Catalog) -> tuple[Cla
         return claim, []
     state = state_of(project, catalog=known)
     keys = list(claim.keys)
-    there = _there(state.tables, claim, keys)
+    there = _materialized(state.tables, claim, keys)
     asked = {claim.asset_key: [key for key in keys if key in there]}
     stale = stale_partitions(state, [claim.asset_key], only=asked) if there else []
     return without_unchanged(claim, there, {one.partition_key for one in stale})
@@ -200,11 +200,11 @@ def without_frozen_partitions(project: Project, claim: Claim, known: Catalog) ->
     if not frozen:
         return claim, [], []
     keys = [str(key) for key in frozen]
-    there = _there(state.tables, claim, keys)
+    there = _materialized(state.tables, claim, keys)
     absent = frozen.partitions.set_of([key for key in keys if key not in there])
     left = msgspec.structs.replace(claim, partitions=claim.partitions - frozen, blocked=claim.blocked | absent)
     return left, keys, [key for key in keys if key in there]
 
 
-def _there(snapshot: Answers, claim: Claim, keys: list[str]) -> set[str]:
+def _materialized(snapshot: Answers, claim: Claim, keys: list[str]) -> set[str]:
     return {key for (key,) in snapshot.query(_THERE, {"asset_id": claim.asset_id, "keys": keys}).rows}

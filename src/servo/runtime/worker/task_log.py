@@ -223,16 +223,16 @@ class Sink:
             if rest:
                 self._begun[key] = rest
         for line in lines:
-            self._say(stream, line)
+            self._write_line(stream, line)
 
     def close(self) -> None:
         with self._lock:
             self.is_open = False
             begun, self._begun = self._begun, {}
         for (_, stream), line in begun.items():
-            self._say(stream, line)
+            self._write_line(stream, line)
 
-    def _say(self, stream: Stream, line: str) -> None:
+    def _write_line(self, stream: Stream, line: str) -> None:
         # A progress bar writes over itself: what stands there in the end counts.
         line = line.rstrip("\r").rpartition("\r")[2]
         self.log.write(line, level=_LEVEL_OF[stream], stream=stream, partition=self.partition)
