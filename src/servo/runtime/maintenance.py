@@ -179,7 +179,9 @@ class Maintenance:
             try:
                 before = self._project.clock() - timedelta(days=keep_days or 0)
             except OverflowError:
-                raise InvalidInput(f"{keep_days} days ago is no date", hint="give a smaller number") from None
+                raise InvalidInput(
+                    f"cannot go back {keep_days:g} days: before the year 1", hint="give fewer days"
+                ) from None
         return archive_events(
             self._project.ledger,
             self._project.archive,

@@ -11,13 +11,14 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, closing, contextmanager
 from datetime import date
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -167,37 +168,63 @@ Row = tuple[Any, ...]  # the growing column first
 _STEPS = 10_000  # of SQLite's machine between two looks at the clock
 
 
-class Table(Protocol):
-    """A table with a growing column, open for reading. Rows without a value in that column are not there."""
+class Table(ABC):
+    """A table with a growing column, open for reading. Rows without a value in that column are left out."""
 
-    @property
-    def transactional(self) -> bool:
-        """Whether several may write at the same time, so that a smaller value can be committed after a greater."""
+    transactional: ClassVar[bool]  # several may write at once: a smaller value can be committed after a greater one
+    placeholder: ClassVar[str]  # of a value in a query
 
-    def greatest(self, after: Any) -> Any:
-        """The greatest value, if it is greater than another one."""
+    def __init__(self, table: str, columns: Sequence[str]) -> None:
+        self._name = ".".join(map(self._quoted, table.split(".")))
+        # With the table's name before it a column that is not there is an error; alone it would be a text in SQLite.
+        named = [f"t.{self._quoted(column)}" for column in columns]
+        self._columns, self._column = ", ".join(named), named[0]
+
+    @staticmethod
+    def _quoted(name: str) -> str:
+        escaped = name.replace('"', '""')
+        return f'"{escaped}"'
+
+    @abstractmethod
+    def _all(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
+        """All rows of a query."""
+
+    @abstractmethod
+    def snapshot(self) -> AbstractContextManager[object]:
+        """A block in which all that is read is of one moment."""
 
     def writers(self) -> set[str]:
-        """Who has begun to write and not ended."""
+        """Transactions that have begun to write and not ended."""
+        return set()
 
     def lasting_writers(self) -> set[str]:
-        """The same, after giving those that end in a moment time to do so."""
+        """Transactions that write for longer than a moment."""
+        return set()
 
-    def snapshot(self) -> AbstractContextManager[object]:
-        """All that is read in this block is of one moment."""
+    def greatest(self, after: Any) -> Any:
+        """The greatest value, if it is greater than `after`."""
+        return self._all(*self._select(f"max({self._column})", {">": after}))[0][0]
 
     def rows(self, *, limit: int, after: Any = None, until: Any = None, at: Any = None) -> list[Row]:
         """Rows in order: greater than one value, not greater than another; or those that have a value."""
+        query, values = self._select(self._columns, {">": after, "<=": until, "=": at})
+        return self._all(f"{query} ORDER BY {self._column} LIMIT {self.placeholder}", [*values, limit])
 
     def count(self, at: Any) -> int:
         """How many rows have a value."""
+        return int(self._all(*self._select("count(*)", {"=": at}))[0][0])
+
+    def _select(self, what: str, bounds: dict[str, Any]) -> tuple[str, list[Any]]:
+        given = {sign: value for sign, value in bounds.items() if value is not None}
+        conditions = [f"{self._column} IS NOT NULL", *(f"{self._column} {sign} {self.placeholder}" for sign in given)]
+        return f"SELECT {what} FROM {self._name} AS t WHERE {' AND '.join(conditions)}", list(given.values())
 
 
 # ── SQLite ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 @contextmanager
-def sqlite_table(path: Path, table: str, columns: Sequence[str]) -> Iterator[_SqliteTable]:
+def sqlite_table(path: Path, table: str, columns: Sequence[str]) -> Iterator[Table]:
     """The table of a file, for as long as the block lasts."""
     address = f"{path.absolute().as_uri()}?mode=ro"
     try:
@@ -217,48 +244,23 @@ def sqlite_table(path: Path, table: str, columns: Sequence[str]) -> Iterator[_Sq
         ) from problem
 
 
-class _SqliteTable:
-    """One who writes at a time: what is committed later was begun later."""
+class _SqliteTable(Table):
+    """A table of a SQLite file, in which one writes at a time: what is committed later was begun later."""
 
     transactional = False
+    placeholder = "?"
 
     def __init__(self, connection: sqlite3.Connection, table: str, columns: Sequence[str]) -> None:
+        super().__init__(table, columns)
         self._connection = connection
-        # With the table's name before it a column that is not there is an error; alone it would be a text.
-        named = [f"t.{_quoted(column)}" for column in columns]
-        self._from = f"FROM {'.'.join(map(_quoted, table.split('.')))} AS t"
-        self._columns, self._column = ", ".join(named), named[0]
-
-    def greatest(self, after: Any) -> Any:
-        raise NotImplementedError("nobody has to wait for anybody")
-
-    def writers(self) -> set[str]:
-        return set()
-
-    lasting_writers = writers
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
+    def snapshot(self) -> Iterator[None]:
         self._connection.execute("BEGIN")
         try:
             yield
         finally:
             self._connection.execute("ROLLBACK")
 
-    def snapshot(self) -> AbstractContextManager[object]:
-        return self._reading()
-
-    def rows(self, *, limit: int, after: Any = None, until: Any = None, at: Any = None) -> list[Row]:
-        asked = [(sign, value) for sign, value in ((">", after), ("<=", until), ("=", at)) if value is not None]
-        where = " AND ".join([f"{self._column} IS NOT NULL", *(f"{self._column} {sign} ?" for sign, _ in asked)])
-        query = f"SELECT {self._columns} {self._from} WHERE {where} ORDER BY {self._column} LIMIT ?"
-        return self._connection.execute(query, [*(value for _, value in asked), limit]).fetchall()
-
-    def count(self, at: Any) -> int:
-        query = f"SELECT count(*) {self._from} WHERE {self._column} = ?"
-        return int(self._connection.execute(query, [at]).fetchone()[0])
-
-
-def _quoted(name: str) -> str:
-    escaped = name.replace('"', '""')
-    return f'"{escaped}"'
+    def _all(self, query: str, values: Sequence[Any] = ()) -> list[Row]:
+        return self._connection.execute(query, values).fetchall()
