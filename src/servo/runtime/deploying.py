@@ -1,4 +1,4 @@
-"""Deploying: a project's definitions take effect by one event. And the reverse: what is deployed, now or as of then."""
+"""Deployment of a project's definitions, by one event; and what is deployed, now or at a time of the past."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def deploy(
 
 
 def _log(changes: Sequence[HistoryChange]) -> None:
-    """Warn of what happens to the history of assets that are there; that one is new need not be said."""
+    """Warn of changes to the history of assets that were there before."""
     for change in changes:
         if change.kind not in (HistoryChangeKind.NEW, HistoryChangeKind.BACK):
             log.warning("deploying: %s", change.sentence(), extra={"action": "deploy.history"})
@@ -143,7 +143,7 @@ def asset_names(project: Project) -> dict[str, str]:
 
 
 def asset_names_in(snapshot: Answers) -> dict[str, str]:
-    """The ids of assets by every name that they had by a snapshot."""
+    """The ids of assets by every name that they ever had, as of a snapshot."""
     return dict(snapshot.query(_NAMES).rows)
 
 
@@ -153,7 +153,7 @@ def with_other_names(project: Project, known: Catalog) -> Catalog:
 
 
 def recorded_catalog(project: Project, as_of: datetime | str | None = None) -> Catalog:
-    """What is deployed, now or as of a moment or an event."""
+    """The catalog of what is deployed, now or as of a moment or an event."""
     return with_other_names(project, deployed_state(project, as_of).catalog(project.settings.root))
 
 
@@ -196,7 +196,7 @@ def catalog_in_force(project: Project) -> Catalog | None:
 
 
 def as_deployed(project: Project, state: DeployedState) -> Definitions:
-    """What the ledger knows; the folder is not looked at."""
+    """The deployed definitions; the project's folder is not read."""
     return Definitions(state=state, catalog=state.catalog(project.settings.root))
 
 
@@ -218,7 +218,7 @@ def as_in_folder(project: Project, state: DeployedState) -> Definitions:
 
 
 def for_reading(project: Project, state: DeployedState) -> Definitions:
-    """Those of the folder; where it does not load, those deployed, with a warning."""
+    """The definitions of the folder; where it does not load, the deployed ones, with a warning."""
     try:
         return as_in_folder(project, state)
     except InvalidDefinition as problem:

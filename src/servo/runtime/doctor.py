@@ -37,7 +37,7 @@ _KNOWN_TYPES = {kind.event_type: kind.event_version for kind in EVENT_CLASSES}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at; `remedy` says what to do unless all is well."""
+    """The result of one check; `remedy` says what to do unless all is well."""
 
     name: str
     level: Level
@@ -73,7 +73,7 @@ class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def examine(project: Project, environ: Mapping[str, str] = os.environ) -> Diagnosis:
-    """Everything about a project and the machine it is on."""
+    """Check a project and the machine that it is on."""
     settings = project.settings
     checks = [
         _settings(settings, environ),
@@ -88,7 +88,7 @@ def examine(project: Project, environ: Mapping[str, str] = os.environ) -> Diagno
 
 
 def examine_without_settings(problem: ServoError, environ: Mapping[str, str] = os.environ) -> Diagnosis:
-    """What can be said where the settings cannot be read."""
+    """Check what can be checked where the settings cannot be read."""
     return _diagnosis([failed("settings", problem), *machine(environ)], [])
 
 
@@ -161,7 +161,7 @@ def _ledgers_secret(project: Project, head: Head, environ: Mapping[str, str] = o
 
 
 def _schema(project: Project) -> str:
-    """Of which version its tables are: opened, they were brought up to date, and newer ones refused."""
+    """The version of the ledger's tables: opening brings older ones up to date, and refuses newer ones."""
     backend = "postgres" if project.settings.ledger.startswith("postgres") else "sqlite"
     return f"{backend}, schema version {len(migrations(backend))}"
 
@@ -297,7 +297,7 @@ def _java(environ: Mapping[str, str]) -> Check:
 
 
 def spark(settings: Settings, environ: Mapping[str, str]) -> Check:
-    """Where sessions are to run, and whether what they need is there: somebody who answers, or the JARs."""
+    """Check where sessions are to run: that the server answers, or that Spark's JARs are there."""
     try:
         found = target(settings.spark)
         found.reach(settings.spark.timeout_seconds)
@@ -343,7 +343,7 @@ def _jars(environ: Mapping[str, str]) -> Path | None:
 
 
 def require_remote_storage(settings: Settings) -> None:
-    """Ask a remote store for what is there; StorageFailed where it does not answer soon."""
+    """List a remote store; StorageFailed where it does not answer soon."""
     # Arrow comes with this import, and a folder needs none of it.
     from servo.execution.files import require_storage  # noqa: PLC0415
 
@@ -351,7 +351,7 @@ def require_remote_storage(settings: Settings) -> None:
 
 
 def storage(settings: Settings, environ: Mapping[str, str]) -> Iterator[Check]:
-    """Whether a remote store answers, and whether Spark has what it takes to write there; nothing of a folder."""
+    """Check that a remote store answers, and that Spark has a connector to it; a folder needs no check."""
     if "://" not in settings.storage or settings.storage.startswith("file://"):
         return
     try:

@@ -26,7 +26,7 @@ __all__ = ["Citation", "Citations", "vacuum"]
 
 
 class Citation(msgspec.Struct, frozen=True, kw_only=True):
-    """Which materializations a report rests on."""
+    """The materializations that a report rests on."""
 
     asset: str
     partition: str
@@ -48,7 +48,7 @@ class Citations:
         self._folder: Path = settings.home / "audits" / settings.tenant / settings.workspace
 
     def keep(self, report: Report) -> Path:
-        """Have vacuum spare what the report cites, from here on."""
+        """Keep what the report cites from vacuum, from here on."""
         citation = Citation(
             asset=report.asset,
             partition=report.partition,
@@ -77,7 +77,7 @@ class Citations:
         return path
 
     def all(self) -> list[Citation]:
-        """Every report whose data is kept. One that cannot be read is an error: it may speak for anything."""
+        """Every report whose data is kept. One that cannot be read is an error: it may cite anything."""
         found = []
         for path in sorted(self._folder.glob("*.json")):
             try:
@@ -90,7 +90,7 @@ class Citations:
         return found
 
     def materializations(self) -> set[str]:
-        """What vacuum must not let go."""
+        """The materializations that vacuum must keep."""
         return {name for citation in self.all() for name in citation.materializations}
 
 

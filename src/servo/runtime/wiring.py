@@ -100,7 +100,7 @@ class Project:
         return open_fingerprints(self.settings.ledger)
 
     def require_own_secret(self) -> None:
-        """Refuse to write with another secret than the ledger's: once, as neither changes while a process lives."""
+        """Refuse to write with another secret than the ledger's. Checked once: neither changes in a process."""
         if not self._has_own_secret:
             require_own_secret(self)
             self._has_own_secret = True
@@ -182,7 +182,7 @@ class Project:
             compactor.close()
 
     def mint(self, count: int = 1) -> str:
-        """A new ULID, or the first of so many in a row: nobody else is given any of them."""
+        """Mint a ULID, or `count` consecutive ones, of which this is the first."""
         return self._mint.next(count=count)
 
     def fraction(self) -> float:
@@ -223,7 +223,7 @@ class DeploymentCache:
         self._seen: tuple[str | None, int] = (None, 0)
 
     def until(self, event_id: str) -> int | None:
-        """The position up to which the deployment of this event is known to be in force; None if nobody knows."""
+        """The position up to which the deployment of this event is known to be in force; None if unknown."""
         with self._lock:
             known, position = self._seen
             return position if known == event_id else None

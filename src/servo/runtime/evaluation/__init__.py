@@ -1,1 +1,1 @@
-"""Where the code of sensors and schedules is asked: processes that hang, exit or eat memory alone."""
+"""Evaluation of the code of sensors and schedules, in processes that may hang, exit or eat memory."""

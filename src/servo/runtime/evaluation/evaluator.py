@@ -67,7 +67,7 @@ def _from_text(kind: type, text: Any) -> Any:
     raise NotImplementedError(kind)
 
 
-# ── the one that forks ───────────────────────────────────────────────────────────────────────────────────────────
+# ── the zygote ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 def main(control: socket.socket, parent: int) -> None:
@@ -101,7 +101,7 @@ def main(control: socket.socket, parent: int) -> None:
 
 
 def _end_with_parent(parent: int) -> None:
-    """While definitions are loaded nobody listens: look now and then whether the parent is still there."""
+    """End with the parent also while definitions are loaded, when no order is read: look for it by a timer."""
 
     def look(*_: object) -> None:
         if os.getppid() != parent:
@@ -119,7 +119,7 @@ class _Forking:
         self._children: set[int] = set()
 
     def serve(self) -> None:
-        """Do as told until the parent is gone."""
+        """Carry out orders until the parent is gone."""
         try:
             while True:
                 order, fds, _, _ = socket.recv_fds(self._control, ORDER.size, 2)
@@ -168,7 +168,7 @@ class _Forking:
         return code
 
 
-# ── the ones that answer ─────────────────────────────────────────────────────────────────────────────────────────
+# ── its children ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _serve(zygote: int, line: int, output: int, settings: Settings, definitions: Definitions) -> NoReturn:
@@ -203,7 +203,7 @@ def _answer(line: socket.socket, functions: UserFunctions, most: int) -> NoRetur
 
 
 def _bound_memory(most: int) -> int:
-    """Let the process take so many bytes more than it has; how many it has.
+    """Limit the process to so many bytes more than it has; give how many it has.
 
     Address space alone costs nothing, and threads and libraries reserve it freely: its bound is a wider one.
     """
@@ -229,7 +229,7 @@ def _memory() -> tuple[int, int]:
 
 
 def _prctl(option: int, value: int) -> None:
-    """Only Linux has it; elsewhere the one that forks ends its children, unless it is killed itself."""
+    """Call prctl, which only Linux has; elsewhere the zygote ends its children, unless it is killed itself."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 

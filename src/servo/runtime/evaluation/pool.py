@@ -47,14 +47,14 @@ class EvaluatorPool:
         self._renewed_at = 0
 
     def ask_schedule(self, definition: ScheduleDefinition, at: datetime, now: datetime) -> Evaluation:
-        """What the function of a schedule answers for a moment."""
+        """Ask the function of a schedule for a moment."""
         timeout = float(self._settings.sensors.timeout_seconds)
         return self.evaluate(
             Question(kind="schedule", name=definition.name, now=now, scheduled_for=at, timeout=timeout)
         )
 
     def ask_sensor(self, sensor: SensorState, now: datetime, message: Message | None = None) -> Evaluation:
-        """What a sensor answers, about a message or about its cursor."""
+        """Ask a sensor, about a message or about its cursor."""
         name, settings = sensor.definition.name, sensor.definition.settings
         made = None
         if DECLARED not in settings:
@@ -73,7 +73,7 @@ class EvaluatorPool:
         )
 
     def evaluate(self, question: Question) -> Evaluation:
-        """What comes of a question. Never raises for what the user's code does: the error says it."""
+        """Ask a question. Never raises for what the user's code does: the evaluation has the error."""
         began = time.monotonic()
         try:
             try:
@@ -108,7 +108,7 @@ class EvaluatorPool:
                 self._current_zygote()
 
     def renew(self, position: int | None = None) -> None:
-        """The definitions have changed: the next question is answered by the new ones. Those under way go on.
+        """Answer the next question by the changed definitions. Those under way go on.
 
         `position`: that of the deployment. Of several who have seen the same one, the first does it.
         """
@@ -151,7 +151,7 @@ class EvaluatorPool:
     # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _wait_for_turn(self, until: float) -> Zygote:
-        """Wait for a turn; the process that the question is for from now on."""
+        """Wait for a turn; give the zygote of the question."""
         with self._changed:
             while self._busy >= self._most and not self._closed:
                 left = until - time.monotonic()
@@ -181,7 +181,7 @@ class EvaluatorPool:
         return zygote
 
     def _retire(self, zygote: Zygote) -> list[Evaluator]:
-        """Let it go when the last question that needs it is answered; its children that are at rest."""
+        """Let a zygote go once its last question is answered; give its idle children."""
         mine = [one for one in self._idle if one.zygote is zygote]
         self._idle = [one for one in self._idle if one.zygote is not zygote]
         self._retired.append(zygote)

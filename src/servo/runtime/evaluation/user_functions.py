@@ -46,7 +46,7 @@ class UserFunctions:
         self.spent = False
 
     def answer(self, question: Question) -> Evaluation:
-        """Never raises: whatever the user's code does is an error that the evaluation tells of."""
+        """Answer a question. Never raises: what the user's code raises is the error of the evaluation."""
         try:
             self._now = question.now
             return self._schedule(question) if question.kind == "schedule" else self._sensor(question)
@@ -122,7 +122,7 @@ class UserFunctions:
         return msgspec.structs.replace(self._call(sensor, context, moved), more=found.more)
 
     def _default_requests(self, sensor: Sensor, watch: Watch, items: Iterable[Any]) -> Iterator[RunRequest]:
-        """What a sensor without a function asks for: for each thing that was found, what the watch makes of it."""
+        """The requests of a sensor without a function: what the watch makes of each thing that was found."""
         known: Any = self._definitions
         if self._dynamic:
             known = recorded_catalog(self._open_project())  # values of dynamic dimensions are in no code
@@ -154,7 +154,7 @@ class UserFunctions:
         return Evaluation(requests=requests, cursor=cursor(), added=added_values(context.added))
 
     def _open_project(self) -> Project:
-        """The project as it is now, to look at; opened in this process, since no connection survives a fork."""
+        """Open the project in this process, since no connection survives a fork."""
         if self._project is None:
             self._project = open_workspace(self._settings, clock=self._clock)
         return self._project
@@ -216,7 +216,7 @@ def _failed(question: Question, line: str) -> Evaluation:
 
 
 def _print_traceback(problem: BaseException) -> None:
-    """The whole story, for the log; without our own part of it."""
+    """Print the traceback for the log, without our own frames."""
     with suppress(Exception):
         inner: TracebackType | None = problem.__traceback__
         while inner is not None and inner.tb_frame.f_code.co_filename == __file__:
@@ -241,7 +241,7 @@ class AnswerError(Exception):
 
 
 def text_of(value: object, says: Callable[[Any], str] = str) -> str:
-    """What an object of the user's says of itself."""
+    """The text of a user's object, whose own `__str__` may fail."""
     try:
         return says(value)
     except Exception:  # noqa: BLE001 (its own __str__ may raise anything)
@@ -259,7 +259,7 @@ def _shown(value: object) -> str:
 
 
 def run_requests(result: Any, found: int = 0) -> Iterator[RunRequest]:
-    """The requests that a function returned or yields; one for each of so many that were found is never too many."""
+    """Check the requests that a function returned or yields; one for each thing that was found is never too many."""
     if result is None:
         return
     if isinstance(result, RunRequest):
@@ -293,7 +293,7 @@ def plain_requests(requests: Iterable[RunRequest], found: int = 0) -> list[Asked
 
 
 def bounded(requests: Iterable[Asked], found: int = 0) -> Iterator[Asked]:
-    """The same, as long as they are not too many or too long."""
+    """Pass on requests that are not too many or too long."""
     total = 0
     for number, one in enumerate(requests, 1):
         what = f"request {number}" if one.key is None else f"request {_shown(one.key)}"
@@ -314,14 +314,14 @@ def bounded(requests: Iterable[Asked], found: int = 0) -> Iterator[Asked]:
 
 
 def _plain(text: str) -> str:
-    """Of a subclass, such as a member of an enumeration, the text itself."""
+    """The plain text of a subclass of str, such as a member of an enumeration."""
     if not isinstance(text, str):
         raise AnswerError(f"{_shown(text)} is not a text")
     return str.__str__(text)
 
 
 def cursor_of(given: Any) -> str | None:
-    """What a cursor was set to, if it can be one."""
+    """Check what a function set its cursor to."""
     if given is None:
         return None
     if not isinstance(given, str):
@@ -336,14 +336,14 @@ def cursor_of(given: Any) -> str | None:
 
 
 def added_values(added: dict[str, list[str]]) -> dict[str, list[str]]:
-    """Values of dynamic dimensions that were added."""
+    """Check the values that a function added to dynamic dimensions."""
     if sum(map(len, added.values())) > _MOST_ADDED:
         raise AnswerError(f"it added more than {_MOST_ADDED:,} partitions; move the cursor, and go on the next time")
     return {_plain(name): list(map(_plain, values)) for name, values in added.items() if values}
 
 
 def partition_texts(returned: Any) -> tuple[str, ...] | None:
-    """The partitions that the function of a schedule returned."""
+    """Check the partitions that the function of a schedule returned."""
     if returned is None:
         return None
     if isinstance(returned, str):

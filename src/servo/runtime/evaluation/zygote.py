@@ -43,11 +43,11 @@ _STEP = 1 << 16
 
 
 class UnavailableError(Exception):
-    """Nobody can be asked; says why."""
+    """No process can evaluate; the message says why."""
 
 
 class LostError(UnavailableError):
-    """Nobody was asked, since the process that was to fork is gone; another one may be asked instead."""
+    """The zygote was gone before the question was asked; another one may be asked instead."""
 
 
 class Zygote:
@@ -103,7 +103,7 @@ class Zygote:
             raise UnavailableError(self._failure)
 
     def _load(self) -> str | None:
-        """Why the definitions cannot be loaded."""
+        """Wait for the definitions; give why they cannot be loaded."""
         try:
             self._control.settimeout(_LOAD_SECONDS)
             data = receive_frame(self._control)
@@ -153,7 +153,7 @@ class Zygote:
         return Evaluator(self, pid, ours, output)
 
     def end(self, pid: int) -> int:
-        """End a child and all that it has started; how it ended."""
+        """End a child and all that it has started; give its exit code."""
         try:
             return self._order(END, pid)
         except OSError:
@@ -173,7 +173,7 @@ class Zygote:
             return result
 
     def close(self) -> None:
-        """End it and its children. Whoever waits for one of them sees it gone."""
+        """End the process and its children; questions to them fail."""
         if not self._ready:  # it may be stuck in the user's code, and has no children
             self._kill()
         with self._lock:
@@ -208,13 +208,16 @@ class Evaluator:
 
     @property
     def is_there(self) -> bool:
-        """Whether it waits for a question: it says nothing unasked, unless it ends."""
+        """Whether the child waits for a question: unasked, only its end makes the socket readable."""
         poll = select.poll()
         poll.register(self._line, select.POLLIN)
         return not poll.poll(0)
 
     def ask(self, question: Question) -> Evaluation:
-        """Its answer, or what became of it. Unless `usable` afterwards, it must be ended."""
+        """Ask the child a question; where it gives no answer, the evaluation says why.
+
+        Unless `usable` afterwards, it must be ended.
+        """
         began = time.monotonic()
         self.usable = False
         log = _Tail(self._output)
@@ -273,7 +276,7 @@ class _Tail:
         self._taken = 0
 
     def read(self) -> bool:
-        """Take what is there; False where nobody can write any more."""
+        """Read what is there; False at the end of the pipe."""
         try:
             data = os.read(self._output, _STEP)
         except BlockingIOError:
@@ -285,7 +288,7 @@ class _Tail:
         return bool(data)
 
     def drain(self) -> None:
-        """Take what is left, as much as a pipe holds: others may write on."""
+        """Read what is left, but no more than a pipe holds: other processes may write on."""
         for _ in range(16):
             before = self._taken
             if not self.read() or self._taken == before:

@@ -114,7 +114,7 @@ class Control(ServiceLoop):
 
     @contextmanager
     def _checking(self, backfills: Backfills) -> Iterator[dict[str, Backfill]]:
-        """The jobs that wait for others, by their ids. Whether they still have to is looked at, once for every news."""
+        """The jobs that wait for others, by id; traced as a check where there are events since the last one."""
         waiting = {job.id: job for job in backfills.open if job.state is BackfillState.WAITING_UPSTREAM}
         if not waiting or backfills.position == self._checked:
             yield waiting
@@ -174,7 +174,7 @@ class Control(ServiceLoop):
 
 
 def _tell_waited(waiting: dict[str, Backfill], decision: Decision) -> None:
-    """A span of how long a backfill waited for others, once it need not any more."""
+    """Trace how long a backfill waited for others, once it waits no more."""
     for fact in decision.facts:
         if isinstance(fact, BackfillStateChanged) and (job := waiting.get(fact.backfill_id)) is not None:
             since = job.state_at or job.created_at

@@ -58,14 +58,14 @@ class PassReport(msgspec.Struct, frozen=True, kw_only=True):
     next_due: datetime | None = None
 
     def __add__(self, later: PassReport) -> PassReport:
-        """What both did, and when there is something to do after the later one."""
+        """Add up two passes; `next_due` is of the later one."""
         counts = ("ticks", "skipped", "failed", "evaluations", "runs")
         sums = {name: getattr(self, name) + getattr(later, name) for name in counts}
         return PassReport(**sums, next_due=later.next_due)
 
 
 class _PollOutcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of asking a sensor. `by_other`: another driver was first, and it was not asked."""
+    """The outcome of a poll. `by_other`: another driver was first, and the sensor was not asked."""
 
     at: datetime  # as it is kept beside the ledger
     accepted: Accepted | None = None
@@ -113,7 +113,7 @@ class Driver(ServiceLoop):
             threads.shutdown(wait=False, cancel_futures=True)
 
     def step(self) -> PassReport:
-        """Everything that is due now: ticks are recorded when this returns, evaluations have begun."""
+        """Do what is due now: ticks are recorded when this returns, evaluations have begun."""
         tracker = self._tracker
         self._collect_polls()
         if tracker.deployed_at != self._deployed_at:
@@ -161,7 +161,7 @@ class Driver(ServiceLoop):
         )
 
     def _answer(self, schedule: ScheduleState, moment: datetime) -> Evaluation | None:
-        """What the function of a schedule says; it is asked beside the loop, which goes on meanwhile."""
+        """The answer of a schedule's function, which is asked beside the loop; NotYet until it is there."""
         if not schedule.definition.settings.get("function"):
             return None
         place = (schedule.id, moment)
@@ -201,7 +201,7 @@ class Driver(ServiceLoop):
     # ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _poll(self) -> int:
-        """Ask the sensors that are due and ours; how many."""
+        """Ask the sensors that are due and fall to this driver; give how many."""
         due = [one for one in self._tracker.sensors.due(self._project.clock()) if one.id not in self._polling]
         mine = self._own_sensors(due) if due else []
         for sensor in mine:
@@ -223,7 +223,7 @@ class Driver(ServiceLoop):
         return _PollOutcome(at=now, accepted=answer)
 
     def _tell_board(self, sensor_id: str, asked: _PollOutcome) -> None:
-        """Let the board know of what no event says."""
+        """Tell the board what no event says."""
         self._seen[sensor_id] = asked.at
         if asked.by_other or asked.found_nothing:
             self._tracker.sensors.asked(sensor_id, asked.at, found_nothing=asked.found_nothing)
@@ -238,7 +238,7 @@ class Driver(ServiceLoop):
         ]
 
     def _collect_polls(self) -> list[_PollOutcome]:
-        """Take in what came of asking sensors: it is in the ledger, and after the look also on the board."""
+        """Collect the polls that have ended, and bring the board up to date."""
         over = {sensor_id: asked for sensor_id, asked in self._polling.items() if asked.done()}
         self._tracker.refresh()
         for sensor_id, asked in over.items():
@@ -251,7 +251,7 @@ class Driver(ServiceLoop):
         return [asked.result() for asked in over.values() if asked.exception() is None]
 
     def finish(self) -> list[Accepted]:
-        """Wait for the evaluations that have begun, and see what came of them. Raises what one of them raised."""
+        """Wait for the evaluations that have begun, and give their outcomes. Raises what one of them raised."""
         begun = list(self._polling.values())
         wait(begun)
         answered = self._collect_polls()
@@ -289,7 +289,7 @@ class Driver(ServiceLoop):
 
 
 def one_pass(project: Project, evaluators: EvaluatorPool) -> PassReport:
-    """Do all that is due now, wait until it is done, and be gone."""
+    """Do all that is due now, and wait until it is done."""
     driver = Driver(project, evaluators)
     try:
         with Heartbeat(project.leases, driver.holder, project.settings.worker):
@@ -326,7 +326,7 @@ def may_ask(driver: str, drivers: Collection[str], sensor_id: str, now: datetime
 
 
 def _owner(drivers: Collection[str], sensor_id: str, now: datetime, age: float) -> str:
-    """To whom it falls among those that have been there for so long; where nobody has, to the first that came."""
+    """The owner of a sensor among the drivers of at least this age; where there is none, the first that came."""
     settled = [driver for driver in drivers if (now - ulid_time(driver)).total_seconds() >= age]
     return max(settled, key=lambda driver: _weight(driver, sensor_id)) if settled else min(drivers)
 

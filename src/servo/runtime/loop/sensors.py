@@ -1,4 +1,4 @@
-"""Sensors at work: what they answer about a message, or about their cursor, is recorded.
+"""Evaluation of sensors, by a message or by a poll, and the record of it.
 
 Evaluations that a person wants are an operation (`operations/sensors/evaluation.py`), which also says what an answer
 comes to.
@@ -152,7 +152,7 @@ class Sensing:
         raise Conflict(f"sensor {sensor.definition.name} was changed by others again and again", hint="try again")
 
     def _since(self, sensor: SensorState, position: int) -> tuple[int, SensorState | None]:
-        """A sensor as it is by now, and up to where that is known; None if it is gone."""
+        """The newest position, and the sensor as of it; None if it is gone."""
         board = SensorBoard(position=position, sensors=[msgspec.structs.replace(sensor)])
         for events in self._project.follower.new_events(position):
             board.take(events)
@@ -202,7 +202,7 @@ def _is_request(fact: Fact, key: str) -> bool:
 
 
 def _message_fields(message: Message) -> dict[str, Any]:
-    """A message as an event keeps it."""
+    """The fields of a message that an event keeps."""
     data: dict[str, Any] = {"id": message.id, "data": base64.b64encode(message.data).decode()}
     if message.attributes:
         data["attributes"] = dict(message.attributes)

@@ -188,7 +188,7 @@ class Tracker(ABC):
         return self._catalog
 
     def refresh(self) -> None:
-        """Take what is new."""
+        """Take the events that are new."""
         for events in self._project.follower.new_events(self.position):
             self._take(events)
             self.position = events[-1].position
@@ -271,7 +271,7 @@ class AutomationTracker(Tracker):
 
 
 def take_polls(board: SensorBoard, polls: Mapping[str, Poll]) -> SensorBoard:
-    """Let a board know when its sensors were last asked, also where that was not recorded. Gives the board."""
+    """Tell a board when its sensors were last asked, also where no event says it; give the board."""
     for sensor_id, poll in polls.items():
         known = board.sensors.get(sensor_id)
         if known is not None:

@@ -73,7 +73,7 @@ def find(
     settled: int | None = None,
     limit: int = MOST_ITEMS,
 ) -> WatchResult:
-    """The same for any listing. `settled`: what has changed after this moment, in nanoseconds, has to wait."""
+    """Find new files of any listing. `settled`: what has changed after this moment, in nanoseconds, has to wait."""
     before = FilesCursor.read(cursor)
     seen = before.identities()
     walk = Walk(before.since, before.known_folders(), listing.overlap, before.floor[0])
@@ -191,7 +191,7 @@ class Walked(NamedTuple):
 
 
 class Walk:
-    """What is known of folders: before a walk from the cursor, after it from the walk."""
+    """The known folders: before a walk from the cursor, after it from the walk."""
 
     def __init__(self, since: int | None, known: dict[bytes, int], overlap: int, floor: int) -> None:
         self._since, self._known, self.overlap, self._floor = since, known, overlap, floor
@@ -261,7 +261,7 @@ _States = dict[int, dict[str, str]]  # by how many parts have been matched: what
 
 
 def _reached(parts: tuple[str, ...], states: _States) -> _States:
-    """With `**` also matching no folder at all."""
+    """The states, and those that `**` reaches by matching no folder at all."""
     found = dict(states)
     for place in sorted(states):
         values = states[place]
@@ -272,7 +272,7 @@ def _reached(parts: tuple[str, ...], states: _States) -> _States:
 
 
 class _Steps:
-    """What may come next in one folder."""
+    """The parts of a pattern that may come next in one folder."""
 
     def __init__(self, parts: tuple[str, ...], states: _States) -> None:
         last = len(parts) - 1

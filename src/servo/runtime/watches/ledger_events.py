@@ -121,7 +121,7 @@ class _Asset:
 
 
 def _values(definition: Partitions, key: str) -> dict[str, str]:
-    """What people type for each dimension of the only partition."""
+    """The text that people type for each dimension of a partition."""
     values = PartitionKey.parse(key).values
     return {one.name: one.show(values[one.name]) for one in definition.dimensions if one.name in values}
 

@@ -62,7 +62,7 @@ def new_rows(watch: NewRows, cursor: str | None, project: Project, *, limit: int
 
 
 def _ready(table: Table, before: RowsCursor) -> RowsCursor:
-    """Up to where rows can be given now; with `writers`, that is not known before those have ended."""
+    """The cursor up to which rows can be given now; unknown while it has `writers`."""
     if before.writers:
         left = set(before.writers) & set(table.writers())
         return before if left else msgspec.structs.replace(before, writers=[])
@@ -124,7 +124,7 @@ def _open_table(watch: NewRows, project: Project) -> Iterator[Table]:
 
 
 def _items(watch: NewRows, rows: Iterable[Row]) -> Iterator[FoundRow]:
-    """Keys are of what a row holds, and count those that hold the same."""
+    """Rows as items. A key is made of what a row holds, and counts rows that hold the same."""
     columns = (watch.column, *watch.columns)
     seen: Counter[str] = Counter()
     for row in rows:

@@ -1,4 +1,4 @@
-"""One attempt at a task: what is recorded of it, and what comes after it."""
+"""Attempts at tasks: what is published and recorded of one, and whether another one follows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Attempt:
         self._inputs: tuple[Input, ...] = ()
         self._edges: Mapping[str, list[list[int]] | None] = {}
         self._application = application  # what Spark calls itself, which is known once it has started
-        self._published = published  # is told what became current
+        self._published = published  # called with what became current
         self._unchanged = list(unchanged)  # beside the claim: current as they are, or frozen with data
         self._frozen = dict.fromkeys(frozen, FROZEN)  # why each of these is skipped
         self._lock = Lock()
@@ -66,13 +66,13 @@ class Attempt:
         self._held: list[PartitionResult] = []
         # The first id of what is held, once any of it was moved: recorded again, it is where it was moved to.
         self._first: str | None = None
-        self._results: dict[str, PartitionResult] = {}  # the newest word on each partition, recorded or held
+        self._results: dict[str, PartitionResult] = {}  # the newest result of each partition, recorded or held
         self._succeeded = claim.succeeded_before  # and recorded
         self._totals = CallTotals()  # of what is recorded
         self._part = 0
 
     def of(self, order: Order) -> None:
-        """What is computed, by what and from what: known once the definitions and the inputs were found."""
+        """Take the order, which is known once the definitions and the inputs were found."""
         self._spec, self._inputs, self._edges = order.asset.spec, order.inputs, order.edges
 
     def commit(self, results: Sequence[PartitionResult]) -> None:
@@ -119,7 +119,7 @@ class Attempt:
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing was said of any partition yet."""
+        """Whether there is no result of any partition yet."""
         return not self._results
 
     def _end(self, problem: ServoError | None) -> Outcome | None:
@@ -173,7 +173,7 @@ class Attempt:
         self._results.update((result.key, result) for result in results)
 
     def _fail_held(self, outcome: Outcome, problem: ServoError) -> None:
-        """What is held will not be published after all."""
+        """Give up what is held: it is not published."""
         held, self._held, self._first = self._held, [], None
         self._hold([unmade(one.key, outcome, problem) if one.outcome in MADE else one for one in held])
 
@@ -219,7 +219,7 @@ class Attempt:
     def _finished(
         self, results: list[PartitionResult], *, final: bool, outcome: Outcome | None = None, error: str | None = None
     ) -> list[Fact]:
-        """Move what was made to its own place, and say so: current is it only once this is recorded."""
+        """Move what was made to its final place; give the facts that make it current once they are recorded."""
         claim = self._claim
         results = sorted(results, key=lambda result: result.outcome not in MADE)
         unchanged = self._unchanged if final else []
@@ -271,7 +271,7 @@ class Attempt:
         return [finished, self._checkpoint(outcomes(staged, [], first))] if staged else [finished]
 
     def _checkpoint(self, partitions: PartitionOutcomes) -> CheckpointRequested:
-        """What waits for a person: exactly these partitions, with these hashes."""
+        """The checkpoint for exactly these partitions, with these hashes."""
         approval = self._spec.approval
         assert approval is not None
         deadline = None if approval.deadline is None else self._project.clock() + approval.deadline
@@ -299,7 +299,7 @@ class Attempt:
         )
 
     def _given_to(self, inputs: Sequence[InputPartitions], listed: Sequence[Call]) -> list[GivenPartitions]:
-        """What the calls were given of each input, where one was for several partitions."""
+        """The inputs that each call was given, where one call was for several partitions."""
         if all(len(call.keys) == 1 for call in listed):
             return []
         sources = {source.asset_key: source for source in self._inputs}
@@ -311,11 +311,11 @@ class Attempt:
         return found
 
     def _given(self, source: Input, call: Call) -> Iterable[int]:
-        """What a call was given: all that the mapping names for its partitions."""
+        """The indexes of the inputs that a call was given: all that the mapping names for its partitions."""
         return dict.fromkeys(index for key in call.keys for index in self._mapped(source, key))
 
     def _mapped(self, source: Input, key: str) -> Sequence[int]:
-        """What the mapping names for a partition."""
+        """The indexes of the inputs that the mapping names for a partition."""
         edges, position = self._edges.get(source.asset_key), self._positions[key]
         if edges is not None:
             return edges[position]
@@ -334,14 +334,14 @@ def made(results: Sequence[PartitionResult]) -> int:
 
 
 def unmade(key: str, outcome: Outcome, problem: ServoError) -> PartitionResult:
-    """A partition of which nothing came."""
+    """The result of a partition that was not made."""
     return PartitionResult(key=key, outcome=outcome, error=str(problem), retryable=getattr(problem, "retryable", True))
 
 
 def outcomes(
     results: list[PartitionResult], skipped: list[str], first: str, reasons: Mapping[str, str] = NO_REASONS
 ) -> PartitionOutcomes:
-    """The columns of what was tried and what was skipped, where there is a special reason with it."""
+    """Results and skipped partitions as columns; `reasons` say why one was skipped."""
     staged = [result.staged for result in results] + [None] * len(skipped)
     return PartitionOutcomes(
         keys=[result.key for result in results] + skipped,
@@ -356,7 +356,7 @@ def outcomes(
 
 
 def _column(values: list[T]) -> T | list[T]:
-    """One value if it holds for all."""
+    """A column, or its one value if all are equal."""
     return values[0] if values and all(value == values[0] for value in values) else values
 
 

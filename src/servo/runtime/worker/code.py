@@ -49,7 +49,7 @@ class Code:
         return False
 
     def _missing(self, claim: Claim) -> ServoError | None:
-        """What is missing here, also in the files as they are now."""
+        """The problem if the asset is not here as planned, also not in the files as they are now."""
         with self._lock:
             if self._planned(claim) is not None:
                 return None
@@ -96,7 +96,7 @@ class Code:
 
 
 def _mapping_problem(claim: Claim, known: Catalog) -> ServoError | None:
-    """What is wrong with the functions of its mappings."""
+    """The problem with the functions of an asset's mappings, if there is one."""
     spec = known.graph.specs.get(claim.asset_key)
     mappings = [] if spec is None else [one.mapping for one in spec.dependencies]
     try:

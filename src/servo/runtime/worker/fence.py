@@ -81,7 +81,7 @@ class Fence:
         raise LedgerUnavailable(f"{self._named} could not be recorded: {problem}", hint="it is tried again")
 
     def _look(self) -> None:
-        """Take in what happened to the run, up to what ends the attempt."""
+        """Read the events of the run, up to the one that ends the attempt."""
         claim = self._claim
         for event in self._news():
             self._position = event.position

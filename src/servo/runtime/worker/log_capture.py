@@ -65,7 +65,7 @@ class _Output:
 
 
 def _captured(record: logging.LogRecord) -> Sink | None:
-    """The task that a record belongs to. Servo's own are the worker's, also where it works on a task."""
+    """The sink of the task that a record belongs to; none for Servo's own records, which are the worker's."""
     return None if record.name.partition(".")[0] == "servo" else entered_log()
 
 
@@ -83,7 +83,7 @@ class _ToCapture(logging.Handler):
                 echo(f"{record.levelname} {record.name}: {message}\n")
 
     def _as_without_us(self, record: logging.LogRecord) -> None:
-        """Where there is no handler at all, Python writes warnings to stderr. We are one, so it does not any more."""
+        """Write warnings to stderr, as Python does where there is no handler: ours stops it from doing so."""
         last = logging.lastResort
         if last is not None and record.levelno >= last.level and not self._has_others(record):
             last.handle(record)
@@ -98,7 +98,7 @@ class _ToCapture(logging.Handler):
 
 
 class _Others(logging.Filter):
-    """Keeps from the other handlers what belongs to tasks alone, and what came about only by our lower level."""
+    """Keeps records of tasks, and records below the level of before, from the other handlers."""
 
     def __init__(self, level: int) -> None:
         super().__init__()

@@ -38,8 +38,8 @@ _PATIENCE = 60.0  # seconds for the tail to be folded
 class NewestVersions:
     """The newest current version of each asset, which tells its columns. Threads may share it.
 
-    Looked up once and then remembered: a worker that is alone knows what it has published itself. Whoever learns that
-    somebody else has published says so.
+    Looked up once and then remembered: a worker that is alone knows what it has published itself. `forget` is called
+    when another worker has published.
     """
 
     def __init__(self, project: Project) -> None:
@@ -53,13 +53,13 @@ class NewestVersions:
         return known[asset_id]
 
     def published(self, place: Place) -> None:
-        """This one is current now."""
+        """Take a version that is current now."""
         before = self._known.get(place.asset_id)
         if before is None or before.materialization_id < place.materialization_id:
             self._known[place.asset_id] = place
 
     def forget(self) -> None:
-        """Others have published."""
+        """Forget all versions: other workers have published."""
         self._known = {}
 
     def _look_up(self, asset_id: str) -> Place | None:
@@ -173,11 +173,11 @@ def samples_of(project: Project, claim: Claim) -> int:
 
 
 def _number(claim: Claim) -> int:
-    """A number that follows from the task: whoever asks, the same tasks are sampled."""
+    """A number that follows from the task, so that every worker samples the same tasks."""
     return int.from_bytes(sha256(f"{claim.run_id}:{claim.task_key}".encode()).digest()[:8])
 
 
-# ── what need not be computed, or must not be ────────────────────────────────────────────────────────────────────────
+# ── unchanged and frozen partitions ────────────────────────────────────────────────────────────────────────
 
 
 def left_to_compute(project: Project, claim: Claim, known: Catalog) -> tuple[Claim, list[str]]:

@@ -183,7 +183,7 @@ def echo(text: str) -> None:
 
 
 class _ToTask(logging.Handler):
-    """Writes what the logger of a task is told."""
+    """Writes the records of a task's logger to its file."""
 
     def __init__(self, task: TaskLog) -> None:
         super().__init__()
@@ -200,11 +200,11 @@ class _ToTask(logging.Handler):
             echo(f"{record.levelname} {message}\n")
 
 
-# ── what a thread says ───────────────────────────────────────────────────────────────────────────────────────────
+# ── output of a thread ───────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Sink:
-    """Where the output of a thread goes, and its lines that have not ended yet."""
+    """The log that the output of a thread goes to, and its lines that have not ended yet."""
 
     def __init__(self, log: TaskLog, partition: str | None) -> None:
         self.log = log
@@ -260,7 +260,7 @@ def read_logs(
     ended: Callable[[], bool] = lambda: True,
     wait: Callable[[float], None] = time.sleep,
 ) -> Iterator[Record]:
-    """What a run or one of its tasks said, in all attempts, oldest first.
+    """Read the records of a run or of one of its tasks, of all attempts, oldest first.
 
     A task that was cut into several is all of these (`sales/orders` is also `sales/orders#2`). With `follow` it goes
     on with what is said from now on, until the run has `ended`. Lines that are still being written, or that a crash

@@ -56,7 +56,7 @@ class TaskRunner:
         return self._executor.application_id
 
     def perform(self, claim: Claim, known: Catalog, fence: Fence) -> None:
-        """One attempt, from the claim to its end in the ledger."""
+        """Make one attempt, from the claim to its end in the ledger."""
         with (
             about(run=claim.run_id, asset=claim.asset_key, task=claim.task_key, attempt=claim.attempt),
             span(
@@ -133,7 +133,7 @@ class TaskRunner:
         attempt.end(SessionsLost(what, hint=problem.hint or "see the worker's log"))
 
     def _left(self, claim: Claim, known: Catalog, task_log: TaskLog) -> tuple[Claim, list[str]]:
-        """What of a claim is to be computed. Where that cannot be told, all of it is."""
+        """Take unchanged partitions out of a claim; where these cannot be told, all of it is computed."""
         try:
             left, unchanged = left_to_compute(self._project, claim, known)
         except Exception as problem:  # noqa: BLE001 (a custom mapping is anybody's code; computing is never wrong)
@@ -162,7 +162,7 @@ class TaskRunner:
             raise
 
     def _compute(self, attempt: Attempt, claim: Claim, known: Catalog, task_log: TaskLog) -> ServoError | None:
-        """Compute, and give what stood against it."""
+        """Compute the claim; give the problem if that fails."""
         problem: ServoError
         if not claim.partitions:
             return None

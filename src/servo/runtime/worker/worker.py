@@ -51,7 +51,7 @@ _Name = tuple[str, str, int]  # run, task, attempt
 
 
 class Worker(ServiceLoop):
-    """Claims and computes tasks until it is told to stop, or until it is enough."""
+    """Claims and computes tasks until it is told to stop, or until it has done enough."""
 
     kind = "worker"
     trouble = "This worker cannot go on"
@@ -184,7 +184,7 @@ class Worker(ServiceLoop):
         return cancelled | {name for name, _, _ in self._strays}
 
     def _abandon(self, worker: str) -> None:
-        """End what was cancelled and heeds no interrupt: its run is over, and what it still says is refused."""
+        """End tasks that were cancelled and heed no interrupt: what they still report is refused."""
         cancelled, now = self._cancelled(), time.monotonic()
         self._interrupted_at = {
             name: self._interrupted_at.get(name, now) for name in self._jobs if name[0] in cancelled
@@ -218,14 +218,14 @@ class Worker(ServiceLoop):
         )
 
     def _interrupt_until_over(self, jobs: dict[_Name, Future[None]], seconds: float = inf) -> None:
-        """Again and again: who is just about to ask Spark for something was not there to be interrupted."""
+        """Interrupt repeatedly: a task that was just about to call Spark could not be interrupted before."""
         until = time.monotonic() + seconds
         while (left := [job for job in jobs.values() if not job.done()]) and time.monotonic() < until:
             self._interrupt({run_id for run_id, _, _ in jobs})
             wait(left, _AGAIN_SECONDS)
 
     def _interrupt(self, runs: Iterable[str]) -> None:
-        """In threads of their own: a JVM that hangs must not keep this worker from giving up what it is at."""
+        """Interrupt runs in threads: a JVM that hangs must not keep this worker from handing back its tasks."""
         for run_id in runs:
             before = self._interrupts.get(run_id)
             if before is None or not before.is_alive():
@@ -284,7 +284,7 @@ class Worker(ServiceLoop):
         return True
 
     def _fits(self, claim: Claim) -> bool:
-        """Whether it is for this worker. Interrupts go by run, so nothing is taken of one still to be interrupted."""
+        """Whether a claim is for this worker. Interrupts go by run: nothing is taken of an interrupted one."""
         stray = any(claim.run_id == run_id for run_id, _, _ in self._strays)
         return not stray and self._code.has(claim, self._tracker.catalog)
 
