@@ -1,6 +1,6 @@
 """Maintenance of a workspace: queries, status, verification, archive and export of the ledger, and the projections.
 
-Every answer is a plain struct; whoever asked renders it.
+Every answer is a plain struct; the caller renders it.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class Maintenance:
 
     @staticmethod
     def tables() -> list[TableInfo]:
-        """What queries can ask."""
+        """The tables that queries can ask."""
         return [
             TableInfo(
                 name=table.table,
@@ -191,14 +191,14 @@ class Maintenance:
         )
 
     def _keys_before(self) -> datetime | None:
-        """Since when idempotency keys live; None if that is before all time."""
+        """The time since which idempotency keys are kept; None if that is before the year 1."""
         try:
             return self._project.clock() - timedelta(days=self._project.settings.idempotency_days)
         except OverflowError:
             return None
 
     def export(self, out: TextIO | BinaryIO, *, after: int = 0, until: int | None = None) -> int:
-        """Write events as JSON lines; how many."""
+        """Write events as JSON lines; give how many."""
         return export(self._project.history, out, after, until)
 
     # ── the projections ──────────────────────────────────────────────────────────────────────────────────────────
@@ -254,7 +254,7 @@ class Maintenance:
             return manifest
 
     def _compacted(self) -> tuple[Manifest | None, str | None]:
-        """What is there, folded up to the head step by step as usual; or why that cannot be compared with."""
+        """The current projections, compacted up to the head; or why a replay cannot be compared with them."""
         manifest, problem = self._current_manifest()
         if manifest is None:
             return None, f"what was there could not be read: {problem}"
@@ -298,7 +298,7 @@ class Maintenance:
             log.debug("cannot compact: %s", problem, extra={"action": "query.read_only"})
 
     def _long_tail(self, rest: float | None = None) -> int:
-        """How many events there are to fold, where they are to be folded now; else 0."""
+        """The number of events to fold, where they are to be folded now; else 0."""
         project, limits = self._project, self._project.settings.tail
         head, folded = project.ledger.head(), project.store.current().watermark.position
         length = max(head.position - folded, 0)
@@ -330,7 +330,7 @@ def witnesses(store: Store) -> tuple[list[Manifest], str | None]:
 
 
 def compared(found: Verification, versions: Iterable[Manifest], history: History) -> Verification:
-    """What was found, and where the ledger contradicts versions that were made before it was looked at."""
+    """A verification, with the places where the ledger contradicts versions that were made before it was read."""
     problems = [*found.problems, *_contradictions(found, sorted(versions, key=_position), history)]
     problems.sort(key=lambda problem: problem.position)
     return msgspec.structs.replace(found, problems=problems[:MOST_PROBLEMS])

@@ -40,7 +40,7 @@ _TRIES = 50
 
 
 class ProjectOutside:
-    """What a project reaches; an `Outside`."""
+    """The `Outside` of a project."""
 
     def __init__(self, project: Project, user_code: UserCode) -> None:
         self._project = project

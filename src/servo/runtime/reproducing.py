@@ -1,4 +1,4 @@
-"""Computing a partition again as it was: the same function, exactly the recorded inputs, and nothing kept of it."""
+"""Reproduction of a partition: the same function over exactly the recorded inputs, of which nothing is kept."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def require_same_code(project: Project, asset_id: str, asset: Asset, recorded: s
 
 
 def _inputs(project: Project, known: Catalog, asset: Asset, made: dict[str, Any]) -> tuple[Input, ...]:
-    """Exactly what was read, whether or not it is current any more."""
+    """The inputs exactly as they were read, whether or not they are still current."""
     parameters = {"materialization_id": made["materialization_id"]}
     read: dict[str, list[tuple[str, str]]] = {}
     for asset_id, _, key, name in project.reader.query(_READ, parameters, fresh=True, timeout=_PATIENCE).rows:
@@ -197,7 +197,7 @@ def _newest(project: Project, asset_id: str, before: str) -> Place | None:
 
 
 def _require_files(project: Project, known: Catalog, inputs: Sequence[Input]) -> None:
-    """Say at once which inputs retention has let go, before Spark is started for nothing."""
+    """Refuse where retention has removed files of an input, before Spark is started for nothing."""
     gone = []
     for source in inputs:
         for place in source.places():

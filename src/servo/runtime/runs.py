@@ -1,4 +1,4 @@
-"""Runs while they go on: following one to its end, and what its tasks write meanwhile."""
+"""Following a run to its end, and the logs of its tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def follow_run(
     timeout: float | None = None,
     tick: Callable[[], None] = lambda: None,
 ) -> RunProgress:
-    """Tell of every change until the run has ended, waits for nothing but a person, or the time is up.
+    """Report every change until the run has ended, waits for nothing but a person, or the time is up.
 
     `tick` is called about once a second.
     """
@@ -49,7 +49,7 @@ def follow_run(
 
 
 def _take_news(project: Project, board: Board, run_id: str) -> bool:
-    """Take in what is new; whether any of it is about the run."""
+    """Take the new events; whether any of them is about the run."""
     changed = False
     for events in project.follower.new_events(board.position):
         board.take(events)
@@ -58,7 +58,7 @@ def _take_news(project: Project, board: Board, run_id: str) -> bool:
 
 
 def follow_logs(project: Project, run_id: str, *, task: str | None = None, follow: bool = False) -> Iterator[Record]:
-    """What the tasks of a run wrote, in the order of time; with `follow`, also what they still write."""
+    """The log records of a run's tasks, in the order of time; with `follow`, also those that still come."""
     name = find_run(state_of(project), run_id).run_id
     ended = lambda: run_of(state_of(project), name).ended  # noqa: E731 (it is asked again and again)
     return read_logs(project.settings, name, task, follow=follow, ended=ended)

@@ -33,7 +33,7 @@ _OLDEST_RUNS = """
 
 
 class Secret:
-    """Bytes that do not show themselves."""
+    """Secret bytes, which no repr shows."""
 
     __slots__ = ("_value",)
 
@@ -86,7 +86,7 @@ def tenant_secret(
 
 
 def permission_problem(path: Path) -> str | None:
-    """What is wrong with who may read a secret's file."""
+    """The problem if others may read a secret's file."""
     mode = path.stat().st_mode & 0o777
     return f"{path} can be read by others (mode {mode:04o})" if mode & _OTHERS else None
 
@@ -114,7 +114,7 @@ def _read(path: Path) -> bytes:
 
 
 def fingerprint_of(tenant: str, secret: Secret) -> str:
-    """By which a secret is known, and from which it cannot be told."""
+    """A fingerprint of a secret, from which the secret cannot be computed."""
     return hmac.new(secret.value, _DOMAIN + tenant.encode(), sha256).hexdigest()
 
 
@@ -137,7 +137,7 @@ def require_secret_may_be_minted(project: Project) -> None:
 
 
 def secret_problem(project: Project, environ: Mapping[str, str]) -> ForeignSecret | None:
-    """What keeps this machine from writing. Writes nothing, and mints no secret."""
+    """The problem that keeps this machine from writing. Writes nothing, and mints no secret."""
     tenant, known = project.workspace.tenant, project.fingerprints.find(project.workspace.tenant)
     if not _has_secret(project.settings, environ):
         return None if known is None else _missing(project.settings)

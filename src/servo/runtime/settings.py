@@ -434,7 +434,7 @@ _READERS: dict[str, Callable[[str, _Given], Any]] = {
 
 
 def _check_pulse(worker: WorkerSettings, given: dict[str, _Given]) -> None:
-    """A lease outlives two heartbeats, so that one may be lost or late."""
+    """Refuse a lease that does not outlive two heartbeats: one may be lost or late."""
     if worker.lease_seconds > 2 * worker.heartbeat_seconds:
         return
     keys = ("worker.lease_seconds", "worker.heartbeat_seconds")

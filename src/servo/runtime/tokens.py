@@ -45,7 +45,7 @@ _REVOKED = "SELECT revoked_version, revoked_at FROM tokens WHERE token_id = $tok
 
 
 class Role(IntEnum):
-    """What somebody may do; each may do what those before it may.
+    """The roles of tokens; each may do what those before it may.
 
     A viewer looks; an operator also starts, stops and changes work; an approver also decides checkpoints; an admin may
     do everything.
@@ -58,7 +58,7 @@ class Role(IntEnum):
 
 
 class Token(msgspec.Struct, frozen=True, kw_only=True):
-    """A token as everybody may see it."""
+    """A token, without its text."""
 
     token_id: str
     name: str
@@ -92,7 +92,7 @@ class MintedToken(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TokenRevocation(msgspec.Struct, frozen=True, kw_only=True):
-    """A token that is worth nothing any more; `duplicate` if it was revoked before."""
+    """The revocation of a token; `duplicate` if it was revoked before."""
 
     token_id: str
     name: str
@@ -113,7 +113,7 @@ def role_named(name: str) -> Role:
 
 
 def lifetime(text: str) -> timedelta:
-    """How long a token lives, as people write it: 12h, 90d, 8w."""
+    """Parse the lifetime of a token: 12h, 90d, 8w."""
     found = _LIFETIME.fullmatch(text.strip())
     if found is None or int(found[1]) == 0:
         raise InvalidInput(f"{text!r:.80} is no length of time", hint="write 30m, 12h, 90d or 8w")
@@ -234,7 +234,7 @@ _KINDS = frozenset({TokenCreated.event_type, TokenRevoked.event_type})
 
 
 class Bearer(msgspec.Struct, frozen=True, kw_only=True):
-    """Who asks: under which name it is recorded, and what they may do. Who needs no token has no token's id."""
+    """The bearer of a token: the actor that is recorded, and its role. Local access has no token id."""
 
     actor: str
     role: Role
@@ -253,20 +253,20 @@ class TokenBook:
         self._looked = 0.0
 
     def at_hand(self, token: str) -> Bearer | None:
-        """Whose it is, if that is known and fresh: does not block. None says nothing; ask `bearer` then."""
+        """The bearer, if it is known and fresh; never blocks. Where this is None, ask `bearer`."""
         if self._position is None or self._monotonic() - self._looked > _FRESH_SECONDS:
             return None
         return self._bearer(hash_of(token))
 
     def moment(self) -> float:
-        """For `bearer`: when somebody came with a token."""
+        """The time now, to be given to `bearer` as `arrived`."""
         return self._monotonic()
 
     def bearer(self, token: str, arrived: float | None = None) -> Bearer | None:
-        """Whose token this is; None if nobody's: wrong, expired, revoked, or of another workspace. May block.
+        """The bearer of a token; None if it is wrong, expired, revoked, or of another workspace. May block.
 
-        Nobody is refused for a token that nobody knows but by a look that began after they `arrived` with it. However
-        many guess at the same time, one look is for all who came before it.
+        An unknown token is refused only after a look at the ledger that began after it `arrived`. However many come at
+        the same time, one look serves all that came before it.
         """
         arrived = self._monotonic() if arrived is None else arrived
         if not token.startswith(PREFIX) or len(token) > 200:
@@ -279,7 +279,7 @@ class TokenBook:
 
     @property
     def live(self) -> int:
-        """How many tokens are worth something now."""
+        """The number of tokens that are valid now."""
         self._look_again(lambda _: False)
         return sum(self._lives(one) for one in self._by_hash.values())
 

@@ -134,7 +134,7 @@ class TaskAtWork(msgspec.Struct, frozen=True, kw_only=True):
 def tasks_of_worker(project: Project, pid: int) -> list[TaskAtWork]:
     """The tasks that a worker process of this machine is recorded to be at.
 
-    Empty where nothing can be found out: who asks has something worse to tell.
+    Empty where the ledger cannot be read: the caller has a worse problem to report.
     """
     try:
         holders = [one for one in project.leases.live() if (one.kind, one.host) == ("worker", socket.gethostname())]
@@ -161,7 +161,7 @@ def write_last_words(project: Project, tasks: list[TaskAtWork], pid: int, code: 
 
 
 def end_tree(pid: int) -> int:
-    """End a child of ours and what it started; how it ended: its exit code, or the negative number of a signal.
+    """End a child of ours and what it started; give its exit code, or the negative number of a signal.
 
     Nobody has waited for it, so its number is nobody else's. If it had ended already, that is how it ended.
     """
@@ -173,7 +173,7 @@ def end_tree(pid: int) -> int:
 
 
 def reap(pid: int, seconds: float = 0.0) -> int:
-    """How a child ended. One that hangs in the kernel is waited for no longer than this: others are waiting too."""
+    """Wait for a child, but not for one that hangs in the kernel; give its exit code."""
     until = time.monotonic() + seconds
     while True:
         try:
@@ -188,7 +188,7 @@ def reap(pid: int, seconds: float = 0.0) -> int:
 
 
 def children_of(pid: int) -> set[int]:
-    """Empty where the system does not tell."""
+    """The child processes of a process; empty where the system does not list them."""
     found: set[int] = set()
     with suppress(OSError, ValueError):
         for task in Path(f"/proc/{pid}/task").iterdir():
@@ -206,7 +206,7 @@ def _descendants(pid: int) -> set[int]:
 
 
 def _kill(pid: int) -> None:
-    """With its group, if it leads one."""
+    """Kill a process, with its group if it leads one."""
     for kill in (os.killpg, os.kill):
         with suppress(ProcessLookupError, PermissionError):
             kill(pid, signal.SIGKILL)
@@ -292,7 +292,7 @@ class Redeployment:
         self._command: BackgroundCommand | None = None
 
     def look(self) -> str | None:
-        """What there is to tell, now and then."""
+        """Look for changed files, or for the end of a deployment; give a message where there is one."""
         if self._command is not None:
             return None if self._command.is_running else self._ended(self._command)
         began = time.monotonic()

@@ -31,7 +31,7 @@ _MOST_LIVES = 4  # of a worker that is killed again and again
 
 
 class Workplace:
-    """Who does the work: somebody who was there before, or who was started for it."""
+    """The control loop and the worker that do the work: those that run already, or those started for it."""
 
     def __init__(self, project: Project, run_id: str | None, stack: ExitStack, *, computing: bool) -> None:
         self._project = project
@@ -48,9 +48,9 @@ class Workplace:
         return self._child is not None
 
     def alive(self) -> None:
-        """See to it that work goes on; raises once it cannot. To be called again and again.
+        """Start what is missing for work to go on; raises once it cannot. To be called repeatedly.
 
-        Whoever was at work before may leave, or be found to have died long ago.
+        A process that was at work before may leave, or be found to have died long ago.
         """
         if self._control is not None:
             self._control.require_well()
@@ -96,7 +96,7 @@ def _is_dead(holder: Holder) -> bool:
 
 
 def require_workable(project: Project) -> None:
-    """Say what a worker that is started here would fail of, before anything is asked of it."""
+    """Refuse where a worker that is started here could not work, before a run is requested."""
     if project.unbegun or not _is_served(project, "worker"):
         require_spark(project.settings.spark)
         _require_storage(project.settings)
@@ -128,7 +128,7 @@ def working(project: Project, *, run_id: str | None = None, computing: bool = Tr
 
 @contextmanager
 def controlling(project: Project) -> Iterator[ServiceThread]:
-    """A control plane in a thread of this process, and beside it who tells OpenLineage, where that is set."""
+    """A control loop in a thread of this process, and the sender to OpenLineage where one is set."""
     stop = Event()
     with lineage_sender(project):
         thread = ServiceThread(Control(project), stop)
@@ -141,7 +141,7 @@ def controlling(project: Project) -> Iterator[ServiceThread]:
 
 
 def lineage_sender(project: Project) -> AbstractContextManager[object]:
-    """Inside of it an OpenLineage server is told what happens, where one is set."""
+    """The sender to OpenLineage for a block; nothing where no server is set."""
     if not os.environ.get("OPENLINEAGE_URL"):
         return nullcontext()
     from servo.runtime.telemetry.openlineage import openlineage_sender  # noqa: PLC0415 (HTTP comes with it, and few need it)

@@ -27,7 +27,7 @@ _subject: ContextVar[dict[str, Any] | None] = ContextVar("servo_log_subject", de
 
 @contextmanager
 def about(**subject: Any) -> Iterator[None]:
-    """What is logged in this block is about this: run, asset, partition, task, attempt."""
+    """Name the run, asset, partition, task or attempt that records of this block are about."""
     token = _subject.set({**(_subject.get() or {}), **subject})
     try:
         yield
@@ -40,7 +40,7 @@ def wants_json(*, as_json: bool) -> bool:
 
 
 def log_as_json(settings: Settings, *, stream: TextIO | None = None) -> None:
-    """From here on, what Servo logs in this process goes to stderr as JSON, from INFO on."""
+    """Log what Servo logs in this process to stderr as JSON, from INFO on."""
     os.environ[VARIABLE] = "json"  # for the workers that are started from here
     handler = logging.StreamHandler(stream)
     handler.setFormatter(_JsonLines(settings))

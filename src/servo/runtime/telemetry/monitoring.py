@@ -84,7 +84,7 @@ _Counts = Mapping[tuple[str, str], int]
 
 
 class _Family(NamedTuple):
-    """One figure for each of some labels, also for those that nothing has."""
+    """A metric with one value for each label, also for labels that nothing has."""
 
     kind: type[GaugeMetricFamily] | type[CounterMetricFamily]
     name: str
@@ -150,7 +150,7 @@ class Metrics:
         self._requests.labels(known, str(status)).observe(seconds)
 
     def text(self) -> bytes:
-        """All of it, in Prometheus's own words."""
+        """All metrics in the text format of Prometheus."""
         with self._lock:
             if time.monotonic() - self._at > _KEEP_SECONDS:
                 self._text, self._at = generate_latest(self._registry), time.monotonic()
@@ -173,7 +173,7 @@ class _WorkspaceCollector(Collector):
         yield _gauge("servo_metrics_complete", "1 if all figures could be told, 0 if some are left out.", complete)
 
     def _recorded(self) -> Iterable[Metric]:
-        """What events say."""
+        """Metrics of what events record."""
         snapshot = self._project.reader.snapshot(fresh=True, timeout=60.0)
         active = {"active": list(_ACTIVE_BACKFILLS)}
         counts = {(what, label or ""): number for what, label, number in snapshot.query(_COUNTS, active).rows}
@@ -266,7 +266,7 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def projection_lag(project: Project) -> Lag:
-    """Raises where the ledger or the newest version cannot be read."""
+    """The lag of the projections; raises where the ledger or the newest version cannot be read."""
     head, manifest = project.ledger.head(), project.store.current()
     folded = manifest.watermark.position
     seconds = 0.0
@@ -276,7 +276,7 @@ def projection_lag(project: Project) -> Lag:
 
 
 def checks_of(project: Project) -> list[ReadinessCheck]:
-    """Ledger, projections, who plans and who computes. Of the rest nothing can be told where the ledger is away."""
+    """Check the ledger, the projections, the control loop and workers; the ledger alone where it is away."""
     try:
         project.ledger.head()
         project.ledger.append([])  # begins to write, and has nothing to: refused where nothing could be written

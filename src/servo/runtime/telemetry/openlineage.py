@@ -219,7 +219,7 @@ class _NoRedirects(HTTPRedirectHandler):
 def openlineage_sender(
     project: Project, environment: Mapping[str, str] = os.environ
 ) -> Iterator[OpenLineageSender | None]:
-    """Tell an OpenLineage server what happens inside the block, where one is set."""
+    """Send what happens inside the block to an OpenLineage server, where one is set."""
     url = environment.get("OPENLINEAGE_URL", "").strip()
     if not url or environment.get("OPENLINEAGE_DISABLED", "").lower() in ("true", "1"):
         yield None
