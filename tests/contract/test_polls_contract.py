@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from servo.ledger.polls import MemoryPolls, Poll, Polls, open_polls
 from servo.ledger.protocol import Workspace
+from servo.ledger.side_tables import MemoryPolls, Poll, Polls, open_polls
 from tests.contract.support import NOW, WORKSPACE
 
 pytest_plugins = ("tests.contract.fixtures",)

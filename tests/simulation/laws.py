@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from servo.controllers import Limits
 from servo.controllers.board import LOST
-from servo.controllers.retries import MOST_LOSSES
+from servo.controllers.decisions import MOST_LOSSES
 from servo.events import RecordedEvent, decode
 from servo.events.columns import Outcome
 from servo.events.model import (

@@ -7,7 +7,7 @@ from datetime import datetime, timedelta
 
 from servo.assets.spec import Retry
 from servo.controllers import Board, Claim, ready
-from servo.controllers.retries import next_attempt
+from servo.controllers.decisions import next_attempt
 from servo.errors import AppendConflict, Conflict, FencedOut, IdempotencyMismatch
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.fact import Fact

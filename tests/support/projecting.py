@@ -13,7 +13,7 @@ from servo.fold import TABLES_BY_NAME, Row, State
 from servo.fold.batch import batch
 from servo.fold.evolve import key_of
 from servo.fold.rows import Kind, columns
-from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
+from servo.fold.tables import RunKeyConflictRow, RunKeyRow
 from servo.projections import engine
 from servo.projections.arrow import rows, tables
 from servo.projections.table_sql import conflicts, merged

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from servo.controllers import decide, retry_lost_tasks
-from servo.controllers.retries import MOST_LOSSES
+from servo.controllers.decisions import MOST_LOSSES
 from servo.events.columns import Outcome
 from servo.events.lifecycles import TaskStatus
 from servo.events.model import RunCancelRequested, RunFinished, TaskFinished, TaskRetryScheduled

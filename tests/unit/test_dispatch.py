@@ -9,8 +9,8 @@ import pytest
 
 from servo.controllers import Limits, decide, next_wake, ready, retry_lost_tasks, unplanned
 from servo.controllers.board import LOST
+from servo.controllers.decisions import MOST_LOSSES
 from servo.controllers.dispatch import without_unchanged
-from servo.controllers.retries import MOST_LOSSES
 from servo.events.columns import Outcome
 from servo.events.lifecycles import TaskStatus
 from servo.events.model import RunCancelRequested, RunFinished, RunPlanned, TaskFinished

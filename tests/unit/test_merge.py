@@ -6,7 +6,7 @@ import pytest
 
 from servo.fold import merge
 from servo.fold.partition_rows import PartitionStatusRow
-from servo.fold.run_rows import RunKeyRow
+from servo.fold.tables import RunKeyRow
 from tests.support.recording import at
 
 SCOPE = {"tenant_id": "acme", "workspace_id": "main"}

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from servo.assets.spec import Retry
-from servo.controllers.retries import (
+from servo.controllers.decisions import (
     MOST_LOSSES,
     MOST_SESSIONS_LOST,
     after_loss,

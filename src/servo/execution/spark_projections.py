@@ -24,8 +24,7 @@ from servo.fold.batch import batch
 from servo.fold.display import ADDED
 from servo.fold.partition_rows import PartitionStatusRow
 from servo.fold.rows import Kind, Row
-from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
-from servo.fold.tables import TABLES, TABLES_BY_NAME
+from servo.fold.tables import TABLES, TABLES_BY_NAME, RunKeyConflictRow, RunKeyRow
 from servo.ledger.archive import sync_file
 from servo.ledger.history import History
 from servo.ledger.segments import SCHEMA, SegmentFile, events_from

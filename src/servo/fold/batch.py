@@ -25,7 +25,7 @@ from servo.fold import evolve_partitions as spec
 from servo.fold.evolve import evolve, task_finished
 from servo.fold.partition_rows import LineageRow, MaterializationRow, PartitionStatusRow, RollbackRow
 from servo.fold.rows import Row, columns, scope
-from servo.fold.run_rows import CheckResultRow, RunKeyConflictRow
+from servo.fold.tables import CheckResultRow, RunKeyConflictRow
 
 T = TypeVar("T")
 

@@ -16,16 +16,20 @@ from servo.events.lifecycles import CheckpointStatus, ChunkStatus, EvaluationSta
 from servo.fold import evolve_partitions
 from servo.fold.partition_rows import AssetDefinitionRow, AssetVersionRow, DynamicPartitionRow, EqualCodeRow
 from servo.fold.rows import Row, as_json, by_attempt, by_moment, by_number, by_time, contribution, merge, stamp
-from servo.fold.run_rows import CheckpointRow, RunKeyConflictRow, RunKeyRow, RunRow, TaskRow
 from servo.fold.tables import (
     BackfillChunkRow,
     BackfillRow,
+    CheckpointRow,
+    RunKeyConflictRow,
+    RunKeyRow,
+    RunRow,
     ScheduleDefinitionRow,
     ScheduleStateRow,
     ScheduleTickRow,
     SensorDefinitionRow,
     SensorEvalRow,
     SensorStateRow,
+    TaskRow,
     TokenRow,
 )
 

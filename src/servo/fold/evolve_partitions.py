@@ -20,7 +20,7 @@ from servo.events.model import (
 )
 from servo.fold.partition_rows import LineageRow, MaterializationRow, PartitionStatusRow, RollbackRow
 from servo.fold.rows import Row, by_moment, scope
-from servo.fold.run_rows import CheckResultRow
+from servo.fold.tables import CheckResultRow
 from servo.partitions import PartitionKey
 
 NOT_AN_ATTEMPT = frozenset({Outcome.SKIPPED})

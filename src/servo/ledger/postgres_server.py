@@ -225,7 +225,7 @@ class PostgresTable:
 
 
 class PostgresFingerprints:
-    """Those of one database. A process asks once, so no connection is kept."""
+    """Fingerprints in a PostgreSQL database. A process asks once, so no connection is kept."""
 
     _SQL = statements("secrets/postgres")
     _TABLE = "tenant_secrets"

@@ -19,8 +19,7 @@ import pyarrow.parquet as pq
 
 from servo.faults import reach
 from servo.fold.rows import Row, columns
-from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
-from servo.fold.tables import TABLES_BY_NAME
+from servo.fold.tables import TABLES_BY_NAME, RunKeyConflictRow, RunKeyRow
 from servo.ledger.archive import sync_file
 from servo.projections import engine
 from servo.projections.arrow import in_order, rows, tables

@@ -32,8 +32,7 @@ from servo.events.fact import from_micros, to_micros
 from servo.fold.batch import Batch, Chunk, Each
 from servo.fold.partition_rows import LineageRow, MaterializationRow, PartitionStatusRow, RollbackRow
 from servo.fold.rows import Group, Kind, Row, all_groups, columns
-from servo.fold.run_rows import CheckResultRow, RunKeyConflictRow
-from servo.fold.tables import TABLES
+from servo.fold.tables import TABLES, CheckResultRow, RunKeyConflictRow
 from servo.projections.manifest import Watermark
 from servo.projections.table_sql import CURRENT_NAMES, NAMED_TABLES, NAMING_TABLES, with_current_names
 

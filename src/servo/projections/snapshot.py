@@ -17,8 +17,7 @@ import msgspec
 from servo.errors import InvalidQuery, ProjectionDamaged, ProjectionMissing
 from servo.fold.partition_rows import AssetDefinitionRow, AssetVersionRow
 from servo.fold.rows import Row
-from servo.fold.run_rows import RunKeyConflictRow, RunKeyRow
-from servo.fold.tables import TABLES_BY_NAME
+from servo.fold.tables import TABLES_BY_NAME, RunKeyConflictRow, RunKeyRow
 from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.engine import Schema, first_schema

@@ -13,8 +13,7 @@ from collections.abc import Collection, Mapping
 
 from servo.fold.partition_rows import AssetDefinitionRow, AssetVersionRow
 from servo.fold.rows import Group, Row, all_groups, columns
-from servo.fold.run_rows import RunKeyConflictRow
-from servo.fold.tables import TABLES
+from servo.fold.tables import TABLES, RunKeyConflictRow
 
 NAMING_TABLES = frozenset({AssetDefinitionRow.table, AssetVersionRow.table})
 NAMED_TABLES = (

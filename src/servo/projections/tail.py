@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING
 
 from servo.events import RecordedEvent
 from servo.fold.batch import Batch, Chunk, batch
-from servo.fold.run_rows import RunKeyConflictRow
-from servo.fold.tables import TABLES_BY_NAME
+from servo.fold.tables import TABLES_BY_NAME, RunKeyConflictRow
 from servo.projections.manifest import Watermark, watermark_of
 from servo.projections.store import warn_of_unknown
 

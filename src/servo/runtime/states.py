@@ -18,7 +18,7 @@ from servo.events import RecordedEvent
 from servo.events.fact import Fact
 from servo.ids import run_id
 from servo.ledger.history import History
-from servo.ledger.polls import Poll
+from servo.ledger.side_tables import Poll
 from servo.partitions import PartitionSet
 from servo.planning import PlanLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState

@@ -25,9 +25,8 @@ from servo.ledger.archive import Archive
 from servo.ledger.follower import LedgerFollower
 from servo.ledger.history import History
 from servo.ledger.leases import Leases, open_leases
-from servo.ledger.polls import Polls, open_polls
 from servo.ledger.protocol import Ledger, Workspace
-from servo.ledger.side_tables import Fingerprints, open_fingerprints
+from servo.ledger.side_tables import Fingerprints, Polls, open_fingerprints, open_polls
 from servo.runtime.secrets import Secret, require_own_secret, require_secret_may_be_minted, tenant_secret
 from servo.runtime.settings import Settings
 

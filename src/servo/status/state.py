@@ -20,8 +20,8 @@ from servo.events.fact import Fact
 from servo.events.model import RunRequested
 from servo.ids import id_under
 from servo.ledger.history import History
-from servo.ledger.polls import Poll
 from servo.ledger.protocol import Workspace
+from servo.ledger.side_tables import Poll
 from servo.planning import PlanLimits
 from servo.planning.backfills import UpstreamLimits
 from servo.planning.catalog import Catalog, Definitions, DeployedState

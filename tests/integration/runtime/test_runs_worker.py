@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from servo.assets.loading import load
 from servo.assets.selection import Selection
 from servo.assets.spec import Retry
-from servo.controllers import retries
+from servo.controllers import decisions
 from servo.controllers.requests import requested
 from servo.errors import LedgerUnavailable, SessionLost, SparkUnavailable
 from servo.events import Proposal
@@ -55,7 +55,7 @@ def letters(context): ...
 @pytest.fixture
 def shop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Workshop]:
     monkeypatch.setattr(spark_health, "_PAUSE_SECONDS", 0.05)
-    monkeypatch.setattr(retries, "_TROUBLE", Retry(delay=timedelta(0)))
+    monkeypatch.setattr(decisions, "_TROUBLE", Retry(delay=timedelta(0)))
     with spark_workshop(tmp_path / "shop", DEFINITIONS, "[limits]\ntasks = 1") as shop:
         shop.project.ledger.head()
         yield shop
@@ -220,7 +220,7 @@ def test_spark_that_never_comes_is_not_waited_for_for_ever(shop: Workshop) -> No
     with at_work(shop, never, Event()):
         shop.until(lambda: control.step() or shop.runs.progress(run_id).ended, "it is given up")
     assert "it does not come today" in (shop.runs.progress(run_id).reason or "")
-    assert len(starts(shop, run_id)) == 1 + retries.MOST_TROUBLES
+    assert len(starts(shop, run_id)) == 1 + decisions.MOST_TROUBLES
 
 
 def test_a_ledger_that_is_away_before_anything_is_computed_is_not_held_against_the_task(shop: Workshop) -> None:

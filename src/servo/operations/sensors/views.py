@@ -11,7 +11,7 @@ from servo.controllers.automation_boards import SensorState
 from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
 from servo.events.lifecycles import EvaluationStatus
-from servo.ledger.polls import Poll
+from servo.ledger.side_tables import Poll
 from servo.planning.catalog import DeployedAutomation
 
 if TYPE_CHECKING:

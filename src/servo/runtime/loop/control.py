@@ -13,10 +13,9 @@ import msgspec
 from servo.assets.selection import Selection
 from servo.controllers import backfilling
 from servo.controllers.backfill_board import Backfill, Backfills, BackfillState
-from servo.controllers.decisions import Decision, planned_without
+from servo.controllers.decisions import Decision, planned_without, retry_lost_tasks
 from servo.controllers.dispatch import DISPATCH, Limits, decide, next_wake, unplanned
 from servo.controllers.requests import gone, requested_additions, require_some
-from servo.controllers.retries import retry_lost_tasks
 from servo.controllers.states import RunState
 from servo.errors import PASSING, ProjectionDamaged, ProjectionError, ProjectionMissing, ServoError
 from servo.events.automation import BackfillStateChanged

@@ -25,8 +25,8 @@ from servo.events.model import (
     TaskFinished,
 )
 from servo.ledger.leases import Heartbeat, Holder, Kind
-from servo.ledger.polls import Poll
 from servo.ledger.protocol import Condition
+from servo.ledger.side_tables import Poll
 from servo.operations.backfills.records import going_on
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import recorded_catalog

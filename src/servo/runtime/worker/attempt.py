@@ -9,8 +9,8 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from servo.assets.spec import AssetSpec
+from servo.controllers.decisions import next_attempt
 from servo.controllers.dispatch import UNCHANGED, Claim
-from servo.controllers.retries import next_attempt
 from servo.errors import ServoError, StorageFailed, TaskError, WorkCancelled
 from servo.events.columns import (
     MADE,

@@ -6,8 +6,8 @@ import logging
 from collections.abc import Sequence
 from functools import partial
 
+from servo.controllers.decisions import after_session_loss, after_trouble
 from servo.controllers.dispatch import Claim
-from servo.controllers.retries import after_session_loss, after_trouble
 from servo.errors import (
     AppendOutcomeUnknown,
     FencedOut,
