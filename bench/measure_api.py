@@ -26,7 +26,7 @@ from servo.partitions import Daily, Static
 from servo.projections.compactor import Compactor
 from servo.runtime import Project
 from servo.runtime.deploying import deploy
-from servo.status.cursors import Place, text_of
+from servo.status.partitions import Place, text_of
 from tests.support.operating import Backfills
 from tests.support.traffic import DEFINITIONS, PREFIX
 

@@ -22,7 +22,7 @@ from servo.runtime.loop.sensors import Sensing
 from servo.runtime.loop.service_loop import AutomationTracker
 from servo.runtime.performer import Performer
 from servo.runtime.states import state_of
-from servo.status.automation import schedule_state
+from servo.status.deployed import schedule_state
 from tests.support.workshop import ME, StillClock, Workshop, deployed_workshop
 
 START = datetime(2025, 1, 15, 12, tzinfo=UTC)

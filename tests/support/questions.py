@@ -35,9 +35,9 @@ from servo.runtime import Project
 from servo.runtime.states import state_of
 from servo.runtime.vacuum import Citations, vacuum
 from servo.status.asset_status import AssetStatus, asset_statuses
-from servo.status.current import Current
+from servo.status.keysets import Current
 from servo.status.partitions import Page, one_partition, partition_page, typed_key
-from servo.status.stale_list import StaleList, stale_rows
+from servo.status.selections import StaleRows, stale_rows
 from servo.status.state import State
 from tests.support.operating import Operating
 
@@ -118,10 +118,8 @@ class PartitionBook:
         key = state.catalog.graph.resolve(asset)
         return one_partition(state, key, typed_key(state, key, partition)).view
 
-    def stale(
-        self, selection: Sequence[str] = (), *, transitive: bool = False, as_of: When = None, limit: int = 200
-    ) -> StaleList:
-        return stale_rows(_state(self._project, as_of), selection, transitive=transitive).page(limit)
+    def stale(self, selection: Sequence[str] = (), *, transitive: bool = False, as_of: When = None) -> StaleRows:
+        return stale_rows(_state(self._project, as_of), selection, transitive=transitive)
 
 
 class Why:

@@ -20,8 +20,8 @@ from servo.runtime.deploying import recorded_catalog
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
 from servo.runtime.worker.code import settle
-from servo.status.code_changes import classes_in
 from servo.status.partitions import typed_key
+from servo.status.sentences import classes_in
 
 __all__ = ["Reproduction", "reproduce"]
 

@@ -36,7 +36,7 @@ from servo.runtime.deploying import (
 )
 from servo.runtime.keyed_requests import recorded_under
 from servo.runtime.wiring import Project
-from servo.status.columns import status_columns
+from servo.status.asset_status import status_columns
 from servo.status.selections import statuses_of
 from servo.status.state import LocalCatalog, Policy, Queue, State
 

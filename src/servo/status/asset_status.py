@@ -1,22 +1,32 @@
-"""The partitions of an asset by status, as sets: nothing is listed that need not be, so a million cost like a few."""
+"""The partitions of an asset by status and overlay, as sets: nothing is listed that need not be, so a million cost like
+a few. And the columns of `partition_status` that no file holds, for SQL."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import cache, reduce
+from operator import or_
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from servo import canonical
 from servo.answers.partitions import AssetSummary
 from servo.errors import InvalidInput
+from servo.events.columns import Outcome
+from servo.events.lifecycles import TaskStatus, in_sql
 from servo.fold.display import FAILED, MARKED, MATERIALIZED, Overlay, Status
 from servo.partitions import Partitions, PartitionSet
-from servo.status.keysets import Stored, status_rows, stored
-from servo.status.overlays import overlays_of
-from servo.status.staleness import stale_sets
-from servo.status.state import State
+from servo.status.keysets import Stored, partitions_where, status_rows, stored
+from servo.status.staleness import stale_columns, stale_sets
+from servo.status.state import UNFINISHED, State
 
-__all__ = ["FILTERS", "AssetStatus", "asset_statuses", "require_filters"]
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from servo.projections import Snapshot
+    from servo.projections.computed_columns import Computed
 
 _MADE, _FAILED, _FROZEN, _MARKED, _SINCE = 1, 2, 4, 8, 16
 _CHANGED_AT = "greatest(last_attempt_at, last_materialization_at, invalidated_at)"
@@ -33,11 +43,11 @@ FILTERS = (
     "frozen",
     "undefined",
 )
-"""What lists can be narrowed to."""
+"""The words that lists can be filtered by."""
 
 
 class AssetStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """The partitions of one asset by what they are. Each that is not undefined has exactly one status."""
+    """The partitions of one asset by status. Each that is not undefined has exactly one."""
 
     asset_key: str
     asset_id: str
@@ -52,22 +62,19 @@ class AssetStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def missing(self) -> PartitionSet:
-        """What there should be, and is not."""
+        """The partitions that are expected and have no data."""
         return self.expected & self.statuses[Status.NEVER_MATERIALIZED]
 
     @property
     def made(self) -> PartitionSet:
-        """What there is data of, or somebody said that there is."""
+        """The partitions that have data, or are marked as if they had."""
         kept, stale = self.statuses[Status.MATERIALIZED_BUT_LAST_ATTEMPT_FAILED], self.statuses[Status.STALE]
         return self.statuses[Status.MATERIALIZED] | kept | stale
 
     @property
     def all(self) -> PartitionSet:
         """Every partition that is expected, or that something is known of."""
-        found = self.expected
-        for some in self.statuses.values():
-            found = found | some
-        return found
+        return reduce(or_, self.statuses.values(), self.expected)
 
     def having(self, word: str) -> PartitionSet:
         """The partitions that one of the words of `FILTERS` means; `undefined` ones are no partitions."""
@@ -83,7 +90,7 @@ class AssetStatus(msgspec.Struct, frozen=True, kw_only=True):
         return self.overlays.get(Overlay(word), self.definition.empty())
 
     def summary(self) -> AssetSummary:
-        """How many partitions are what."""
+        """The partitions counted by status and overlay."""
         return AssetSummary(
             asset_key=self.asset_key,
             expected=self.expected.count,
@@ -104,10 +111,10 @@ def asset_statuses(
     until: datetime | None = None,
     stale: Mapping[str, PartitionSet] | None = None,
 ) -> dict[str, AssetStatus]:
-    """What the partitions of these assets are, or of all; by asset key, in the order of the graph.
+    """The partitions of these assets, or of all, by status; by asset key, in the order of the graph.
 
-    `since`, `until`: when anything happened last to those that are told as changed. `stale`: where it is known already
-    which are.
+    `since`, `until`: the time in which the last thing happened to partitions that count as changed. `stale`: the stale
+    ones, where they are known already.
     """
     catalog = state.catalog
     keys = list(catalog.graph.specs) if asset_keys is None else list(asset_keys)
@@ -127,36 +134,30 @@ def asset_statuses(
     busy = overlays_of(state, keys)
     if stale is None:
         stale = stale_sets(state, keys)
-    found = {}
-    for key, (asset_id, definition) in zip(keys, definitions.items(), strict=True):
-        outdated = stale.get(key, definition.empty())
-        found[key] = _status(key, asset_id, definition, rows[asset_id], busy[key], outdated=outdated, now=state.now)
-        if parameters:
-            changed = rows[asset_id].of(definition, having=_SINCE)
-            found[key] = msgspec.structs.replace(found[key], changed=changed)
-    return found
+    return {
+        key: _status(state, key, rows[catalog.asset_id(key)], busy[key], stale.get(key), changes=bool(parameters))
+        for key in keys
+    }
 
 
 def _status(
-    key: str,
-    asset_id: str,
-    definition: Partitions,
+    state: State,
+    asset_key: str,
     rows: Stored,
     busy: dict[Overlay, PartitionSet],
+    outdated: PartitionSet | None,
     *,
-    outdated: PartitionSet,
-    now: datetime,
+    changes: bool,
 ) -> AssetStatus:
-    expected = definition.everything(now)
+    definition = state.catalog.spec(asset_key).partitions
+    expected = definition.everything(state.now)
     made, failed = rows.of(definition, having=_MADE), rows.of(definition, having=_FAILED)
-    stale = outdated & made - failed
-    known = rows.of(definition)
-    for some in busy.values():
-        known = known | some
+    stale = (outdated or definition.empty()) & made - failed
+    known = reduce(or_, busy.values(), rows.of(definition))
     frozen = rows.of(definition, having=_FROZEN)
     return AssetStatus(
-        asset_key=key,
-        asset_id=asset_id,
+        asset_key=asset_key,
+        asset_id=state.catalog.asset_id(asset_key),
         definition=definition,
         expected=expected,
         statuses={
@@ -168,17 +169,145 @@ def _status(
         overlays={**busy, **({Overlay.FROZEN: frozen} if frozen else {})},
         attempt_failed=failed,
         marked=rows.of(definition, having=_MARKED),
-        undefined=rows.outside(),
+        changed=rows.of(definition, having=_SINCE) if changes else None,
+        undefined=rows.outside,
     )
 
 
 def require_filters(words: Iterable[str]) -> tuple[str, ...]:
-    """The words that lists can be narrowed to, as people write them; the long names of statuses are taken too."""
-    found = []
+    """Parse words that lists can be filtered by; the long names of statuses are taken too."""
+    filters = []
     for word in words:
         plain = word.strip().lower().replace("-", "_")
         plain = "failed" if plain == "materialized_but_last_attempt_failed" else plain
         if plain not in FILTERS:
             raise InvalidInput(f"there is no status {word!r:.40}", hint=f"use {', '.join(FILTERS)}", field="status")
-        found.append(plain)
-    return tuple(found)
+        filters.append(plain)
+    return tuple(filters)
+
+
+# ── overlays ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+_RUNS = f"SELECT DISTINCT partitions FROM runs WHERE {UNFINISHED} AND planned_version IS NULL"
+_OVERLAYS = {
+    TaskStatus.PLANNED: Overlay.QUEUED,
+    TaskStatus.RETRY_WAIT: Overlay.QUEUED,
+    TaskStatus.RUNNING: Overlay.RUNNING,
+    TaskStatus.WAITING_APPROVAL: Overlay.WAITING_APPROVAL,
+}
+_TASKS = f"""
+    FROM tasks t JOIN runs r USING (run_id)
+    WHERE r.requested_version IS NOT NULL AND r.finished_version IS NULL
+      AND t.state IN {in_sql(_OVERLAYS)}
+"""
+_WAITING = f"SELECT DISTINCT t.asset_id, t.state, t.partitions {_TASKS} AND t.started_version IS NULL"
+_BEGUN = f"SELECT t.run_id, t.asset_id, t.state, t.partitions {_TASKS} AND t.started_version IS NOT NULL"
+_DONE, _STAGED = 1, 2
+
+
+def overlays_of(state: State, asset_keys: Iterable[str]) -> dict[str, dict[Overlay, PartitionSet]]:
+    """The partitions of some assets, by key, that are running, queued, or waiting for an approval.
+
+    Of an unfinished task, partitions that it has made have no overlay, and those that it has staged wait already.
+    """
+    found: dict[str, dict[Overlay, PartitionSet]] = {key: {} for key in asset_keys}
+    if not state.busy:
+        return found
+    names = {state.catalog.asset_id(key): key for key in found}
+    definitions = {asset_id: state.catalog.spec(key).partitions for asset_id, key in names.items()}
+
+    def add(asset_id: str, overlay: Overlay, some: PartitionSet) -> None:
+        if some:
+            mine = found[names[asset_id]]
+            mine[overlay] = mine[overlay] | some if overlay in mine else some
+
+    for (requested,) in state.tables.query(_RUNS).rows:
+        for key, data in (canonical.loads(requested.encode()) if requested else {}).items():
+            asset_id = state.catalog.asset_ids.get(key, key)
+            if asset_id in definitions:
+                add(asset_id, Overlay.QUEUED, partitions_of(data, definitions[asset_id]))
+    for asset_id, task_state, text in state.tables.query(_WAITING).rows:
+        if asset_id in definitions:
+            add(asset_id, _OVERLAYS[task_state], _partitions_of_task(text, definitions[asset_id]))
+    begun: dict[str, list[tuple[str, TaskStatus, str | None]]] = {}
+    for run_id, asset_id, task_state, text in state.tables.query(_BEGUN).rows:
+        if asset_id in definitions:
+            begun.setdefault(run_id, []).append((asset_id, task_state, text))
+    for run_id, tasks in begun.items():
+        attempted = _attempted(state, run_id, {asset_id: definitions[asset_id] for asset_id, _, _ in tasks})
+        for asset_id, task_state, text in tasks:
+            definition, tried = definitions[asset_id], attempted[asset_id]
+            wanted = _partitions_of_task(text, definition)
+            staged = tried.of(definition, having=_STAGED) & wanted
+            add(asset_id, Overlay.WAITING_APPROVAL, staged)
+            # What failed beside something that waits for a person has ended; it is the task that has not.
+            if task_state != TaskStatus.WAITING_APPROVAL:
+                add(asset_id, _OVERLAYS[task_state], wanted - tried.of(definition, having=_DONE) - staged)
+    return found
+
+
+def _attempted(state: State, run_id: str, definitions: Mapping[str, Partitions]) -> dict[str, Stored]:
+    """The partitions that a run has made or staged so far, by asset id; cached until something happens to one."""
+    return state.snapshot.derived(
+        ("attempted", run_id, *definitions.items()),
+        {"partition_status"},
+        lambda: stored(
+            state.tables,
+            definitions,
+            [f"last_attempt_outcome = '{outcome}'" for outcome in (Outcome.SUCCEEDED, Outcome.STAGED)],
+            where="last_attempt_run_id = $run_id",
+            parameters={"run_id": run_id},
+        ),
+    )
+
+
+def _partitions_of_task(text: str | None, definition: Partitions) -> PartitionSet:
+    return partitions_of(canonical.loads(text.encode()) if text else None, definition)
+
+
+def partitions_of(data: Any, definition: Partitions) -> PartitionSet:
+    """The partitions that a plan or a request names, as far as the definition still has them."""
+    if not data:
+        return definition.empty()
+    try:
+        return PartitionSet.from_json(definition, data, clip=True)
+    except InvalidInput:
+        return definition.empty()  # its dimensions have changed since
+
+
+# ── columns of `partition_status` ────────────────────────────────────────────────────────────────────────────────
+
+_FROZEN_KEYS = "SELECT asset_id, partition_key FROM partition_status WHERE frozen"
+
+
+def status_columns(snapshot: Snapshot, look: Callable[[], State]) -> Computed:
+    """The columns of one snapshot that no file holds. `look` gives its state when one is first read."""
+    # DuckDB and Arrow come with these imports.
+    from servo.projections.arrow import table_of  # noqa: PLC0415
+    from servo.projections.computed_columns import OVERLAYS, STALE, Computed  # noqa: PLC0415
+
+    state = cache(look)
+    nothing = snapshot.watermark.occurred_at is None  # was recorded by then
+
+    def stale() -> pa.Table:
+        return table_of(STALE, []) if nothing else stale_columns(state())
+
+    def overlays() -> pa.Table:
+        return table_of(OVERLAYS, [] if nothing else _overlays(state()))
+
+    return Computed(stale=stale, overlays=overlays)
+
+
+def _overlays(state: State) -> list[tuple[Any, ...]]:
+    """The partitions that have a row and an overlay: asset id, key, and the overlays in their order."""
+    found: dict[tuple[str, str], list[str]] = {}
+    busy = {key: some for key, some in overlays_of(state, state.catalog.graph.specs).items() if some}
+    there = partitions_where(state, busy, "true")
+    for asset_key, overlays in busy.items():
+        for overlay in (one for one in Overlay if one in overlays):
+            for key in overlays[overlay] & there[asset_key]:
+                found.setdefault((state.catalog.asset_id(asset_key), str(key)), []).append(overlay.value)
+    for asset_id, key in state.tables.query(_FROZEN_KEYS).rows:
+        found.setdefault((asset_id, key), []).append(Overlay.FROZEN.value)
+    return [(*place, overlays) for place, overlays in found.items()]

@@ -18,8 +18,6 @@ from servo.partitions.clocks import Clock
 from servo.partitions.windows import DAY, EPOCH_DAY, LocalTime
 from servo.status.asset_status import AssetStatus
 
-__all__ = ["KINDS", "grid_of", "kinds_of", "strip_of"]
-
 _MOST_ROWS = 31
 _Range = tuple[int, int]
 

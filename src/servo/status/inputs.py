@@ -20,7 +20,6 @@ from servo.status.state import State
 if TYPE_CHECKING:
     from servo.projections.workbench import Workbench
 
-__all__ = ["Judged", "judged_partition"]
 
 _Place = tuple[str, str]  # asset id and partition key
 

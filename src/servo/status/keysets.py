@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from servo.fold.display import MARKED
 from servo.partitions import Dimension, PartitionKey, Partitions, PartitionSet, regions
 from servo.partitions.clocks import Clock
 from servo.partitions.regions import Axis, Box
@@ -22,36 +23,31 @@ if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
     from servo.status.state import State
 
-__all__ = ["Stored", "partitions_where", "present", "status_rows", "stored"]
-
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LINE = "\n"
-_FEW_KEYS = 10_000  # that are worth naming one by one
+_FEW_KEYS = 10_000  # so many are worth naming one by one
 _THERE = "materialization_id IS NOT NULL"
-_AMONG = f"""
-    SELECT partition_key FROM partition_status
-    WHERE asset_id = $asset_id AND {_THERE} AND partition_key IN (SELECT unnest($keys))
+_CURRENT = f"""
+    SELECT partition_key, materialization_id, content_hash, {MARKED} AS marked FROM partition_status
+    WHERE asset_id = $asset_id AND {_THERE}
 """
+_CURRENT_AMONG = f"{_CURRENT} AND partition_key IN (SELECT unnest($keys))"
 _FEW = 50  # ticks of a clock that tell how far they are apart
 
 
 class Stored(msgspec.Struct, frozen=True, kw_only=True):
-    """The rows of one asset: sets by class, and how many of each class the definition does not have."""
+    """The rows of one asset: sets by class, and how many rows are `outside` of the definition."""
 
     sets: dict[int, PartitionSet] = {}
-    undefined: dict[int, int] = {}
+    outside: int = 0
 
     def of(self, definition: Partitions, *, having: int = 0, lacking: int = 0) -> PartitionSet:
-        """The partitions whose class has these bits, and none of those."""
+        """The partitions whose class has all bits of `having` and none of `lacking`."""
         found = definition.empty()
         for number, some in self.sets.items():
             if number & having == having and not number & lacking:
                 found = found | some
         return found
-
-    def outside(self, *, having: int = 0) -> int:
-        """How many rows with these bits the definition does not have."""
-        return sum(count for number, count in self.undefined.items() if number & having == having)
 
 
 def stored(
@@ -81,7 +77,7 @@ def stored(
 def status_rows(
     state: State, definitions: Mapping[str, Partitions], flags: Sequence[str], *, where: str = "true"
 ) -> dict[str, Stored]:
-    """The same of `partition_status`, kept until something happens to a partition."""
+    """The rows of `partition_status`, cached until something happens to a partition."""
     snapshot, names = state.snapshot, {one: (one, kind, where, *flags) for one, kind in definitions.items()}
     kept: dict[str, Stored | None] = {asset_id: snapshot.recall(name) for asset_id, name in names.items()}
     missing = {asset_id: definitions[asset_id] for asset_id, rows in kept.items() if rows is None}
@@ -92,7 +88,7 @@ def status_rows(
 
 
 def partitions_where(state: State, asset_keys: Iterable[str], condition: str) -> dict[str, PartitionSet]:
-    """The partitions of each of these assets whose rows of `partition_status` are so, as far as they are defined."""
+    """The defined partitions of each of these assets whose rows of `partition_status` meet a condition (SQL)."""
     definitions = {key: state.catalog.spec(key).partitions for key in asset_keys}
     ids = {key: state.catalog.asset_id(key) for key in definitions}
     rows = status_rows(state, {ids[key]: one for key, one in definitions.items()}, [], where=f"({condition})")
@@ -100,13 +96,13 @@ def partitions_where(state: State, asset_keys: Iterable[str], condition: str) ->
 
 
 def present(state: State, needed: Mapping[str, PartitionSet]) -> dict[str, PartitionSet]:
-    """Of the partitions that a plan needs from outside, those that are there."""
+    """Of the partitions that a plan needs from outside, those that have data or are marked."""
     many = partitions_where(state, [key for key, some in needed.items() if some.count > _FEW_KEYS], _THERE)
     found = {key: some & needed[key] for key, some in many.items()}
     for asset_key in needed.keys() - many.keys():
         wanted = needed[asset_key]
-        few = {"asset_id": state.catalog.asset_id(asset_key), "keys": [str(key) for key in wanted]}
-        found[asset_key] = wanted.partitions.set_of([key for (key,) in state.tables.query(_AMONG, few).rows])
+        keys = current(state.tables, state.catalog.asset_id(asset_key), map(str, wanted))
+        found[asset_key] = wanted.partitions.set_of(list(keys))
     return found
 
 
@@ -224,15 +220,14 @@ class _Gathering:
             self._boxes.setdefault(class_, []).extend(self._boxed(axis, point) for point in points)
 
     def done(self) -> Stored:
-        sets, undefined = {}, {}
+        sets, outside = {}, 0
         for class_, rows in self._rows.items():
             region = regions.from_boxes(self._boxes.get(class_, []), self._definition.depth)
             some = PartitionSet(partitions=self._definition, region=region) & self._bounds
             if some:
                 sets[class_] = some
-            if rows > some.count:
-                undefined[class_] = rows - some.count
-        return Stored(sets=sets, undefined=undefined)
+            outside += max(0, rows - some.count)
+        return Stored(sets=sets, outside=outside)
 
     def _boxed(self, axis: Axis, point: tuple[int, ...]) -> Box:
         rest = iter(point)
@@ -311,3 +306,30 @@ class _Gathering:
 
 def _only(place: int) -> Axis:
     return ((place, place + 1),)
+
+
+# ── current materializations ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Current(msgspec.Struct, frozen=True, kw_only=True):
+    """The current materialization of a partition: what its readers are given."""
+
+    key: str
+    materialization_id: str
+    content_hash: str | None = None
+    marked: bool = False  # as materialized by hand, so that there is no data
+
+
+def current(tables: Answers, asset_id: str, keys: Iterable[str] | None = None) -> dict[str, Current]:
+    """The current materializations of an asset, by partition key: all, or those of some partitions."""
+    wanted = None if keys is None else list(keys)
+    parameters: dict[str, object] = {"asset_id": asset_id}
+    sql = _CURRENT
+    if wanted is not None and len(wanted) <= _FEW_KEYS:
+        sql, parameters = _CURRENT_AMONG, {"asset_id": asset_id, "keys": wanted}
+    among = None if wanted is None else set(wanted)
+    return {
+        key: Current(key=key, materialization_id=materialization_id, content_hash=content_hash, marked=bool(marked))
+        for key, materialization_id, content_hash, marked in tables.query(sql, parameters).rows
+        if among is None or key in among
+    }

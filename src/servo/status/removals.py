@@ -29,8 +29,6 @@ from servo.planning.deployed import definition_of, same_code
 from servo.planning.unread import follows_the_clock
 from servo.status.state import State
 
-__all__ = ["Pair", "RemovedPartition", "Undeployed", "doubtful_readers", "removed_key", "removed_since", "require_set"]
-
 Ask = Callable[[str], Sequence[tuple[Any, ...]]]
 
 _REDEFINED = """

@@ -26,16 +26,6 @@ if TYPE_CHECKING:
 
     from servo.projections.workbench import Workbench
 
-__all__ = [
-    "StalePartition",
-    "any_stale",
-    "reasons_on",
-    "stale_by_reason",
-    "stale_columns",
-    "stale_counts",
-    "stale_partitions",
-    "stale_sets",
-]
 
 CODE_CHANGED, UPSTREAM_STALE = "CODE_CHANGED", "UPSTREAM_STALE"
 _DIRECT = f"SELECT asset_id, partition_key, {', '.join(COLUMNS)} FROM {ANSWER}"
@@ -105,11 +95,9 @@ def stale_partitions(
     return sorted(found, key=lambda one: one.place)
 
 
-def stale_counts(
-    state: State, asset_keys: Sequence[str] | None = None, *, transitive: bool = False, cached: bool = True
-) -> dict[str, int]:
+def stale_counts(state: State, *, transitive: bool = False, cached: bool = True) -> dict[str, int]:
     """How many partitions of each asset are stale; assets without any are left out."""
-    keys = _by_id(state, asset_keys)
+    keys = _by_id(state, None)
     with _answered(state, keys, transitive=transitive, cached=cached) as bench:
         rows = bench.rows(_COUNTS)
     return dict(sorted((keys[asset_id], int(number)) for asset_id, number in rows if asset_id in keys))
@@ -119,14 +107,13 @@ def stale_sets(
     state: State,
     asset_keys: Sequence[str] | None = None,
     *,
-    transitive: bool = False,
     reason: str | None = None,
     undeployed: Undeployed | None = None,
 ) -> dict[str, PartitionSet]:
     """The stale partitions of each asset; assets without any are left out.
 
-    `reason`: only those of which it is a reason. `undeployed`: what of the state's catalog is not deployed yet, and
-    counts as if it were.
+    `reason`: only those for which it is among the reasons. `undeployed`: what of the state's catalog is not deployed
+    yet, and counts as if it were.
     """
     flags = [] if reason is None else [f"{COLUMNS[REASONS.index(reason)]} IS NOT NULL"]
     keys, specs = list(_by_id(state, asset_keys).values()), state.catalog.graph.specs
@@ -135,8 +122,8 @@ def stale_sets(
         found = {key: some.of(specs[key].partitions, having=len(flags)) for key, some in sorted(rows.items())}
         return {key: some for key, some in found.items() if some}
 
-    if transitive or undeployed is not None:
-        return sets(_stored(state, keys, flags, transitive=transitive, undeployed=undeployed)[0])
+    if undeployed is not None:
+        return sets(_stored(state, keys, flags, undeployed=undeployed)[0])
     name = ("stale sets", reason, *keys)
     kept: _KeptSets | None = state.snapshot.recall(name)
     if kept is None or not kept.hold(state, keys):

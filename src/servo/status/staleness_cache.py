@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
     from servo.projections.workbench import Workbench
 
-__all__ = ["cached_answer", "refresh_cache"]
 
 # More changes than these are looked at no faster one by one than all together.
 _FEW = 20_000

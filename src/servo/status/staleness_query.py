@@ -35,8 +35,6 @@ from servo.planning.catalog import Catalog
 from servo.planning.unread import Reads, given_to, members, reads_of
 from servo.status.removals import Pair, Undeployed, doubtful_readers, is_dynamic, removed_since
 
-__all__ = ["ANSWER", "Bench", "StalenessQuery", "ancestors", "made_from", "policy_seconds"]
-
 ANSWER = "stale_partitions"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _Row = tuple[Any, ...]

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
     from servo.projections.workbench import Workbench
 
-__all__ = ["UNFINISHED", "LocalCatalog", "Policy", "Queue", "Sources", "State"]
 
 UNFINISHED = "requested_version IS NOT NULL AND finished_version IS NULL"
 """Of a row of `runs`: whether the run goes on."""

@@ -292,7 +292,7 @@ def test_what_is_stale_is_judged_once_for_all_pages(shop: House, monkeypatch: py
         judged.append(args)
         return stale_partitions(*args, **kwargs)
 
-    monkeypatch.setattr("servo.status.stale_list.stale_partitions", counting)
+    monkeypatch.setattr("servo.status.selections.stale_partitions", counting)
     query, found, cursor = {"limit": 1, "as_of": shop.project.ledger.head().event_id}, [], {}
     while True:
         got = shop.get("/partitions/stale", **query, **cursor)

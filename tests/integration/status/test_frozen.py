@@ -35,9 +35,8 @@ from servo.runtime.worker.fence import Fence
 from servo.runtime.worker.order import NewestVersions, without_frozen_partitions
 from servo.runtime.worker.spark_health import SparkHealth
 from servo.runtime.worker.task_runner import TaskRunner
-from servo.status.automation import schedule_state
-from servo.status.exclusions import FROZEN
-from servo.status.plans import refusals
+from servo.status.deployed import schedule_state
+from servo.status.plans import FROZEN, refusals
 from tests.support.earlier import earlier_version
 from tests.support.operating import Checkpoints, Runs, plan_what_is_due
 from tests.support.questions import Data, Why, mark

@@ -139,7 +139,7 @@ def test_a_story_from_nothing_to_stale(told: Telling) -> None:
         ("shop/orders", "UPSTREAM_CHANGED")
     ]
     found = PartitionBook(told.project).stale(["orders@2025-01-06", "report"], transitive=True)
-    assert (found.total, found.assets) == (3, {"shop/orders": 2, "shop/report": 1})
+    assert (len(found.rows), found.assets) == (3, {"shop/orders": 2, "shop/report": 1})
 
     # As of then, nothing of that had happened; as of before, nothing at all; before history, there is nothing to say.
     assert book.summary(["raw"], as_of=then)[0].statuses["MATERIALIZED"] == 31

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from servo.partitions import Cron, Daily, Dynamic, Hourly, Monthly, PartitionKey, Partitions, Static, Weekly
-from servo.status.cursors import Place, after, place_of, text_of
 from servo.status.keysets import stored
+from servo.status.partitions import Place, after, place_of, text_of
 
 NOW = datetime(2025, 6, 1, tzinfo=UTC)
 # Zones with a change of the clocks in the middle of the time that is used, one of them by half an hour.
@@ -91,7 +91,7 @@ def test_one_query_is_what_row_by_row_gives(data: st.DataObject) -> None:
         for odd, keys_there in expected[mine].items():
             naive = definition.set_of(map(PartitionKey.parse, keys_there))
             assert found[mine].of(definition, having=odd, lacking=1 - odd) == naive
-        assert found[mine].outside() == outside[mine]
+        assert found[mine].outside == outside[mine]
 
 
 def test_a_stretch_that_only_begins_and_ends_on_the_grid_is_looked_at_moment_by_moment() -> None:
@@ -100,13 +100,13 @@ def test_a_stretch_that_only_begins_and_ends_on_the_grid_is_looked_at_moment_by_
     even = Cron("time", "0,20,40 * * * *", start="2025-03-01")
     keys = [str(PartitionKey.of({"time": even.value(even.bounds()[0] + number)})) for number in range(300)]
     found = stored(Table([("a", key, False) for key in keys]), {"a": uneven}, [])["a"]  # type: ignore[arg-type]
-    assert (found.of(uneven).count, found.outside()) == (200, 100)
+    assert (found.of(uneven).count, found.outside) == (200, 100)
     howe = Partitions.of(Hourly("time", start="2024-01-01", timezone="Australia/Lord_Howe"))
     moments = [datetime(2024, 1, 1, tzinfo=UTC) + timedelta(hours=number) for number in range(8784)]
     keys = [str(PartitionKey.of({"time": moment})) for moment in moments]
     found = stored(Table([("a", key, False) for key in keys]), {"a": howe}, [])["a"]  # type: ignore[arg-type]
     assert found.of(howe) == howe.set_of(key for key in map(PartitionKey.parse, keys) if key in howe)
-    assert found.outside() > 0
+    assert found.outside > 0
 
 
 @settings(max_examples=15, deadline=None)

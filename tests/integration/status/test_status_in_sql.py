@@ -18,7 +18,7 @@ from servo.fold.rows import columns
 from servo.projections.computed_columns import Computed
 from servo.runtime.maintenance import Maintenance
 from servo.runtime.states import state_at
-from servo.status.columns import status_columns
+from servo.status.asset_status import status_columns
 from tests.support.questions import PartitionBook, mark
 from tests.support.telling import Telling
 
@@ -82,7 +82,7 @@ def _listed(told: Telling, as_of: datetime | None = None) -> Rows:
 
 
 def _outdated(told: Telling, as_of: datetime | None = None) -> Rows:
-    found = PartitionBook(told.project).stale(as_of=as_of, limit=1_000).partitions
+    found = PartitionBook(told.project).stale(as_of=as_of).page(1_000)
     return {(one.asset_key, one.partition_key): (one.stale_since, one.reason_code) for one in found}
 
 

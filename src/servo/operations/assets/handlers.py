@@ -28,7 +28,7 @@ from servo.operations.assets import materializations
 from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
 from servo.operations.handling import Decision, Found, answers, decides, lists
 from servo.operations.partitions.why import Why
-from servo.status.code_changes import AssetCode, asset_code, classes_in, made_with
+from servo.status.sentences import AssetCode, asset_code, classes_in, made_with
 from servo.status.state import State
 
 __all__ = ["materializations"]  # which declares its own handlers

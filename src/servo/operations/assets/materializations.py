@@ -30,8 +30,8 @@ from servo.operations.handling import (
     other_request,
 )
 from servo.partitions import PartitionKey, PartitionSet
-from servo.status.current import Current, current
-from servo.status.exclusions import frozen_among
+from servo.status.keysets import Current, current
+from servo.status.plans import frozen_among
 from servo.status.removals import removed_key, require_set
 from servo.status.state import State
 

@@ -25,9 +25,8 @@ from servo.planning.backfills import (
 )
 from servo.planning.planner import boundary, unmet
 from servo.status.asset_status import asset_statuses
-from servo.status.exclusions import frozen_among, left_out_readers
 from servo.status.keysets import present
-from servo.status.plans import united
+from servo.status.plans import frozen_among, left_out_readers, united
 from servo.status.state import State
 from servo.tracing import span
 

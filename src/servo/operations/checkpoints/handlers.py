@@ -37,7 +37,7 @@ from servo.operations.checkpoints.requests import (
 from servo.operations.fields import moment
 from servo.operations.handling import Decision, Found, Outside, answers, decides, lists
 from servo.operations.runs.views import run_of
-from servo.status.exclusions import THAW
+from servo.status.plans import THAW
 from servo.status.state import State
 
 if TYPE_CHECKING:

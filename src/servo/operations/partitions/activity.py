@@ -20,8 +20,8 @@ from servo.events.model import TaskFinished
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.planner import without_input
 from servo.planning.stages import lacking
-from servo.status.exclusions import FROZEN
-from servo.status.overlays import partitions_of
+from servo.status.asset_status import partitions_of
+from servo.status.plans import FROZEN
 from servo.status.state import State
 
 __all__ = ["Activity", "error_of", "lacking_inputs"]

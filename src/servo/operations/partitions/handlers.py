@@ -41,10 +41,10 @@ from servo.operations.partitions.why import Why
 from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.catalog import Catalog
 from servo.status.asset_status import AssetStatus, asset_statuses
-from servo.status.current import current
 from servo.status.grids import grid_of, strip_of
+from servo.status.keysets import current
 from servo.status.partitions import one_partition, partition_page, typed_key
-from servo.status.stale_list import StaleRows, stale_rows
+from servo.status.selections import StaleRows, stale_rows
 from servo.status.state import State
 
 __all__ = ["decide_mark", "thawed"]
@@ -157,8 +157,9 @@ def _page(
 
 @lists(ListStale, place=lambda one: (one.asset_key, one.partition_key), place_type=tuple[str, str])
 def list_stale(state: State, request: ListStale, after: tuple[str, str] | None) -> Found[OutdatedPartition]:
-    found = _judged(state, request, goes_on=after is not None).page(request.limit + 1, after=after)
-    return Found(items=found.partitions, more={"total": found.total, "assets": found.assets})
+    stale = _judged(state, request, goes_on=after is not None)
+    more = {"total": len(stale.rows), "assets": stale.assets}
+    return Found(items=stale.page(request.limit + 1, after=after), more=more)
 
 
 _MOST_KEPT = 4  # judgements

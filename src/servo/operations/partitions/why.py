@@ -29,8 +29,8 @@ from servo.partitions import PartitionKey, PartitionSet
 from servo.planning.planner import without_input
 from servo.planning.stages import no_data
 from servo.status.asset_status import AssetStatus, asset_statuses
-from servo.status.due import made_by_other_code
 from servo.status.partitions import OnePartition, one_partition, typed_key
+from servo.status.selections import made_by_other_code
 from servo.status.sentences import asset_sentence, because, hint_for, partition_sentence
 from servo.status.staleness import StalePartition, any_stale, stale_partitions
 from servo.status.state import State

@@ -64,8 +64,7 @@ from servo.operations.runs.views import (
     runs_listed,
 )
 from servo.planning import require_inputs
-from servo.status.exclusions import frozen_among
-from servo.status.plans import plan_for
+from servo.status.plans import frozen_among, plan_for
 from servo.status.state import State
 
 A = TypeVar("A")

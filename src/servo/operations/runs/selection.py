@@ -13,10 +13,8 @@ from servo.partitions import PartitionSet
 from servo.planning import Plan
 from servo.planning.catalog import Catalog
 from servo.planning.due import Due
-from servo.status.due import due_now
-from servo.status.exclusions import frozen_among, let_readers_wait, require_none_named
-from servo.status.plans import plan_for, united
-from servo.status.selections import statuses_of
+from servo.status.plans import frozen_among, let_readers_wait, plan_for, require_none_named, united
+from servo.status.selections import due_now, statuses_of
 from servo.status.state import State
 
 __all__ = ["Chosen", "chosen", "due_chosen", "plan_of_chosen", "plan_of_due", "retry_subset", "what_is_due"]

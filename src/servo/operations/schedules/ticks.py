@@ -27,9 +27,8 @@ from servo.operations.handling import Decision, Outside
 from servo.operations.schedules.requests import TriggerSchedule
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
-from servo.status.automation import schedule_state
-from servo.status.exclusions import frozen_among, let_readers_wait
-from servo.status.plans import refusals
+from servo.status.deployed import schedule_state
+from servo.status.plans import frozen_among, let_readers_wait, refusals
 from servo.status.selections import statuses_of
 from servo.status.state import State
 

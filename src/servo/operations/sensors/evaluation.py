@@ -23,9 +23,8 @@ from servo.events.model import RunRequested
 from servo.operations.handling import Decision, Outside
 from servo.operations.sensors.envelopes import require_acceptable
 from servo.operations.sensors.requests import EvaluateSensor
-from servo.status.automation import sensor_state
-from servo.status.exclusions import let_readers_wait
-from servo.status.plans import refusals
+from servo.status.deployed import sensor_state
+from servo.status.plans import let_readers_wait, refusals
 from servo.status.selections import statuses_of
 from servo.status.state import State
 

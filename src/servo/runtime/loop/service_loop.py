@@ -31,7 +31,7 @@ from servo.operations.backfills.records import going_on
 from servo.planning.catalog import Catalog
 from servo.runtime.deploying import recorded_catalog
 from servo.runtime.wiring import Project
-from servo.status.automation import schedules_of, sensors_of
+from servo.status.deployed import schedules_of, sensors_of
 
 __all__ = ["AutomationTracker", "RunTracker", "ServiceLoop", "ServiceThread", "Tracker", "take_polls"]
 

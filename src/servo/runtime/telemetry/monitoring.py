@@ -29,7 +29,7 @@ from servo.ledger.append_meter import BUCKETS as APPEND_BUCKETS
 from servo.ledger.leases import Holder
 from servo.runtime.loop.service_loop import take_polls
 from servo.runtime.wiring import Project
-from servo.status.automation import schedules_of, sensors_of
+from servo.status.deployed import schedules_of, sensors_of
 
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers

@@ -30,7 +30,7 @@ from servo.execution.protocol import Call, CheckResult, Input, Order, PartitionR
 from servo.ids import ulid_range
 from servo.runtime.wiring import Project
 from servo.runtime.worker.fence import Fence
-from servo.status.exclusions import FROZEN
+from servo.status.plans import FROZEN
 
 
 class Attempt:

@@ -20,8 +20,8 @@ from servo.planning.catalog import Catalog
 from servo.projections.snapshot import Answers
 from servo.runtime.states import state_of
 from servo.runtime.wiring import Project
-from servo.status.current import current
-from servo.status.exclusions import frozen_among
+from servo.status.keysets import current
+from servo.status.plans import frozen_among
 from servo.status.staleness import stale_partitions
 
 __all__ = ["NewestVersions", "left_to_compute", "order_for", "without_frozen_partitions"]
