@@ -16,8 +16,7 @@ import typst
 
 from servo.ids import ulid_offset
 from servo.lineage.report import Report
-from servo.lineage.report_page import typeset, view
-from servo.lineage.report_picture import picture
+from servo.lineage.report_page import picture, typeset, view
 from tests.support import audits
 
 WICKED = '#panic("evaluated") $x$ *b* _i_ \\ <l> @r `c` // /* = h ] } " \' & é \u202e'

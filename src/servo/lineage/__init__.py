@@ -1,4 +1,4 @@
-"""What partitions were made from and what was made from them: walking it, drawing it, and telling others of it.
+"""Lineage: what partitions were made from. Walks, pictures, the audit report with its proof, and OpenLineage.
 
-Nothing here opens a file or a connection: whoever calls brings rows, or a function that answers SQL.
+Nothing here opens a file or a connection: callers bring rows, or a function that answers SQL.
 """

@@ -1,14 +1,14 @@
-"""From events to the statements of a report, and back: a report is true if its own events say the same.
+"""Derives the statements of a report from events, and verifies a report: its own events must give the same statements.
 
-The report is made by `derive` and checked by `derive`, so that there is one meaning. What a changed field should have
-been is then known, with the event that says so.
+`derive` both makes and checks a report, so that there is one meaning. What a changed field should have been is then
+known, with the event that says so.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
@@ -17,7 +17,17 @@ from servo.events import GENESIS, RecordedEvent
 from servo.events.columns import spread
 from servo.events.fact import timestamp_text
 from servo.events.model import MaterializationPublished, PartitionsMarked, TaskFinished
-from servo.lineage.records import CallRecord, approvals_of, call_of, checks_of, execution_of
+from servo.lineage.records import (
+    CallRecord,
+    Mention,
+    Source,
+    Story,
+    approvals_of,
+    call_of,
+    checks_of,
+    execution_of,
+    when,
+)
 from servo.lineage.report import (
     FORMAT,
     Fault,
@@ -32,13 +42,13 @@ from servo.lineage.report import (
     values_of,
 )
 from servo.lineage.statements import Call, Current, Execution, Input, Node, Output, Statements, WorkspaceName
-from servo.lineage.story import Mention, Source, Story
 
-_UNSTATED = ("generated_at", "as_of", "proof.head", "report_hash")
+_HEAD = ("position", "event_id", "occurred_at", "chain_hash")
+_UNSTATED = ("generated_at", "as_of", *(f"proof.head.{field}" for field in _HEAD), "report_hash")
 
 
 def derive(events: Iterable[RecordedEvent], materialization_id: str) -> Statements:
-    """What these events say about a materialization. InvalidInput if none of them made it."""
+    """The statements of these events about a materialization. InvalidInput if none of them made it."""
     story = Story(events)
     made = story.made(materialization_id)
     if made is None:
@@ -110,7 +120,7 @@ def assemble(
 
 
 def verify(report: Report) -> list[Fault]:
-    """Everything in a report that it does not prove itself; nothing if it is as it was made."""
+    """The places where a report contradicts its own proof; none if it is as it was made."""
     faults = broken_links(report.proof)
     if faults:
         return faults
@@ -122,33 +132,32 @@ def verify(report: Report) -> list[Fault]:
             faults.append(Fault(path=_workspace_path(event, scope), reason=reason))
             return faults
     try:
-        told = derive(events, report.materialization)
+        true = derive(events, report.materialization)
     except InvalidInput:
         reason = f"is {report.materialization}, and no cited event made it"
         return [Fault(path="materialization", reason=reason)]
-    faults = list(differences(report, told))
+    faults = list(differences(report, true))
     if not faults and (actual := hash_of(report)) != report.report_hash:
         reason = (
             f"is {report.report_hash}, and the content has {actual}: of what no event states"
-            f" ({', '.join(_unstated())}) something was changed"
+            f" ({', '.join(_UNSTATED)}) something was changed"
         )
         faults.append(Fault(path="report_hash", reason=reason))
     return faults
 
 
-def differences(report: Statements, told: Statements, *, says: str = "the cited events") -> Iterator[Fault]:
-    """Where a report says something else than what was told."""
+def differences(report: Statements, true: Statements, *, by: str = "the cited events") -> Iterator[Fault]:
+    """The places where a report differs from the true statements."""
     names = Statements.__struct_fields__
-    said, true = plain(report), plain(told)
-    ours, theirs = ({name: one[name] for name in names if name in one} for one in (said, true))
-    yield from _differences("", ours, theirs, says)
+    ours, theirs = ({name: one[name] for name in names if name in one} for one in (plain(report), plain(true)))
+    yield from _differences("", ours, theirs, by)
 
 
 # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _actor(execution: Execution | None, made: Mention) -> str:
-    """Who asked for it: whoever requested the run, or stated or published it by hand."""
+    """Who requested the run, or stated or published the materialization by hand."""
     return execution.requested.by if execution is not None and execution.requested is not None else made.event.actor
 
 
@@ -157,7 +166,7 @@ def _code_version(made: Mention) -> str | None:
 
 
 def _column(mention: Mention | None, name: str) -> Any:
-    """What an event says of a materialization; None where no event does."""
+    """The value of a column of an event for a materialization; None without an event."""
     if mention is None:
         return None
     partitions = mention.fact.partitions
@@ -182,7 +191,7 @@ def _call(made: Mention) -> Call | None:
 
 
 def _also_given(story: Story, made: Mention, mapped: set[str]) -> Iterator[Input]:
-    """What the call was given for its other partitions."""
+    """The inputs that the call was given for its other partitions."""
     call = _record(made)
     for source in [] if call is None else call.given:
         if source.materialization_id not in mapped:
@@ -201,34 +210,25 @@ def _published(story: Story, materialization_id: str) -> Current | None:
     published = story.published(materialization_id)
     if published is None:
         return None
+    by: Literal["run", "hand", "approval", "mark"]
+    reason: str | None = None
     match published.fact:
         case TaskFinished():
-            return _became("run", published.event, None)
-        case MaterializationPublished(checkpoint_id=None):
-            return _became("hand", published.event, None)
-        case MaterializationPublished():
-            return _became("approval", published.event, None)
+            by = "run"
+        case MaterializationPublished(checkpoint_id=checkpoint_id):
+            by = "hand" if checkpoint_id is None else "approval"
         case PartitionsMarked(reason=reason):
-            return _became("mark", published.event, reason)
+            by = "mark"
+    return Current(by=by, actor=published.event.actor, reason=reason, **when(published.event))
 
 
 def _current(story: Story, materialization_id: str) -> Current | None:
-    """What made it current last: its publication, or a rollback to it."""
+    """How it became current last: by its publication, or a rollback to it."""
     published, back = _published(story, materialization_id), story.rolled_back_to(materialization_id)
     if back is not None and (published is None or back[0].position > published.event):
         event, rollback = back
-        return _became("rollback", event, rollback.reason)
+        return Current(by="rollback", actor=event.actor, reason=rollback.reason, **when(event))
     return published
-
-
-def _became(how: Any, event: RecordedEvent, reason: str | None) -> Current:
-    return Current(
-        by=how,
-        actor=event.actor,
-        at=timestamp_text(event.occurred_at),
-        reason=reason,
-        event=event.position,
-    )
 
 
 def _lineage(story: Story, materialization_id: str) -> Iterator[Node]:
@@ -251,8 +251,7 @@ def _lineage(story: Story, materialization_id: str) -> Iterator[Node]:
 def _node(story: Story, source: Source, depth: int, inputs: list[str]) -> Node:
     made, published = story.made(source.materialization_id), story.published(source.materialization_id)
     call = None if made is None else _record(made)
-    if call is not None and call.partitions == 1:
-        call = None
+    shared = call if call is not None and call.partitions > 1 else None
     return Node(
         asset=source.asset_key,
         asset_id=source.asset_id,
@@ -269,8 +268,8 @@ def _node(story: Story, source: Source, depth: int, inputs: list[str]) -> Node:
         made_at=None if made is None else timestamp_text(made.event.occurred_at),
         made_by=None if made is None else made.event.actor,
         event=None if made is None else made.event.position,
-        call_partitions=None if call is None else call.partitions,
-        call_inputs=None if call is None else len(call.given),
+        call_partitions=None if shared is None else shared.partitions,
+        call_inputs=None if shared is None else len(shared.given),
     )
 
 
@@ -279,7 +278,7 @@ def _node(story: Story, source: Source, depth: int, inputs: list[str]) -> Node:
 
 def _differences(path: str, said: Any, true: Any, by: str) -> Iterator[Fault]:
     if isinstance(said, Mapping) and isinstance(true, Mapping):
-        by = _who(true, by)
+        by = by if true.get("event") is None else f"event {true['event']}"
         for name in [*true, *(name for name in said if name not in true)]:
             where = f"{path}.{name}" if path else name
             if name not in said or name not in true:
@@ -296,22 +295,9 @@ def _differences(path: str, said: Any, true: Any, by: str) -> Iterator[Fault]:
         yield Fault(path=path, reason=f"is {_shown(said)} in the report, and {_shown(true)} in {by}")
 
 
-def _who(true: Mapping[str, Any], by: str) -> str:
-    position = true.get("event")
-    return by if position is None else f"event {position}"
-
-
 def _shown(value: Any) -> str:
     text = msgspec.json.encode(value).decode()
     return text if len(text) <= 120 else f"{text[:119]}…"
-
-
-def _unstated() -> Iterator[str]:
-    for name in _UNSTATED:
-        if name == "proof.head":
-            yield from (f"proof.head.{field}" for field in ("position", "event_id", "occurred_at", "chain_hash"))
-        else:
-            yield name
 
 
 def _workspace_path(event: RecordedEvent, scope: tuple[str, str]) -> str:

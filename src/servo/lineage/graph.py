@@ -1,7 +1,5 @@
-"""A lineage as a picture that people can take in: boxes and links, with what is many folded into one.
-
-Or as a tree of assets: what is one partition after another becomes one branch that names them all.
-"""
+"""A lineage as a picture of boxes and links, in which many partitions of an asset are folded into one box; or as a tree
+of assets, in which they are one branch that names them all."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ MOST_PARTITIONS = 12  # of one asset, each with a box of its own
 MOST_BOXES = 60  # in all; a picture of more is folded by asset
 
 Describe = Callable[[str, Sequence[str]], str]  # an asset key and partition keys, as people write them
-DEEPEST = 24  # levels; further in, nobody follows a tree
+DEEPEST = 24  # levels of a tree
 
 
 class Box(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,8 +25,8 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
     asset: str
     label: str  # the partition, or what several have in common; empty for an asset without partitions
     count: int
-    statuses: dict[str, int]  # how many partitions are so
-    centre: bool = False  # whether the question was about it
+    statuses: dict[str, int]  # how many partitions have each
+    centre: bool = False  # whether the lineage is of these partitions
     made_at: datetime | None = None  # the newest
     materialization_id: str | None = None  # of a single partition
     content_hash: str | None = None
@@ -36,12 +34,12 @@ class Box(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def worst(self) -> str:
-        """The status among its partitions that most needs to be looked at."""
+        """The most urgent status among its partitions."""
         return max(self.statuses, key=lambda one: _URGENCY.index(one) if one in _URGENCY else 0)
 
     @property
     def lines(self) -> list[str]:
-        """What stands in it, below the name."""
+        """The lines of text below the name."""
         lines = [self.label] if self.label else []
         if self.count > 1:
             lines.append(f"{self.count:,} partitions")
@@ -67,7 +65,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Picture(msgspec.Struct, frozen=True, kw_only=True):
-    """Boxes and links, in an order that follows from what they show alone."""
+    """Boxes and links, in an order that follows from their content."""
 
     title: str
     boxes: tuple[Box, ...]
@@ -83,7 +81,7 @@ COLOURS = {
     "NEVER_MATERIALIZED": "#8a97a8",
     "SUPERSEDED": "#7c6bd6",
 }
-_SAID = {
+_STATUS_TEXTS = {
     "MATERIALIZED": "materialized",
     "STALE": "stale",
     "MATERIALIZED_BUT_LAST_ATTEMPT_FAILED": "last attempt failed",
@@ -93,8 +91,8 @@ _SAID = {
 
 
 def status_text(status: str) -> str:
-    """A status as people say it."""
-    return _SAID.get(status, status.lower().replace("_", " "))
+    """A status in words."""
+    return _STATUS_TEXTS.get(status, status.lower().replace("_", " "))
 
 
 def short_time(moment: datetime) -> str:
@@ -120,23 +118,15 @@ def picture(
         own = () if (node.asset_key, not node.depth) in folded else (node.partition_key, node.materialization_id or "")
         groups.setdefault((node.asset_key, "" if node.depth else "centre", *own), []).append(node)
     boxes: list[Box] = []
-    where: dict[tuple[str, str, str], str] = {}
+    box_of: dict[Hashable, str] = {}
     for number, key in enumerate(sorted(groups)):
         members = groups[key]
         boxes.append(_box(f"n{number}", members, describe))
-        for node in members:
-            where[_end(node.asset_key, node.partition_key, node.materialization_id if exact else None)] = f"n{number}"
+        box_of.update((_key(node, exact=exact), f"n{number}") for node in members)
     counts: Counter[tuple[str, str]] = Counter()
     outdated: Counter[tuple[str, str]] = Counter()
     for edge in edges:
-        source = where.get(
-            _end(
-                edge.upstream_asset_key,
-                edge.upstream_partition_key,
-                edge.upstream_materialization_id if exact else None,
-            )
-        )
-        target = where.get(_end(edge.asset_key, edge.partition_key, edge.materialization_id if exact else None))
+        target, source = (box_of.get(end) for end in _ends(edge, exact=exact))
         if source is not None and target is not None and source != target:
             counts[source, target] += 1
             outdated[source, target] += edge.outdated
@@ -147,8 +137,15 @@ def picture(
     return Picture(title=title, boxes=tuple(boxes), links=tuple(links))
 
 
-def _end(asset_key: str, partition_key: str, materialization_id: str | None) -> tuple[str, str, str]:
-    return asset_key, partition_key, materialization_id or ""
+def _key(node: LineageNode, *, exact: bool) -> Hashable:
+    return node.materialization_id if exact else (node.asset_key, node.partition_key)
+
+
+def _ends(edge: LineageEdge, *, exact: bool) -> tuple[Hashable, Hashable]:
+    """The keys of the reader and of what it read."""
+    if exact:
+        return edge.materialization_id, edge.upstream_materialization_id
+    return (edge.asset_key, edge.partition_key), (edge.upstream_asset_key, edge.upstream_partition_key)
 
 
 def _number(name: str) -> int:
@@ -218,15 +215,10 @@ class _TreeBuilder:
     def __init__(
         self, nodes: Iterable[LineageNode], edges: Iterable[LineageEdge], direction: Direction, *, exact: bool
     ) -> None:
-        self._nodes: dict[Hashable, LineageNode] = {
-            (node.materialization_id if exact else (node.asset_key, node.partition_key)): node for node in nodes
-        }
+        self._nodes: dict[Hashable, LineageNode] = {_key(node, exact=exact): node for node in nodes}
         self._next: dict[Hashable, list[tuple[Hashable, bool]]] = {}
         for edge in edges:
-            reader: Hashable = edge.materialization_id if exact else (edge.asset_key, edge.partition_key)
-            read: Hashable = (
-                edge.upstream_materialization_id if exact else (edge.upstream_asset_key, edge.upstream_partition_key)
-            )
+            reader, read = _ends(edge, exact=exact)
             near, far = (reader, read) if direction == "upstream" else (read, reader)
             if near in self._nodes and far in self._nodes:
                 self._next.setdefault(near, []).append((far, edge.outdated))

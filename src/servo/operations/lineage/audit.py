@@ -15,8 +15,8 @@ from servo.errors import DataNotFound, InvalidInput, LedgerCorrupt, ServoError
 from servo.events import GENESIS, RecordedEvent, canonical_bytes, decode
 from servo.events.fact import timestamp_text
 from servo.lineage import audit
+from servo.lineage.records import tells_of_task
 from servo.lineage.report import CitedEvent, Fault, Head, Report
-from servo.lineage.story import tells_of_task
 from servo.operations.fields import past_moment
 from servo.operations.handling import Outside, answers
 from servo.operations.lineage.requests import GetReport, KeepReport
@@ -182,7 +182,7 @@ class Audits:
         except ServoError as problem:
             yield Fault(path="materialization", reason=f"cannot be told from the ledger: {problem}")
             return
-        yield from audit.differences(report, made, says="the ledger")
+        yield from audit.differences(report, made, by="the ledger")
         cited = {event.position for event in report.proof.events}
         for event in made.proof.events:
             if event.position not in cited:
