@@ -6,10 +6,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from servo import testing
     from servo.assets import checks as check
-    from servo.assets.automation import Schedule, Skip, TickContext, schedule
+    from servo.assets.automation import Schedule, Skip, TickContext, on, schedule, sensor
     from servo.assets.decorator import Dep, asset
     from servo.assets.evaluation import Message, RunRequest, SensorContext
-    from servo.assets.sensing import on, sensor
     from servo.assets.spec import Approval, Retry
     from servo.assets.watches import NewFiles, NewPartitions, NewRows, RunEnded
     from servo.client import Client
@@ -78,10 +77,10 @@ _PLACES = {
     "asset": "servo.assets.decorator:asset",
     "check": "servo.assets.checks",
     "mapping": "servo.partitions.mappings",
-    "on": "servo.assets.sensing:on",
+    "on": "servo.assets.automation:on",
     "read": "servo.runtime.spark_reads:read",
     "schedule": "servo.assets.automation:schedule",
-    "sensor": "servo.assets.sensing:sensor",
+    "sensor": "servo.assets.automation:sensor",
     "spark_views": "servo.runtime.spark_reads:spark_views",
     "testing": "servo.testing",
 }

@@ -13,8 +13,8 @@ import pytest
 
 import servo
 from servo import Message, NewFiles, NewPartitions, RunRequest, Schedule, SensorContext, Skip, schedule, sensor
+from servo.assets.automation import Sensor
 from servo.assets.loading import Definitions, examine, load
-from servo.assets.sensing import Sensor
 from servo.errors import InvalidDefinition, InvalidInput, InvalidPartition
 from servo.events.definitions import ScheduleDefinition, SensorDefinition
 from servo.planning.deployed import fingerprint, schedule_of, sensor_of

@@ -1,5 +1,5 @@
-"""Evaluations of sensors and schedules: what their functions are given, the runs they ask for, and the question and
-answer that cross to another process."""
+"""Evaluations of sensors and schedules: the arguments of their functions, the runs that they request, and the question
+and answer that cross to another process."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, Literal
 import msgspec
 
 from servo import decoders
+from servo.assets.spec import require, require_selects, require_tags
 from servo.errors import InvalidInput, InvalidPartition
 from servo.partitions import PartitionKey
 
@@ -24,7 +25,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
     published_at: datetime | None = None
 
     def text(self) -> str:
-        """What was sent, as text."""
+        """The data as text."""
         try:
             return self.data.decode()
         except UnicodeDecodeError:
@@ -32,7 +33,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidInput(f"message {self.id!r:.80} is not a text in UTF-8", hint=hint) from None
 
     def json(self) -> Any:
-        """What was sent, as the value that its JSON says."""
+        """The data as the value of its JSON."""
         try:
             return decoders.decode(self.data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as problem:
@@ -41,7 +42,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """Something new. `key` is the same text whenever the same thing is found; `values` are for templates."""
+    """Something that a watch found. `key` is the same text whenever it is found again; `values` are for templates."""
 
     key: str
     values: dict[str, str] = {}
@@ -79,7 +80,7 @@ class FoundPartitions(Item, frozen=True, kw_only=True):
 
 
 class EndedRun(Item, frozen=True, kw_only=True):
-    """A run that has ended, and who had asked for it."""
+    """A run that has ended, and what requested it."""
 
     run_id: str
     status: str
@@ -110,26 +111,22 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
         if self.key is not None and (not isinstance(self.key, str) or not self.key):
             raise InvalidInput(f"a run request cannot have the key {self.key!r:.80}", hint="give a text")
         what = "a run request" if self.key is None else f"run request {self.key!r:.80}"
-        if not isinstance(self.select, str) or not self.select.strip():
-            raise InvalidInput(f"{what} selects nothing", hint='write select="orders+"')
+        require_selects(what, self.select, "orders+")
         if self.partitions is not None:
             msgspec.structs.force_setattr(self, "partitions", _texts(what, self.partitions))
-        tags = self.tags
-        if not isinstance(tags, Mapping) or not all(isinstance(one, str) for pair in tags.items() for one in pair):
-            raise InvalidInput(f"{what}: tags cannot be {tags!r:.80}", hint='write tags={"team": "sales"}')
+        require_tags(what, self.tags)
 
 
 def _texts(what: str, given: Any) -> tuple[str, ...]:
     if isinstance(given, str):
         return (given,)
-    if isinstance(given, Mapping | bytes) or not isinstance(given, Iterable):
-        hint = "give a text as in orders@…, or a list of them"
-        raise InvalidInput(f"{what}: partitions cannot be {given!r:.80}", hint=hint)
+    listed = isinstance(given, Iterable) and not isinstance(given, Mapping | bytes)
+    require(listed, f"{what}: partitions", given, "give a text as in orders@…, or a list of them")
     return tuple(map(str, given))
 
 
 class SensorContext:
-    """What the function of a sensor is given. What it sets `cursor` to is what it finds there the next time."""
+    """The argument of a sensor's function. The value that it sets `cursor` to is there the next time."""
 
     def __init__(
         self,
@@ -180,7 +177,7 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """Which sensor or schedule is to be evaluated, with what, and for how many seconds at most."""
+    """A request to evaluate a sensor or schedule, for so many seconds at most."""
 
     kind: Literal["sensor", "schedule"]
     name: str
@@ -203,7 +200,7 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Evaluation(msgspec.Struct, frozen=True, kw_only=True):
-    """What came of a question. With an `error` (one line) or a `skip` (why), nothing was asked for.
+    """The result of an evaluation. With an `error` (one line) or a `skip` (why), no run is requested.
 
     `cursor` is what it is afterwards, also where nothing has moved it. `more`: a watch has not shown all that is new,
     so that the next look need not wait for something to happen. `log` is the end of what was printed and logged.

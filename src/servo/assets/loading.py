@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from servo.assets import graph as graphs
-from servo.assets.automation import Schedule, require_distinct
+from servo.assets.automation import Schedule, Sensor, require_distinct
 from servo.assets.decorator import Asset
 from servo.assets.graph import Graph
 from servo.assets.importing import (
@@ -34,7 +34,6 @@ from servo.assets.importing import (
 from servo.assets.reach import Reach, reached_by, recorded, version_of
 from servo.assets.resolving import as_deployed
 from servo.assets.selection import require_sound
-from servo.assets.sensing import Sensor
 from servo.assets.spec import AssetSpec, Problem, Source, collecting
 from servo.assets.watches import BuiltIn, NewPartitions, RunEnded
 from servo.errors import InvalidDefinition, ServoError

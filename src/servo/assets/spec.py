@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import timedelta
@@ -17,12 +17,30 @@ from servo.assets.checks import Check
 from servo.errors import InvalidDefinition, InvalidInput
 from servo.ids import AssetKey
 from servo.partitions import UNPARTITIONED, Partitions
-from servo.partitions.mappings import Mapping
+from servo.partitions.mappings import Mapping as PartitionMapping
 
 _OWN_CODE = str(Path(__file__).parent.parent)
 _DEADLINES = ("expire", "escalate")
 ADMIN = "admin"
-"""The role that is asked where nobody else is named."""
+"""The role that approves where no other is named."""
+
+
+def require(good: bool, what: str, value: object, hint: str) -> None:
+    """Refuse a value that a declaration cannot have."""
+    if not good:
+        raise InvalidInput(f"{what} cannot be {value!r:.80}", hint=hint)
+
+
+def require_selects(what: str, select: object, example: str) -> None:
+    """Refuse a selection that is no text, or an empty one."""
+    if not isinstance(select, str) or not select.strip():
+        raise InvalidInput(f"{what} selects nothing", hint=f'write select="{example}"')
+
+
+def require_tags(what: str, tags: object, kind: type[Mapping[Any, Any]] = Mapping) -> None:
+    """Refuse tags that do not map texts to texts."""
+    good = isinstance(tags, kind) and all(isinstance(one, str) for pair in tags.items() for one in pair)
+    require(good, f"{what}: tags", tags, 'write tags={"team": "sales"}')
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -40,7 +58,7 @@ class Dependency(msgspec.Struct, frozen=True, kw_only=True):
 
     upstream: str
     parameter: str | None = None  # of the function; None for a dependency without a DataFrame
-    mapping: Mapping | None = None
+    mapping: PartitionMapping | None = None
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,13 +76,14 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     on: tuple[type[BaseException] | str, ...] = ()
 
     def __post_init__(self) -> None:
-        _require(type(self.attempts) is int and self.attempts >= 1, "attempts", self.attempts, "give 1 or more")
-        _require(type(self.factor) is int and self.factor >= 1, "factor", self.factor, "give a whole number from 1")
-        _require(type(self.jitter) is int and 0 <= self.jitter <= 100, "jitter", self.jitter, "give percent, 0 to 100")
+        attempts, factor, jitter = self.attempts, self.factor, self.jitter
+        require(type(attempts) is int and attempts >= 1, "retry: attempts", attempts, "give 1 or more")
+        require(type(factor) is int and factor >= 1, "retry: factor", factor, "give a whole number from 1")
+        require(type(jitter) is int and 0 <= jitter <= 100, "retry: jitter", jitter, "give percent, 0 to 100")
         for name in ("delay", "cap"):
             wait = getattr(self, name)
             good = isinstance(wait, timedelta) and wait >= timedelta(0)
-            _require(good, name, wait, "give a timedelta that is not negative")
+            require(good, f"retry: {name}", wait, "give a timedelta that is not negative")
         given = self.on if isinstance(self.on, tuple | list) else (self.on,)
         # Names, so that what was declared is data: it is stored and compared.
         msgspec.structs.force_setattr(self, "on", tuple(map(_exception_name, given)))
@@ -82,11 +101,6 @@ def _exception_name(given: object) -> str:
     raise InvalidInput(f"retry: {given!r:.80} is not an exception class", hint="write on=(OSError,)")
 
 
-def _require(good: bool, name: str, value: object, hint: str) -> None:
-    if not good:
-        raise InvalidInput(f"retry: {name} cannot be {value!r:.80}", hint=hint)
-
-
 class Approval(msgspec.Struct, frozen=True):
     """Who must agree before an output is published, how long they have, and what happens then.
 
@@ -100,15 +114,14 @@ class Approval(msgspec.Struct, frozen=True):
     escalate_to: str = ADMIN
 
     def __post_init__(self) -> None:
-        if not isinstance(self.escalate_to, str) or not self.escalate_to:
-            raise InvalidInput(f"approval: {self.escalate_to!r:.80} names nobody", hint='write escalate_to="cfo"')
-        if not isinstance(self.approvers, str) or not self.approvers:
-            raise InvalidInput(f"approval: {self.approvers!r:.80} names nobody", hint='write Approval("finance")')
-        if self.deadline is not None and (not isinstance(self.deadline, timedelta) or self.deadline <= timedelta(0)):
-            raise InvalidInput(f"approval: deadline cannot be {self.deadline!r:.80}", hint="give a positive timedelta")
-        if self.on_deadline not in _DEADLINES:
-            hint = f"write {' or '.join(_DEADLINES)}"
-            raise InvalidInput(f"approval: on_deadline cannot be {self.on_deadline!r:.80}", hint=hint)
+        for name, hint in ((self.escalate_to, 'escalate_to="cfo"'), (self.approvers, 'Approval("finance")')):
+            if not isinstance(name, str) or not name:
+                raise InvalidInput(f"approval: {name!r:.80} names nobody", hint=f"write {hint}")
+        deadline = self.deadline
+        positive = deadline is None or (isinstance(deadline, timedelta) and deadline > timedelta(0))
+        require(positive, "approval: deadline", deadline, "give a positive timedelta")
+        hint = f"write {' or '.join(_DEADLINES)}"
+        require(self.on_deadline in _DEADLINES, "approval: on_deadline", self.on_deadline, hint)
 
 
 class AssetSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -154,7 +167,7 @@ class AssetSpec(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that cannot be meant, and where it stands."""
+    """An error in a declaration, and where it stands."""
 
     message: str
     hint: str | None = None
@@ -165,7 +178,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Collected(msgspec.Struct):
-    """What was declared, and what is wrong with it."""
+    """Declarations of a project, and the problems with them."""
 
     declared: list[Any] = []
     problems: list[Problem] = []
@@ -176,7 +189,7 @@ _collected: ContextVar[Collected | None] = ContextVar("servo_collected", default
 
 @contextmanager
 def collecting() -> Iterator[Collected]:
-    """Gather what is declared meanwhile, and problems instead of raising the first: who loads a project wants all."""
+    """Gather what is declared meanwhile, and all problems instead of raising the first."""
     collected = Collected()
     token = _collected.set(collected)
     try:

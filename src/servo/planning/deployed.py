@@ -10,9 +10,8 @@ from typing import Any
 import msgspec
 
 from servo import canonical
-from servo.assets.automation import Schedule
+from servo.assets.automation import Schedule, Sensor
 from servo.assets.checks import Check
-from servo.assets.sensing import Sensor
 from servo.assets.spec import ADMIN, Approval, AssetSpec, Dependency, Retry, Source
 from servo.events import definitions as events
 from servo.partitions import UNPARTITIONED, Partitions

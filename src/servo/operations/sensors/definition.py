@@ -5,9 +5,8 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
-from servo.assets.automation import require_name
+from servo.assets.automation import LONGEST_INTERVAL, require_name
 from servo.assets.selection import require_sound
-from servo.assets.sensing import LONGEST_INTERVAL
 from servo.assets.watch_requests import require_template, unpartitioned
 from servo.assets.watches import watch_from_json
 from servo.errors import InvalidInput, InvalidSelection

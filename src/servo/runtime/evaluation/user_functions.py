@@ -14,11 +14,10 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from servo.assets.automation import Skip, TickContext
+from servo.assets.automation import Sensor, Skip, TickContext, Watch
 from servo.assets.evaluation import Asked, Evaluation, Message, Question, RunRequest, SensorContext
 from servo.assets.importing import is_within
 from servo.assets.loading import Definitions
-from servo.assets.sensing import Sensor, Watch
 from servo.assets.spec import Source
 from servo.assets.watch_requests import by_template
 from servo.assets.watches import watch_from_json

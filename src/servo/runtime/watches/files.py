@@ -28,8 +28,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 from servo.assets import patterns
 from servo.assets.evaluation import MOST_ITEMS, FoundFile, WatchResult
 from servo.assets.patterns import DEEP, Pattern, matcher
-from servo.assets.watch_cursors import IDENTITY_BYTES, FilesCursor
-from servo.assets.watches import NewFiles
+from servo.assets.watches import IDENTITY_BYTES, FilesCursor, NewFiles
 from servo.errors import StorageFailed
 from servo.runtime.wiring import Project
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from servo.assets.evaluation import MOST_ITEMS, EndedRun, FoundPartitions, WatchResult
 from servo.assets.selection import assets_of
-from servo.assets.watch_cursors import position_of
-from servo.assets.watches import NewPartitions, RunEnded
+from servo.assets.watches import NewPartitions, RunEnded, position_of
 from servo.errors import InvalidInput
 from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.columns import Outcome, PartitionOutcomes

@@ -23,8 +23,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from servo.assets.evaluation import MOST_ITEMS, FoundRow, WatchResult
-from servo.assets.watch_cursors import RowsCursor
-from servo.assets.watches import ENVIRONMENT, NewRows
+from servo.assets.watches import ENVIRONMENT, NewRows, RowsCursor
 from servo.errors import InvalidInput, StorageFailed
 from servo.runtime.wiring import Project
 
