@@ -412,7 +412,7 @@ def _assets(bare: Graph, node: Node) -> set[str]:
             return set(select(bare, msgspec.structs.replace(node, partitions=None), now=_ANY_TIME))
         case Spread(inner=inner, up=up, down=down):
             found = _assets(bare, inner)
-            return found | spread(found, bare.upstream, up) | spread(found, bare.downstream, down)
+            return spread(found, bare.upstream, up) | spread(found, bare.downstream, down)
         case Not(inner=inner):
             # Where partitions or a status are said, others of the same asset are left.
             whole = all(one.partitions is None and not one.what.startswith("status:") for one in terms(inner))
@@ -423,8 +423,9 @@ def _assets(bare: Graph, node: Node) -> set[str]:
             return set(bare.specs).intersection(*(_assets(bare, part) for part in parts))
 
 
-def spread(found: Iterable[str], neighbours: Callable[[str], tuple[str, ...]], levels: int | None) -> set[str]:
-    reached, fresh = set(found), set(found)
+def spread(keys: Iterable[str], neighbours: Callable[[str], tuple[str, ...]], levels: int | None = None) -> set[str]:
+    """These assets and all that are so many levels from them, or any number."""
+    reached, fresh = set(keys), set(keys)
     while fresh and levels != 0:
         levels = None if levels is None else levels - 1
         fresh = {other for key in fresh for other in neighbours(key)} - reached

@@ -181,7 +181,7 @@ def readers_of(asset: str, text: str, definitions: Graphed, *, said: bool = Fals
     if key in assets_of(graph, text):
         hint = "select what reads it, such as what is downstream"
         raise InvalidSelection(f"a sensor that watches {key} would ask for {key} itself, again and again", hint=hint)
-    below = spread([key], graph.downstream, None)
+    below = spread([key], graph.downstream)
     other = next((one for one in named if one not in below), None)
     if other is not None and not said and graph[other].partitions.dimensions:
         raise InvalidSelection(f"{other} does not read {key}, so that its new partitions say nothing of it", hint=_SAY)

@@ -1,4 +1,5 @@
-"""Watches: what a sensor can look for by itself. Declared here as values; `servo.runtime.watches` looks."""
+"""Watches: what a sensor can look for without a function of its own. Declared here as values, with their cursors, which
+say how far each has looked: canonical JSON, small whatever was found. `servo.runtime.watches` looks."""
 
 from __future__ import annotations
 
@@ -32,23 +33,168 @@ ENVIRONMENT = "env:"
 _log = logging.getLogger("servo.watches")
 
 
+# ── cursors ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+IDENTITY_BYTES = 9
+_FOLDER = struct.Struct(f">{IDENTITY_BYTES}sq")
+_MOST = 2**63 - 1
+
+Growing = int | str | datetime | date | Decimal
+_WHERE = (
+    "a cursor is what the sensor has left: `servo sensor show` has its own, `servo sensor evals --json` the earlier"
+)
+
+
+def position_of(text: str) -> int:
+    """A cursor that is a position of the ledger."""
+    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or str(int(text[:20])) != text:
+        hint = "give a position of the ledger in digits, such as 1204; 0 is its beginning"
+        raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor", hint=hint)
+    return int(text)
+
+
+class _Cursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+    """How far a watch has looked; empty before its first look."""
+
+    example: ClassVar[str]  # of one that a person may write
+
+    @classmethod
+    def read(cls, text: str | None) -> Self:
+        if text is None:
+            return cls()
+        try:
+            return decoders.convert(canonical.loads(text.encode()), cls)
+        except (InvalidCanonicalValue, msgspec.ValidationError, InvalidInput, AttributeError, UnicodeEncodeError):
+            # What is wrong with it as JSON helps nobody: a cursor is not written by hand.
+            hint = f"{_WHERE}; or {cls.example}"
+            raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor", hint=hint) from None
+
+    def text(self) -> str:
+        return canonical.dumps(msgspec.to_builtins(self)).decode()
+
+
+class FilesCursor(_Cursor, frozen=True, kw_only=True):
+    """All files up to a place have been found, and beyond it those that are named.
+
+    Files are in the order of when they came, and of their identities where that is the same.
+    """
+
+    example: ClassVar[str] = '{"floor":[N,""]}, N nanoseconds after 1970; without one it begins anew'
+
+    floor: tuple[int, str] = (-1, "")  # nanoseconds since 1970, and an identity in hexadecimal
+    seen: str = ""  # identities of files beyond the floor, packed
+    since: int | None = None  # the newest change of a folder that was taken into account
+    folders: str = ""  # folders known by name, and when each came, packed
+
+    def __post_init__(self) -> None:
+        bytes.fromhex(self.floor[1])
+        if not -1 <= self.floor[0] <= _MOST:
+            raise ValueError("a time that no file can have")
+        self.identities()
+        self.known_folders()
+
+    def identities(self) -> set[bytes]:
+        packed = _unpacked(self.seen, IDENTITY_BYTES)
+        return {packed[at : at + IDENTITY_BYTES] for at in range(0, len(packed), IDENTITY_BYTES)}
+
+    def known_folders(self) -> dict[bytes, int]:
+        return dict(_FOLDER.iter_unpack(_unpacked(self.folders, _FOLDER.size)))
+
+    @staticmethod
+    def packed(identities: Iterable[bytes]) -> str:
+        return b64encode(b"".join(sorted(identities))).decode()
+
+    @staticmethod
+    def packed_folders(folders: Iterable[tuple[bytes, int]]) -> str:
+        return b64encode(b"".join(_FOLDER.pack(*one) for one in sorted(folders))).decode()
+
+
+def _unpacked(text: str, size: int) -> bytes:
+    try:
+        packed = b64decode(text, validate=True)
+    except binascii.Error:
+        raise ValueError("what is packed in it is damaged") from None
+    if len(packed) % size:
+        raise ValueError("what is packed in it is cut short")
+    return packed
+
+
+class RowsCursor(_Cursor, frozen=True, kw_only=True):
+    """All rows up to a value have been found; of those with that very value so many.
+
+    `until` and `writers`: these transactions were at work on the table when its greatest value was `until`.
+    """
+
+    example: ClassVar[str] = 'the last value, such as {"after":{"int":1204}}'
+
+    after: dict[str, int | str] | None = None  # one value by the name of its type
+    ties: int | None = None  # None: all there are
+    until: dict[str, int | str] | None = None
+    writers: list[str] = []
+
+    def __post_init__(self) -> None:
+        for typed in (self.after, self.until):
+            if typed is not None:
+                self.value(typed)
+
+    @staticmethod
+    def typed(value: Any) -> dict[str, int | str]:
+        """A value of a growing column with the name of its type."""
+        match value:
+            case bool():
+                pass
+            case int():
+                return {"int": value}
+            case str():
+                return {"text": value}
+            case datetime():
+                return {"timestamp": value.isoformat()}
+            case date():
+                return {"date": value.isoformat()}
+            case Decimal() if value.is_finite():
+                return {"decimal": str(value)}
+        hint = "watch a column of integers, texts, dates, timestamps or decimals"
+        raise InvalidInput(f"the column holds {value!r:.60}, a {type(value).__name__}", hint=hint)
+
+    @staticmethod
+    def value(typed: dict[str, int | str]) -> Growing:
+        """The reverse of `typed`."""
+        try:
+            match list(typed.items()):
+                case [("int", int() as number)]:
+                    return number
+                case [("text", str() as text)]:
+                    return text
+                case [("timestamp", str() as text)]:
+                    return datetime.fromisoformat(text)
+                case [("date", str() as text)]:
+                    return date.fromisoformat(text)
+                case [("decimal", str() as text)] if Decimal(text).is_finite():
+                    return Decimal(text)
+        except (ValueError, InvalidOperation):
+            pass
+        raise ValueError(f"{typed!s:.60} is no value with its type")
+
+
+# ── watches ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
 class BuiltIn(msgspec.Struct, frozen=True):
-    """What all watches have in common."""
+    """The base of all watches.
+
+    `default_min_interval` is the shortest time between two looks, where the sensor does not say it.
+    """
 
     kind: ClassVar[str]
-
-    @property
-    def default_min_interval(self) -> timedelta:
-        """How often to look at most, where nothing else is said."""
-        return timedelta(seconds=30)
+    default_min_interval: ClassVar[timedelta] = timedelta(seconds=30)
 
     def to_json(self) -> dict[str, Any]:
         """The watch as plain data; holds no secret."""
         return {"kind": self.kind, **msgspec.to_builtins(self)}
 
     def require_cursor(self, text: str) -> None:
-        """Refuse a cursor that this watch could not have left."""
-        raise NotImplementedError
+        """Refuse a cursor that this watch could not have left: a position, unless it has cursors of its own."""
+        position_of(text)
 
     def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:  # noqa: ARG002 (for others)
         """Refuse, before anything is found, a selection of which it could never be told which partitions are meant."""
@@ -149,6 +295,7 @@ class NewPartitions(BuiltIn, frozen=True):
     """Partitions of an asset that become current: computed, approved, marked as made elsewhere, or rolled back to."""
 
     kind: ClassVar[str] = "new_partitions"
+    default_min_interval = timedelta(seconds=1)  # woken by the append, so this only bounds how often
 
     asset: str
 
@@ -156,13 +303,6 @@ class NewPartitions(BuiltIn, frozen=True):
         if not isinstance(self.asset, str) or not re.fullmatch(r"[a-z][a-z0-9_./]*", self.asset):
             hint = 'give the name of an asset: servo.NewPartitions("orders")'
             raise InvalidInput(f"NewPartitions: {self.asset!r:.80} is not the name of an asset", hint=hint)
-
-    @property
-    def default_min_interval(self) -> timedelta:
-        return timedelta(seconds=1)  # woken by the append, so this only bounds how often
-
-    def require_cursor(self, text: str) -> None:
-        position_of(text)
 
     def require_partitions(self, select: str, partitions: str | None, definitions: Graphed) -> None:
         super().require_partitions(select, partitions, definitions)
@@ -178,6 +318,7 @@ class RunEnded(_Unplaced, frozen=True):
     """Runs that end in one of some ways: FAILED unless other ones are said. `select`: runs of these assets alone."""
 
     kind: ClassVar[str] = "run_ended"
+    default_min_interval = timedelta(seconds=1)
     finds: ClassVar[str] = "the end of a run"
 
     status: tuple[str, ...] | list[str] | str = ("FAILED",)
@@ -199,13 +340,6 @@ class RunEnded(_Unplaced, frozen=True):
             ):
                 hint = "name assets, groups or tags alone"
                 raise InvalidInput(f"RunEnded: {self.select!r:.80} selects partitions", hint=hint)
-
-    @property
-    def default_min_interval(self) -> timedelta:
-        return timedelta(seconds=1)
-
-    def require_cursor(self, text: str) -> None:
-        position_of(text)
 
     def _names(self) -> tuple[str, ...]:
         return ("run_id", "status")
@@ -286,150 +420,3 @@ def watch_from_json(data: Mapping[str, Any]) -> BuiltIn:
     except (ServoError, KeyError, TypeError, ValueError, AttributeError, OverflowError) as problem:
         hint = "it may be of a newer Servo: upgrade this one"
         raise InvalidInput(f"not a watch: {str(data)[:200]}", hint=hint) from problem
-
-
-IDENTITY_BYTES = 9
-_FOLDER = struct.Struct(f">{IDENTITY_BYTES}sq")
-_MOST = 2**63 - 1
-
-Growing = int | str | datetime | date | Decimal
-_WHERE = (
-    "a cursor is what the sensor has left: `servo sensor show` has its own, `servo sensor evals --json` the earlier"
-)
-
-
-def position_of(text: str) -> int:
-    """A position of the ledger."""
-    if not isinstance(text, str) or not text.isascii() or not text.isdigit() or str(int(text[:20])) != text:
-        hint = "give a position of the ledger in digits, such as 1204; 0 is its beginning"
-        raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor", hint=hint)
-    return int(text)
-
-
-class _Cursor(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
-    """How far a watch has looked; where it has not, nothing."""
-
-    example: ClassVar[str]  # of one that a person may write
-
-    @classmethod
-    def read(cls, text: str | None) -> Self:
-        if text is None:
-            return cls()
-        try:
-            return decoders.convert(canonical.loads(text.encode()), cls)
-        except (InvalidCanonicalValue, msgspec.ValidationError, InvalidInput, AttributeError, UnicodeEncodeError):
-            # What is wrong with it as JSON helps nobody: a cursor is not written by hand.
-            hint = f"{_WHERE}; or {cls.example}"
-            raise InvalidInput(f"{text!r:.60} is not a cursor of this sensor", hint=hint) from None
-
-    def text(self) -> str:
-        return canonical.dumps(msgspec.to_builtins(self)).decode()
-
-
-# ── files ────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class FilesCursor(_Cursor, frozen=True, kw_only=True):
-    """All files up to a place have been found, and beyond it those that are named.
-
-    Files are in the order of when they came, and of their identities where that is the same.
-    """
-
-    example: ClassVar[str] = '{"floor":[N,""]}, N nanoseconds after 1970; without one it begins anew'
-
-    floor: tuple[int, str] = (-1, "")  # nanoseconds since 1970, and an identity in hexadecimal
-    seen: str = ""  # identities of files beyond the floor, packed
-    since: int | None = None  # the newest change of a folder that was taken into account
-    folders: str = ""  # folders known by name, and when each came, packed
-
-    def __post_init__(self) -> None:
-        bytes.fromhex(self.floor[1])
-        if not -1 <= self.floor[0] <= _MOST:
-            raise ValueError("a time that no file can have")
-        self.identities()
-        self.known_folders()
-
-    def identities(self) -> set[bytes]:
-        packed = _unpacked(self.seen, IDENTITY_BYTES)
-        return {packed[at : at + IDENTITY_BYTES] for at in range(0, len(packed), IDENTITY_BYTES)}
-
-    def known_folders(self) -> dict[bytes, int]:
-        return dict(_FOLDER.iter_unpack(_unpacked(self.folders, _FOLDER.size)))
-
-    @staticmethod
-    def packed(identities: Iterable[bytes]) -> str:
-        return b64encode(b"".join(sorted(identities))).decode()
-
-    @staticmethod
-    def packed_folders(folders: Iterable[tuple[bytes, int]]) -> str:
-        return b64encode(b"".join(_FOLDER.pack(*one) for one in sorted(folders))).decode()
-
-
-def _unpacked(text: str, size: int) -> bytes:
-    try:
-        packed = b64decode(text, validate=True)
-    except binascii.Error:
-        raise ValueError("what is packed in it is damaged") from None
-    if len(packed) % size:
-        raise ValueError("what is packed in it is cut short")
-    return packed
-
-
-# ── rows ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-class RowsCursor(_Cursor, frozen=True, kw_only=True):
-    """All rows up to a value have been found; of those with that very value so many.
-
-    `until` and `writers`: these transactions were at work on the table when its greatest value was `until`.
-    """
-
-    example: ClassVar[str] = 'the last value, such as {"after":{"int":1204}}'
-
-    after: dict[str, int | str] | None = None  # one value by the name of its type
-    ties: int | None = None  # None: all there are
-    until: dict[str, int | str] | None = None
-    writers: list[str] = []
-
-    def __post_init__(self) -> None:
-        for typed in (self.after, self.until):
-            if typed is not None:
-                self.value(typed)
-
-    @staticmethod
-    def typed(value: Any) -> dict[str, int | str]:
-        """A value of a growing column with the name of its type."""
-        match value:
-            case bool():
-                pass
-            case int():
-                return {"int": value}
-            case str():
-                return {"text": value}
-            case datetime():
-                return {"timestamp": value.isoformat()}
-            case date():
-                return {"date": value.isoformat()}
-            case Decimal() if value.is_finite():
-                return {"decimal": str(value)}
-        hint = "watch a column of integers, texts, dates, timestamps or decimals"
-        raise InvalidInput(f"the column holds {value!r:.60}, a {type(value).__name__}", hint=hint)
-
-    @staticmethod
-    def value(typed: dict[str, int | str]) -> Growing:
-        """The reverse of `typed`."""
-        try:
-            match list(typed.items()):
-                case [("int", int() as number)]:
-                    return number
-                case [("text", str() as text)]:
-                    return text
-                case [("timestamp", str() as text)]:
-                    return datetime.fromisoformat(text)
-                case [("date", str() as text)]:
-                    return date.fromisoformat(text)
-                case [("decimal", str() as text)] if Decimal(text).is_finite():
-                    return Decimal(text)
-        except (ValueError, InvalidOperation):
-            pass
-        raise ValueError(f"{typed!s:.60} is no value with its type")

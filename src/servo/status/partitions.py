@@ -263,12 +263,12 @@ class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 def text_of(place: Place) -> str:
-    """A place as text that goes into a URL; nobody need read it."""
+    """A place as an opaque text for a URL."""
     return urlsafe_b64encode(msgspec.json.encode(place)).rstrip(b"=").decode()
 
 
 def place_of(text: str) -> Place:
-    """The place that a text means."""
+    """The place that `text_of` wrote."""
     try:
         return decoders.decode(urlsafe_b64decode(text.encode() + b"=" * (-len(text) % 4)), Place)
     except (ValueError, msgspec.DecodeError):

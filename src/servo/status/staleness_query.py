@@ -1,18 +1,19 @@
-"""Staleness in steps, on any engine: definitions and the time become relations, and the rest is SQL.
+"""The query for stale partitions, in steps, on any engine: definitions and the time become relations, the rest is SQL.
 
-Whatever has the tables of the projections and the methods of a `Bench` can run it: DuckDB over a snapshot does, and
-a Spark session with `servo.spark_views` does just the same.
+It runs on anything that has the tables of the projections and the methods of a `Bench`: DuckDB over a snapshot, and a
+Spark session with `servo.spark_views`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import count
 from typing import Any, Protocol
 
 import msgspec
 
+from servo.assets.selection import spread
 from servo.assets.spec import AssetSpec
 from servo.fold.partition_rows import EQUAL_CODE, code_classes
 from servo.fold.rows import Kind
@@ -58,7 +59,7 @@ _OF_SOME = f"{_THERE} AND asset_id IN (SELECT asset_id FROM listed_assets)"
 
 
 class Bench(Protocol):
-    """What SQL is run on."""
+    """An engine that runs SQL over the tables of the projections."""
 
     def lay(self, name: str, columns: Mapping[str, Kind], values: Sequence[Sequence[Any]]) -> None:
         """A relation of values, column by column."""
@@ -104,9 +105,8 @@ class StalenessQuery:
         self._frozen = frozen
         self._undeployed = undeployed or Undeployed()
         self._parts = Parts()
-        self.gathered: set[str] = (
-            set()
-        )  # tables of which rows were taken for a few partitions, as `near_` and their name
+        # Tables of which rows were taken for a few partitions, as `near_` and their name.
+        self.gathered: set[str] = set()
         self._there: dict[str, list[str]] = {}  # partitions by asset id, also those that are no longer defined
 
     def answer(self, *, transitive: bool) -> None:
@@ -308,7 +308,7 @@ def _steps(
     """The levels at which some of these assets are made from stale ones, in order; each with the lowest level that any
     of its inputs is of."""
     lowest: dict[int, int] = {}
-    for key in {*_descendants(catalog, stale)} & {*asset_keys}:
+    for key in spread(stale, catalog.graph.downstream) & {*asset_keys}:
         if upstreams := catalog.graph.upstream(key):
             below = min(levels[one] for one in upstreams)
             lowest[levels[key]] = min(below, lowest.get(levels[key], below))
@@ -329,12 +329,8 @@ def policy_seconds(spec: AssetSpec) -> int | None:
 
 def ancestors(catalog: Catalog, asset_keys: Iterable[str]) -> list[str]:
     """These assets and all that they are made from, upstreams first."""
-    return _reached(catalog, asset_keys, catalog.graph.upstream)
-
-
-def _descendants(catalog: Catalog, asset_keys: Iterable[str]) -> list[str]:
-    """These assets and all that are made from them, upstreams first."""
-    return _reached(catalog, asset_keys, catalog.graph.downstream)
+    reached = spread(asset_keys, catalog.graph.upstream)
+    return [key for key in catalog.graph.specs if key in reached]
 
 
 def made_from(bench: Bench, catalog: Catalog, only: Mapping[str, Sequence[str]]) -> dict[str, list[str]] | None:
@@ -358,17 +354,6 @@ def made_from(bench: Bench, catalog: Catalog, only: Mapping[str, Sequence[str]])
         reached = [place for place in read if place[0] in names and place not in found]
         found.update(dict.fromkeys(reached))
     return None
-
-
-def _reached(catalog: Catalog, asset_keys: Iterable[str], following: Callable[[str], Iterable[str]]) -> list[str]:
-    found: set[str] = set()
-    waiting = list(asset_keys)
-    while waiting:
-        key = waiting.pop()
-        if key not in found:
-            found.add(key)
-            waiting += following(key)
-    return [key for key in catalog.graph.specs if key in found]
 
 
 def _by_asset(catalog: Catalog, names: Mapping[str, str], places: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
