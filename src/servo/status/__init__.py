@@ -8,11 +8,10 @@ written. One text decides what is stale (`servo.fold.staleness`), and one says w
     staleness_query  puts definitions and the time beside the tables, and runs the text
     staleness        the stale partitions: as rows, counts, sets or columns
     staleness_cache  an answer that is kept in a file, for frequent questions
-    inputs           the inputs of one partition, and which of them changed
     removals         inputs and partitions that definitions gave once, and do not any more
     keysets          sets of partitions straight from the tables
     asset_status     all partitions of an asset by status and overlay, as sets and as columns for SQL
-    partitions       lists of partitions, and everything about one
+    partitions       lists of partitions, and everything about one, with its inputs
     grids            partitions as cells that fit a page
     selections       `status:` in selections, the list of stale partitions, what should run now
     plans            what a run would do, and what it leaves out

@@ -1,4 +1,4 @@
-"""Lists of partitions, and everything about one."""
+"""Lists of partitions, page by page; and everything about one, with its inputs: what was read, and what is current."""
 
 from __future__ import annotations
 
@@ -6,22 +6,27 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
 from servo import decoders
 from servo.answers.partitions import InputState, PartitionView, Reason
 from servo.errors import InvalidInput, InvalidPartition
-from servo.fold.display import FAILED, Overlay, Status, display_status
+from servo.fold.display import FAILED, Overlay, Status, display_status, is_marked, marked_sql
+from servo.fold.rows import Kind
+from servo.fold.staleness import NEAR, input_state_sql
 from servo.partitions import Dimension, Dynamic, PartitionKey, Partitions, PartitionSet, partition_id, regions
 from servo.partitions.definitions import OPEN
 from servo.partitions.regions import Region
 from servo.status.asset_status import AssetStatus, asset_statuses, overlays_of, require_filters
-from servo.status.partitions import judged_partition
 from servo.status.removals import removed_key
-from servo.status.staleness import stale_partitions
+from servo.status.staleness import reasons_on, stale_partitions
+from servo.status.staleness_query import StalenessQuery
 from servo.status.state import State
+
+if TYPE_CHECKING:
+    from servo.projections.workbench import Workbench
 
 MOST = 1_000
 """Partitions on one page of a list, at most."""
@@ -42,7 +47,7 @@ _KEYS = """
 
 
 class Page(msgspec.Struct, frozen=True, kw_only=True):
-    """A part of a list, how long all of it is, and where the next part begins."""
+    """A page of a list, the length of the list, and the cursor of the next page."""
 
     partitions: list[PartitionView]
     total: int
@@ -50,7 +55,7 @@ class Page(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OnePartition(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition, what the table says of it, and what it reads."""
+    """One partition, its row of `partition_status`, and its inputs."""
 
     view: PartitionView
     row: dict[str, Any]
@@ -170,10 +175,10 @@ def one_partition(state: State, asset_key: str, key: str) -> OnePartition:
     """One partition by its canonical key; no other is looked at."""
     parsed = PartitionKey.parse(key)
     row = _rows(state, state.catalog.asset_id(asset_key), [key]).get(key) or {}
-    judged = judged_partition(state, asset_key, parsed, row)
+    reasons, inputs = _reasons_and_inputs(state, asset_key, parsed, row)
     asset = _Asset.of(state, asset_key, overlays_of(state, [asset_key])[asset_key])
-    view = _view(asset, parsed, asset.definition.find(parsed), row, judged.reasons)
-    return OnePartition(view=view, row=row, inputs=judged.inputs)
+    view = _view(asset, parsed, asset.definition.find(parsed), row, reasons)
+    return OnePartition(view=view, row=row, inputs=inputs)
 
 
 def typed_key(state: State, asset_key: str, partition: str) -> str:
@@ -319,3 +324,98 @@ def _rank(region: Region, point: list[int], depth: int) -> int:
             passed += (point[0] - low) * size + _rank(inner, point[1:], depth - 1)
         break
     return passed
+
+
+_Place = tuple[str, str]  # asset id and partition key
+
+_READ_INPUTS = """
+    SELECT upstream_asset_id, upstream_partition_key, upstream_asset_key, upstream_materialization_id FROM near_lineage
+"""
+_NAMED = {"asset_id": Kind.TEXT, "partition_key": Kind.TEXT, "read_id": Kind.TEXT}
+_INPUTS = f"""
+    SELECT asset_id, partition_key, {input_state_sql()} AS state, read_id AS read_materialization_id,
+           read_hash AS read_content_hash, read_run_id, read_made_at, current_id AS current_materialization_id,
+           current_hash AS current_content_hash, current_run_id, current_made_at
+    FROM (
+      SELECT named.asset_id, named.partition_key, named.read_id,
+             coalesce(made.content_hash, same.content_hash) AS read_hash,
+             coalesce(made.run_id, same.last_materialization_run_id) AS read_run_id,
+             coalesce(made.made_at, same.last_materialization_at) AS read_made_at,
+             now.materialization_version AS current_version,
+             now.materialization_id AS current_id, now.content_hash AS current_hash,
+             now.last_materialization_run_id AS current_run_id, now.last_materialization_at AS current_made_at,
+             {marked_sql("now")} AS input_marked
+      FROM named_inputs AS named LEFT JOIN near_materializations AS made ON made.materialization_id = named.read_id
+      LEFT JOIN near_partition_status AS now ON now.asset_id = named.asset_id
+        AND now.partition_key = named.partition_key AND now.materialization_version IS NOT NULL
+      LEFT JOIN near_partition_status AS same ON same.materialization_id = named.read_id
+    )
+"""
+
+
+def _reasons_and_inputs(
+    state: State, asset_key: str, key: PartitionKey, row: Mapping[str, Any]
+) -> tuple[list[Reason], list[InputState]]:
+    """The reasons for which a partition with this row of `partition_status` is stale, and its inputs, which were read
+    or are given, by their keys; neither where the definition does not have it.
+
+    The inputs of a frozen partition are compared too; it is stale by none of them.
+    """
+    if key not in state.catalog.spec(asset_key).partitions:
+        return [], []
+    reasons: list[Reason] = []
+    changed: dict[_Place, datetime] = {}
+    read: dict[_Place, str] = {}
+    given = _given(state, asset_key, key)
+    names = {asset_id: name for name, asset_id in state.catalog.asset_ids.items()}
+    with state.workbench() as bench:
+        at_hand: set[str] = set()  # tables whose rows of what is given are on the bench
+        if row.get("materialization_version") is not None and not is_marked(row):
+            only = {asset_key: [str(key)]}
+            query = StalenessQuery(bench, state.catalog, [asset_key], state.now, only, frozen=True)
+            query.answer(transitive=False)
+            reasons, changed = reasons_on(bench, asset_key), query.changed_inputs()
+            at_hand = query.gathered
+            for asset_id, upstream_key, name, read_id in bench.rows(_READ_INPUTS) if "lineage" in at_hand else ():
+                read[asset_id, upstream_key] = read_id
+                names.setdefault(asset_id, name)
+        inputs = [
+            InputState(
+                asset_key=names[one["asset_id"]],
+                given=place in given,
+                changed_at=changed.get(place),
+                **(one | {"state": "removed"} if place in changed and place not in given else one),
+            )
+            for one in _compared(bench, given, read, at_hand)
+            for place in [(one["asset_id"], one["partition_key"])]
+        ]
+    inputs.sort(key=lambda one: (one.asset_key, one.partition_key))
+    return [] if row.get("frozen") else reasons, inputs
+
+
+def _given(state: State, asset_key: str, key: PartitionKey) -> set[_Place]:
+    """The inputs that the mappings give to a partition, by asset id and key."""
+    catalog, asked = state.catalog, state.catalog.spec(asset_key).partitions.set_of([key])
+    return {
+        (catalog.asset_id(upstream), str(one))
+        for upstream in catalog.graph.upstream(asset_key)
+        for one in catalog.graph.mapping(upstream, asset_key).upstream(
+            asked, catalog.spec(upstream).partitions, state.now
+        )
+    }
+
+
+def _compared(
+    bench: Workbench, given: set[_Place], read: Mapping[_Place, str], at_hand: set[str]
+) -> list[dict[str, Any]]:
+    """What was read and what is current of inputs. `at_hand`: tables whose rows of what is given are gathered already;
+    of `materializations` those of inputs that are not what was read, and no others are needed."""
+    places = [*given, *(place for place in read if place not in given)]
+    if not places:
+        return []
+    for table in NEAR if len(places) > len(given) else NEAR.keys() - at_hand:
+        if table != "lineage":
+            bench.near(table, NEAR[table], places, None if table == "partition_status" else list(read.values()))
+    named = [(*place, read.get(place)) for place in places]
+    bench.lay("named_inputs", _NAMED, [list(column) for column in zip(*named, strict=True)])
+    return bench.query(_INPUTS).dicts()
