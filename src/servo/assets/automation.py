@@ -197,7 +197,7 @@ def require_timezone(what: str, name: Any) -> None:
 
 
 def require_distinct(what: str, names: Iterable[tuple[str, Source | None]]) -> Iterable[Problem]:
-    """Two schedules, or sensors, of one name cannot be told apart."""
+    """Problems with schedules, or sensors, of one name."""
     seen: dict[str, Source | None] = {}
     for name, source in names:
         if name in seen:

@@ -60,7 +60,7 @@ class CodeWalk:
             if symbol not in seen:
                 seen.add(symbol)
                 found = self._reach.found(symbol)
-                reached[f"{self._reach.label(symbol.file)}:{symbol.name}"] = found.digest
+                reached[f"{self._reach.files.label(symbol.file)}:{symbol.name}"] = found.digest
                 waiting += found.uses
         return dict(sorted(reached.items()))
 
@@ -85,7 +85,7 @@ class CodeWalk:
     def is_own(self, kind: type) -> bool:
         """Whether a class is the project's."""
         file = _file_of(kind)
-        return file is not None and self._reach.is_project(file)
+        return file is not None and self._reach.files.is_project(file)
 
     def _met(self, function: FunctionType) -> Part:
         """A function that something holds: by its name if that is all that there is to it."""
@@ -93,10 +93,10 @@ class CodeWalk:
         wrapped = _wrapped_by(function)
         also = [] if wrapped is None else [wrapped]
         # By its code: a wrapper has the name of what it wraps, and the name of a project's module may vary.
-        if not self._reach.is_project(code.co_filename):
+        if not self._reach.files.is_project(code.co_filename):
             inside = [one for _, one in closed_over(function) if isinstance(one, FunctionType | MethodType)]
             return Part(f"{function.__module__}:{code.co_qualname}", [*also, *inside])
-        name = f"{self._reach.label(code.co_filename)}:{code.co_qualname}"
+        name = f"{self._reach.files.label(code.co_filename)}:{code.co_qualname}"
         symbol = self._reach.symbol_of(code.co_filename, code.co_qualname)
         if symbol is not None and not function.__closure__ and not _is_replaced(function):
             self.symbols.append(symbol)
@@ -109,7 +109,7 @@ class CodeWalk:
         code = function.__code__
         nodes = source_nodes(code)
         cells = dict(closed_over(function))
-        file = code.co_filename if self._reach.is_project(code.co_filename) else ""
+        file = code.co_filename if self._reach.files.is_project(code.co_filename) else ""
         keeps = self._reach.keeps(file, held=True)
         said: list[Any] = [normal_form(one, keeps, nameless=True) for one in nodes] or [_compiled(code)]
         if file:
@@ -124,16 +124,16 @@ class CodeWalk:
 
     def _module(self, module: ModuleType) -> Part:
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and file.endswith(".py") and self._reach.is_project(file):
+        if isinstance(file, str) and file.endswith(".py") and self._reach.files.is_project(file):
             self.symbols.append(self._reach.whole(file))
-            return Part(self._reach.label(file))
+            return Part(self._reach.files.label(file))
         return Part(module.__name__)
 
     def _class(self, kind: type) -> Part:
         if not self.is_own(kind):
             return Part(f"{kind.__module__}.{kind.__qualname__}")
         file = str(_file_of(kind))
-        name = f"{self._reach.label(file)}:{kind.__qualname__}"
+        name = f"{self._reach.files.label(file)}:{kind.__qualname__}"
         symbol = self._reach.symbol_of(file, kind.__qualname__)
         if symbol is not None:
             self.symbols.append(symbol)

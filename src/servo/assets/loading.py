@@ -210,7 +210,7 @@ def _definitions(
             schedules={one.name: one for one in schedules},
             sensors={one.name: one for one in sensors},
             graph=graph,
-            files=tuple(sorted({*_files(root), *_beside, *map(Path, reach.files)})),
+            files=tuple(sorted({*_files(root), *_beside, *map(Path, reach.files.names)})),
         ),
         problems,
     )

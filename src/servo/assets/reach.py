@@ -74,8 +74,8 @@ class Reach:
     """Looks up what functions of one project reach. Files are read once: make a new one after files have changed."""
 
     def __init__(self, root: Path) -> None:
-        self._files = ProjectFiles(root)
-        self._servo = ServoNames(self._files)
+        self.files = ProjectFiles(root)  # that anything reached is in
+        self._servo = ServoNames(self.files)
         self._changed: dict[str, dict[str, list[ast.stmt]]] = {}
         self._found: dict[Symbol, _Found] = {}
 
@@ -95,11 +95,6 @@ class Reach:
         """The hash of a function and of all that it reaches."""
         return sha256_hex({"v": 2, "reached": self.of({"": function})})
 
-    @property
-    def files(self) -> set[str]:
-        """The files that anything reached is in."""
-        return self._files.names
-
     # ── symbols ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def found(self, symbol: Symbol) -> _Found:
@@ -109,7 +104,7 @@ class Reach:
         return self._found[symbol]
 
     def _looked_up(self, symbol: Symbol) -> _Found:
-        module = self._files.read(symbol.file)
+        module = self.files.read(symbol.file)
         if module.text is not None:
             return _Found(sha256_hex(module.text), [])
         used = _Used([], [])
@@ -149,7 +144,7 @@ class Reach:
 
     def _is_declared(self, file: str, name: str) -> bool:
         """Whether a name stands for a declaration, such as a dimension, and for nothing else."""
-        bound = self._files.read(file).bound.get(name, [])
+        bound = self.files.read(file).bound.get(name, [])
         return bool(bound) and all(self._servo.is_declaration(file, one) for one in bound)
 
     def _sort(self, found: Iterable[Symbol | _Foreign], name: str, used: _Used) -> None:
@@ -174,12 +169,12 @@ class Reach:
             return
         name, rest = path[0], path[1:]
         here = Symbol(file, name)
-        below = self._files.submodule(file, name)
+        below = self.files.submodule(file, name)
         if here in seen:  # such as `from . import tools` in `__init__.py`
             if below is not None:
                 yield from self._resolve(below, rest, seen)
             return
-        module = self._files.read(file) if file.endswith(".py") else None
+        module = self.files.read(file) if file.endswith(".py") else None
         is_bound = module is not None and (name in module.bindings.names or name in self._changing(file))
         if module is not None and is_bound:
             if self._statements(file, name):
@@ -204,29 +199,29 @@ class Reach:
 
     def _from_stars(self, file: str, path: tuple[str, ...], seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
         """What a name may mean by `from … import *`; of modules of others, any of them may have it."""
-        for star in self._files.read(file).bindings.stars:
-            if self._files.located(file, star) is None:
+        for star in self.files.read(file).bindings.stars:
+            if self.files.located(file, star) is None:
                 yield _Foreign(f"{_dotted(star)}.*")
             else:
                 yield from self._follow(file, star._replace(path=path), seen)
 
     def _statements(self, file: str, name: str) -> list[ast.stmt]:
         """The statements of a file that a name depends on: those that bind it and those that change its value."""
-        bound = self._files.read(file).bound.get(name, [])
+        bound = self.files.read(file).bound.get(name, [])
         # What is done to a module of others, such as `logging.basicConfig()`, is not about the name.
-        if self._files.is_foreign(file, name):
+        if self.files.is_foreign(file, name):
             return bound
         return [*bound, *self._changing(file).get(name, [])]
 
     def _changing(self, file: str) -> dict[str, list[ast.stmt]]:
         """The statements of a file that change each name without binding it."""
         if file not in self._changed:
-            module = self._files.read(file)
+            module = self.files.read(file)
             found: dict[str, list[ast.stmt]] = {}
             facts = Facts(
                 bindings=module.bindings,
                 is_servo=lambda node: self._servo.is_servo(file, node),
-                is_foreign=lambda name: self._files.is_foreign(file, name),
+                is_foreign=lambda name: self.files.is_foreign(file, name),
             )
             for name, statement in changes(module.body, facts):
                 if all(one is not statement for one in (*module.bound.get(name, ()), *found.get(name, ()))):
@@ -236,21 +231,11 @@ class Reach:
 
     def _follow(self, file: str, target: Reference, seen: tuple[Symbol, ...]) -> Iterator[Symbol | _Foreign]:
         """What an import in a file means."""
-        located = self._files.located(file, target)
+        located = self.files.located(file, target)
         if located is None:
             yield _Foreign(_dotted(target))
         else:
             yield from self._resolve(located, target.path, seen)
-
-    # ── files ────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def is_project(self, file: str) -> bool:
-        """Whether a file is the project's own."""
-        return self._files.is_project(file)
-
-    def label(self, file: str) -> str:
-        """A file's path in the project."""
-        return self._files.label(file)
 
     def whole(self, file: str) -> Symbol:
         """The symbol of all of a file."""
@@ -259,7 +244,7 @@ class Reach:
     def symbol_of(self, file: str, qualname: str) -> Symbol | None:
         """The symbol that a function or class of a file is part of; None where it was made inside a function."""
         name = qualname.partition(".")[0]
-        if "<" in qualname or not self.is_project(file) or name not in self._files.read(file).bound:
+        if "<" in qualname or not self.files.is_project(file) or name not in self.files.read(file).bound:
             return None
         return Symbol(file, name)
 

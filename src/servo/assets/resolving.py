@@ -94,7 +94,7 @@ def _imported_again(wanted: _Wanted) -> _Function:
         code = _code(function, reach)
         if wanted.code in (code, _first_code(function)):
             return function
-        files = (*_files(wanted.text, function), *sorted(reach.files))
+        files = (*_files(wanted.text, function), *sorted(reach.files.names))
         other = _others[wanted] = _Other(code, files, _stamps(files))
     here = "is not there to be read" if other.code is None else f"is {other.code[:_DIGITS]}"
     raise InvalidDefinition(

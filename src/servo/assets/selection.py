@@ -60,7 +60,7 @@ def selection_of(
     statuses: Statuses | None = None,
     without_latest: dict[str, str] | None = None,
 ) -> Selection:
-    """The same as `select`, with what only a `+` added told apart."""
+    """The same as `select`, separated into what was named and what only a `+` added."""
     tree, evaluation = parse(text), _Evaluation(graph, now, partitions, statuses, without_latest)
     wanted = _evaluated(evaluation, graph, tree, partitions)
     named_tree = _without_spreads(tree)

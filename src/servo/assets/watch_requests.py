@@ -174,7 +174,7 @@ def _levels(levels: int | None, *, upward: bool) -> str:
 
 
 def readers_of(asset: str, text: str, definitions: Graphed, *, said: bool = False) -> Readers:
-    """The selected assets, if each of them reads this one, or it is said which partitions of them are meant."""
+    """The selected assets; refused unless each of them reads this one, or is `said` to have its partitions named."""
     graph = definitions.graph
     key = graph.resolve(asset)
     named = named_in(graph, text)

@@ -1,4 +1,4 @@
-"""What happened to tasks, as OpenLineage tells it: one run for each attempt, one dataset for each asset.
+"""Run events of OpenLineage: one run for each attempt at a task, one dataset for each asset.
 
 Which partitions of an asset were read or written is said by the dataset's `subset` facet. A task that commits in parts
 says so as it goes (RUNNING), for what events of one run say adds up. What waits for an approval is written but not
@@ -114,7 +114,7 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
         return [self._dataset(source.asset_key, "input", source.keys) for source in inputs]
 
     def _outputs(self, asset_key: str, partitions: PartitionOutcomes) -> list[dict[str, Any]]:
-        """What is current from here on; what failed or waits is nobody's output."""
+        """The dataset of the partitions that became current; failed and waiting ones are no output."""
         count = len(partitions)
         rows = zip(
             partitions.keys,
@@ -160,5 +160,5 @@ def _asset(task_key: str) -> str:
 
 
 def _uuid(*identity: object) -> str:
-    """The same for the same, whoever tells it and however often."""
+    """A UUID that follows from an identity: the same for the same."""
     return str(uuid5(NAMESPACE_OID, "\n".join(["servo", *map(str, identity)])))

@@ -1,7 +1,7 @@
-"""What definitions gave once and do not give any more: inputs that were read, and partitions that an asset had.
+"""Inputs and partitions that definitions gave once and do not give any more.
 
-A value was removed from a dimension, a mapping or a definition changed. Whoever read an input that is gone would come
-out differently today. Since when that is so follows from the deployments and, for values of dynamic dimensions, from
+A value was removed from a dimension, a mapping or a definition changed. A partition that read an input that is gone
+would come out differently today. Since when follows from the deployments and, for values of dynamic dimensions, from
 when the value was removed.
 
 Where a mapping follows the clock (`Last`) or is a function (`Custom`), an input counts as given while its partition is
@@ -45,18 +45,18 @@ _T = TypeVar("_T")
 
 
 class Undeployed(msgspec.Struct, frozen=True, kw_only=True):
-    """What definitions that are about to be deployed say otherwise than what is deployed, by asset id."""
+    """The differences between definitions that are about to be deployed and those deployed, by asset id."""
 
     # Partitions and dependencies, as `asset_versions` has them.
     definitions: dict[str, tuple[str | None, str | None]] = {}
     # Versions of code that the deployment will record as equal: asset id, new and old.
     equal_code: tuple[tuple[str, str, str], ...] = ()
-    # Assets whose code is another.
+    # Assets with other code.
     recoded: frozenset[str] = frozenset()
 
     @classmethod
     def between(cls, local: Catalog, recorded: Catalog) -> Undeployed:
-        """What deploying one catalog would change in the other. Of assets that are new, nothing was made yet."""
+        """What deploying one catalog would change in the other; without new assets, of which nothing was made yet."""
         definitions, equal, recoded = {}, [], set()
         for key, asset_id in local.asset_ids.items():
             before = recorded.asset_key(asset_id)
@@ -82,7 +82,7 @@ def _definition(catalog: Catalog, asset_key: str) -> tuple[str | None, str | Non
 
 
 class _Values(NamedTuple):
-    """Of dynamic dimensions every value that there ever was, and of those that are gone when and by whom."""
+    """Every value that dynamic dimensions ever had, and when and by whom values were removed."""
 
     all: dict[str, list[str]]
     removed: dict[tuple[str, str], tuple[datetime, str]]
@@ -118,7 +118,7 @@ class RemovedPartition(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def before(self) -> str:
-        """The last moment at which it was defined, as people write it."""
+        """The last moment at which it was defined, as text."""
         return (self.removed_at - timedelta(microseconds=1)).isoformat().replace("+00:00", "Z")
 
     def sentence(self, what: str) -> str:
@@ -132,14 +132,14 @@ def removed_key(state: State, asset_key: str, text: str) -> tuple[PartitionKey, 
 
 
 def require_set(state: State, asset_key: str, text: str, *, asset: str) -> PartitionSet:
-    """The partitions that a text means. Of removed ones it is said when and by whom, and how to read them still."""
+    """The partitions that a text means. The error about removed ones says when, by whom, and how to read them still."""
     try:
         return state.catalog.spec(asset_key).partitions.parse_set(text, state.now)
     except InvalidInput:
         found = _removed(state, asset_key, lambda one: one.parse_set(text, state.now))
         if found is None:
             raise
-        removed = found[1]
+        _, removed = found
         raise InvalidPartition(
             f"{removed.sentence(f'{asset_key} {text}')}; its data is kept",
             hint=f"read it as it was: servo read {asset} '{text}' --as-of {removed.before}",
@@ -154,18 +154,20 @@ def _removed(state: State, asset_key: str, parse: Callable[[Partitions], _T]) ->
     after: tuple[Any, ...] | None = None
     for version in reversed(versions):
         try:
-            meant = parse(values.partitions(version[1]))
+            parsed = parse(values.partitions(version[1]))
         except InvalidInput:
             after = version
             continue
         if after is not None:
-            return meant, RemovedPartition(removed_at=after[0], removed_by=after[3], by_deployment=True)
-        keys = [meant] if isinstance(meant, PartitionKey) else list(meant) if isinstance(meant, PartitionSet) else []
+            return parsed, RemovedPartition(removed_at=after[0], removed_by=after[3], by_deployment=True)
+        keys = (
+            [parsed] if isinstance(parsed, PartitionKey) else list(parsed) if isinstance(parsed, PartitionSet) else []
+        )
         moments = [values.removed[pair] for key in keys for pair in key.texts().items() if pair in values.removed]
         if not moments:
             return None
         at, by = max(moments)
-        return meant, RemovedPartition(removed_at=at, removed_by=by, by_deployment=False)
+        return parsed, RemovedPartition(removed_at=at, removed_by=by, by_deployment=False)
     return None
 
 
@@ -305,9 +307,9 @@ def _history(
         if down is None or up is None:
             continue
         own = [one for one in canonical.loads((down[2] or "[]").encode()) if one["asset_id"] == upstream_id]
-        said = (down[1], up[1], canonical.dumps(own))
-        if said != seen:
-            seen = said
+        version = (down[1], up[1], canonical.dumps(own))
+        if version != seen:
+            seen = version
             downstream, upper = values.partitions(down[1]), values.partitions(up[1])
             found.append(_Version(moment, downstream, upper, _mapping(own, upper, downstream)))
     return found
@@ -320,8 +322,8 @@ def _last(rows: Sequence[tuple[Any, ...]], moment: datetime) -> tuple[Any, ...] 
 def _mapping(own: list[dict[str, Any]], upstream: Partitions, downstream: Partitions) -> PartitionMapping | None:
     if not own:
         return None
-    said = own[0].get("mapping")
-    return default_mapping(upstream, downstream) if said is None else mapping_from_json(said)
+    mapping = own[0].get("mapping")
+    return default_mapping(upstream, downstream) if mapping is None else mapping_from_json(mapping)
 
 
 def _has_dynamic(partitions: Partitions, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Which partitions are stale, since when, and why: as rows, counts, sets or columns."""
+"""Stale partitions, since when and why: as rows, counts, sets or columns."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ _NEXT_DEADLINE = """
 class StalePartition(msgspec.Struct, frozen=True, kw_only=True):
     """A partition that is stale: the first of its reasons by weight, and the earliest moment of any.
 
-    The root is told where UPSTREAM_STALE is among the reasons, which it is only in answers about transitive staleness:
-    the nearest partition upstream that is stale by itself, and why.
+    The root is the nearest partition upstream that is stale by itself. It is there if UPSTREAM_STALE is among the
+    reasons, which it is only in answers about transitive staleness.
     """
 
     asset_id: str
@@ -88,11 +88,13 @@ def stale_partitions(
     keys = _by_id(state, asset_keys)
     with _answered(state, keys, transitive=transitive, only=only, frozen=frozen, cached=cached) as bench:
         rows = bench.rows(_TRANSITIVE if transitive else _DIRECT)
-    asked = {key: set(only.get(key, ())) for key in keys.values()} if only is not None else None
-    found = [
-        _stale(row, keys[row[0]]) for row in rows if row[0] in keys and (asked is None or row[1] in asked[keys[row[0]]])
+    wanted = {key: set(only.get(key, ())) for key in keys.values()} if only is not None else None
+    stale = [
+        _stale(row, keys[row[0]])
+        for row in rows
+        if row[0] in keys and (wanted is None or row[1] in wanted[keys[row[0]]])
     ]
-    return sorted(found, key=lambda one: one.place)
+    return sorted(stale, key=lambda one: one.place)
 
 
 def stale_counts(state: State, *, transitive: bool = False, cached: bool = True) -> dict[str, int]:
@@ -213,7 +215,7 @@ def _answered(
 
 
 class _KeptSets(msgspec.Struct, frozen=True, kw_only=True):
-    """Stale partitions by asset, as found at a moment: kept until something happens to what they follow from."""
+    """Stale partitions by asset, as found at a moment: cached until something happens to what they follow from."""
 
     specs: Mapping[str, AssetSpec]
     since: datetime

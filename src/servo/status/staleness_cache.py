@@ -1,10 +1,10 @@
-"""A cache of what is stale: an answer that is kept in a file, so that the next one looks only at what is new.
+"""A cache of stale partitions: an answer that is kept in a file, so that the next one looks only at what is new.
 
 `servo partition sweep` makes it. The file lies beside the projections and can be thrown away like them. It holds, for
-every partition that is stale by anything but time or that has a deadline, what was found; and, for each asset, a
-fingerprint of all that the definitions say about it. What is looked at again: partitions that something was said about
-since, those that are given some of them to read, and all of an asset whose fingerprint is another or for whose mappings
-time has brought other windows. Answers are the same with and without it.
+every partition that is stale by anything but time or that has a deadline, its reasons; and, for each asset, a
+fingerprint of its definition. Judged again are the partitions that newer events are about, those that are given some of
+them to read, and all of an asset with another fingerprint or with mappings to which time has brought other windows.
+Answers are the same with and without it.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ _WRITING = Lock()  # one thread of a process at a time; processes do not get in 
 
 
 class _Cached(msgspec.Struct, frozen=True, kw_only=True):
-    """What was found, up to where, and by which definitions."""
+    """The pointer to a cached answer: up to which event, when, and by which definitions it was found."""
 
     watermark: Watermark
     now: datetime
@@ -86,7 +86,7 @@ class _Cached(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def refresh_cache(state: State, mint: Callable[[], str]) -> Watermark:
-    """Make the file anew, from the last one where that is quicker; up to where it knows the ledger. `mint`: new ids."""
+    """Make the file anew, from the last one where that is quicker; the watermark of the answer. `mint`: new ids."""
     # Arrow and DuckDB come with these imports.
     from servo.projections.draft import row_count, write  # noqa: PLC0415
     from servo.projections.manifest import file_ref  # noqa: PLC0415
@@ -109,11 +109,11 @@ def refresh_cache(state: State, mint: Callable[[], str]) -> Watermark:
         cached = _Cached(watermark=watermark, now=state.now, fold=FOLD, fingerprints=fingerprints, file=file)
         before = _pointer(folder)
         if before is not None and before.watermark.position > watermark.position:
-            path.unlink()  # somebody else has looked at more meanwhile
+            path.unlink()  # another process has looked at more meanwhile
             return before.watermark
         replace_file(folder / "CURRENT", seal(cached))
-        # Whoever has just read the pointer finds the file gone, and does without. What somebody else writes now is
-        # left alone; what nobody came to point to goes later.
+        # A reader that has just read the pointer finds the file gone, and does without. What another process writes
+        # now is left alone; a file that no pointer came to name goes later.
         for other in folder.glob("*.parquet"):
             replaced = before is not None and other.name == before.file.name
             if other != path and (replaced or _is_old(other, state.now)):
@@ -122,7 +122,7 @@ def refresh_cache(state: State, mint: Callable[[], str]) -> Watermark:
 
 
 def cached_answer(bench: Workbench, state: State, asset_keys: Sequence[str]) -> bool:
-    """Leaves the stale partitions of some assets on the bench, as ANSWER; False if there is no cache that fits."""
+    """Leave the stale partitions of some assets on the bench, as ANSWER; False if there is no cache that fits."""
     newer = _newer(bench, state, asset_keys)
     if newer is not None:
         bench.keep(ANSWER, _ANSWER.format(swept=newer))
@@ -130,7 +130,7 @@ def cached_answer(bench: Workbench, state: State, asset_keys: Sequence[str]) -> 
 
 
 def _newer(bench: Workbench, state: State, asset_keys: Sequence[str]) -> str | None:
-    """What a cache of now would hold for some assets, as a query; None if there is none to begin with."""
+    """A query for what a cache made now would hold for some assets; None if there is no cache to begin with."""
     cached = _current(state)
     table = None if cached is None else _rows(state, cached)
     if cached is None or table is None:
@@ -178,7 +178,7 @@ def _looked_at(
     changed: Sequence[tuple[Any, ...]],
     asset_keys: Sequence[str],
 ) -> tuple[list[str], dict[str, list[str]]]:
-    """Assets to look at as a whole, and of the others the partitions to look at."""
+    """The assets to judge as a whole, and of the others the partitions to judge."""
     catalog, now = state.catalog, state.now
     keys = {asset_id: key for key, asset_id in catalog.asset_ids.items()}
     whole = {
@@ -212,7 +212,7 @@ def _folder(state: State) -> Path:
 
 
 def _current(state: State) -> _Cached | None:
-    """The cache that is there, if it is of this ledger and of before this state."""
+    """The cache, if it is of this ledger and older than this state."""
     cached = _pointer(_folder(state))
     if cached is None or cached.fold != FOLD or cached.now > state.now:
         return None
@@ -220,7 +220,7 @@ def _current(state: State) -> _Cached | None:
 
 
 def _is_old(path: Path, now: datetime) -> bool:
-    """Whether whoever wrote it would have pointed to it by now."""
+    """Whether its writer would have pointed to it by now."""
     begun = ulid_time(path.stem) if is_ulid(path.stem) else None
     return begun is None or (now - begun).total_seconds() > _ABANDONED_SECONDS
 
@@ -234,7 +234,7 @@ def _pointer(folder: Path) -> _Cached | None:
 
 
 def _rows(state: State, cached: _Cached) -> pa.Table | None:
-    """What it holds, read once for each version of the projections; None if it is damaged or was replaced just now."""
+    """The rows of a cache, read once for each version of the projections; None if it is damaged or just replaced."""
     name, table = state.snapshot.recall("staleness_cache") or (None, None)
     if name == cached.file.name:
         return table

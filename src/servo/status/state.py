@@ -1,4 +1,4 @@
-"""What questions are answered and changes decided from: a snapshot of the projections, definitions, the time."""
+"""The state that questions are answered and changes decided from: projections, definitions and the time."""
 
 from __future__ import annotations
 
@@ -44,21 +44,21 @@ _ENDED = """
 
 
 class LocalCatalog(msgspec.Struct, frozen=True, kw_only=True):
-    """The assets of the project's files, and whether that is what is deployed; False also where nobody knows."""
+    """The assets of the project's files, and whether they are known to be deployed as they are."""
 
     catalog: Catalog
     in_force: bool
 
 
 class Queue(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps runs and tasks waiting, now: limits, and which kinds of processes are at work."""
+    """What keeps runs and tasks waiting: limits, and which kinds of processes are at work."""
 
     limits: Limits
     at_work: frozenset[str]
 
 
 class Policy(msgspec.Struct, frozen=True, kw_only=True):
-    """Whose state it is, and what the project's settings say.
+    """The workspace of a state, and what the project's settings say.
 
     `root`: the project's folder, whose code defines mappings. `in_folder`: for a command in that folder, where what its
     files declare counts as it is written, deployed or not.
@@ -73,7 +73,7 @@ class Policy(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Records(Protocol):
-    """What is in the ledger and the projections. Each is asked at most once, and only if it is needed."""
+    """The ledger and the projections. Each method is called at most once, and only if it is needed."""
 
     @property
     def history(self) -> History:
@@ -96,24 +96,23 @@ class Records(Protocol):
 
 
 class Files(Protocol):
-    """What the project's files declare."""
+    """The project's files."""
 
     def definitions(self, deployed: DeployedState, *, of_folder: bool) -> Definitions:
-        """The definitions to answer by, or those of the project's files as they would be deployed."""
+        """The definitions to answer by; with `of_folder` those of the project's files, as they would be deployed."""
 
     def local(self, deployed: Callable[[], DeployedState]) -> LocalCatalog:
         """The assets of the project's files, as they would be deployed."""
 
     def declared(self, deployed: Callable[[], DeployedState]) -> Graph | None:
-        """The assets of the project's files, where these are what is told of."""
+        """The assets of the project's files, where answers are about these."""
 
 
 class Sources(Records, Files, Protocol):
-    """Where a state gets what it is asked for."""
+    """The sources of a state, which loads from them what it needs."""
 
     @property
-    def policy(self) -> Policy:
-        """Whose state it is, and what the settings say."""
+    def policy(self) -> Policy: ...
 
     def queue(self) -> Queue:
         """What keeps runs and tasks waiting, as of now."""
@@ -129,13 +128,13 @@ class Sources(Records, Files, Protocol):
 
 
 class State:
-    """One state of a workspace, now or as of then. It sees neither the clock nor what is recorded later, and changes
+    """One state of a workspace, now or in the past. It sees neither the clock nor what is recorded later, and changes
     nothing; so the parts of an answer cannot disagree. Belongs to one thread.
 
-    `as_of`: what it was asked for by, if it is of the past. Of a change that is decided: `actor` is who asks for it,
+    `as_of`: the requested time or event, if it is of the past. Of a change that is decided: `actor` is who requests it,
     `key` its idempotency key, `begun` the subjects that it took for new although events are recorded about them.
-    `catalog`: definitions to answer by in place of those deployed. With them a project in which nothing was recorded
-    has a state too, in which nothing is there: a plan can be looked at before anything is written.
+    `catalog`: definitions to answer by in place of those deployed. With them a project without any event has an empty
+    state: a plan can be looked at before anything is written.
     """
 
     def __init__(
@@ -159,7 +158,7 @@ class State:
             self.__dict__["catalog"] = catalog
 
     def judged_by(self, catalog: Catalog) -> State:
-        """The same state, by other definitions."""
+        """The same state with other definitions."""
         _ = self.recorded  # looked at once, for both
         other = copy(self)
         other.__dict__["catalog"] = catalog
@@ -171,7 +170,7 @@ class State:
 
     @cached_property
     def policy(self) -> Policy:
-        """Whose state it is, and what the settings say."""
+        """The workspace, and what the settings say."""
         return self._sources.policy
 
     def at_time(self, now: datetime) -> State:
@@ -236,10 +235,12 @@ class State:
         oldest = self.tables.query(_OLDEST).rows[0][0]
         board = Board(position=self.position if oldest is None else self.history.find(oldest) - 1)
         for events in self.history.batches(board.position, self.position):
-            asked = {one.correlation_id: one.event_id for one in events if one.event_type == RunRequested.event_type}
-            ended = self.tables.query(_ENDED, {"run_ids": list(asked)}).rows if asked else []
-            # Asked for again under a key of long ago: the board itself sees what ends later.
-            board.rule_out(run_id for run_id, version in ended if version < asked[run_id])
+            requested = {
+                one.correlation_id: one.event_id for one in events if one.event_type == RunRequested.event_type
+            }
+            ended = self.tables.query(_ENDED, {"run_ids": list(requested)}).rows if requested else []
+            # Requested again under a key of long ago: the board itself sees what ends later.
+            board.rule_out(run_id for run_id, version in ended if version < requested[run_id])
             board.take(events)
         return board
 
@@ -270,7 +271,7 @@ class State:
 
     @cached_property
     def declared(self) -> Graph:
-        """The assets to tell of: on a server those deployed, in a project's folder those of its files."""
+        """The assets that answers are about: on a server those deployed, in a project's folder those of its files."""
         return self._sources.declared(lambda: self.deployed) or self.catalog.graph
 
     @cached_property
@@ -290,7 +291,7 @@ class State:
 
     @cached_property
     def local(self) -> LocalCatalog:
-        """The assets of the project's files, as they would be deployed: what people ask for is meant by these."""
+        """The assets of the project's files, as they would be deployed: requests of people mean these."""
         return self._sources.local(lambda: self.deployed)
 
     # ── what is to be recorded ───────────────────────────────────────────────────────────────────────────────────
