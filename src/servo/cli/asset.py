@@ -1,4 +1,4 @@
-"""`servo asset`: what the project declares."""
+"""List, show and explain the project's assets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`servo audit …` and `servo reproduce`."""
+"""Report how a partition came about, and prove the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""`servo backfill …`."""
+"""Recompute any slice of history, with what it needs first; watch it, stop it, repair it.
+
+A BACKFILL is its name, its id, or as much of the id's beginning as no other has.
+"""
 
 from __future__ import annotations
 
@@ -174,7 +177,7 @@ def create(ctx: click.Context, *, asked: dict[str, Any], request_id: str | None,
         ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
 
 
-@click.command(name="retry-failed")
+@click.command("retry-failed")
 @_named
 @once("backfill, not another")
 @waiting("it", default=False)
@@ -224,7 +227,7 @@ def _accepted(made: Backfilled, what: str) -> None:
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command(name="list")
+@click.command("list")
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only with a job that stands so.")
 @click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only with a job of this asset.")
 @limited()

@@ -1,4 +1,4 @@
-"""`servo checkpoint …`."""
+"""Approve or reject what waits for a person. The id of a checkpoint may be shortened."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _complete = completer(
 _named = click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
 
 
-@click.command(name="list")
+@click.command("list")
 @click.option(
     "--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only those that stand so; REQUESTED: waiting."
 )

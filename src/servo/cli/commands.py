@@ -1,196 +1,158 @@
-"""Every command by its name: the module that has it, and what it does in a line.
-
-Help and completion are made from this, so that they wait for no module. The line of a verb is the beginning of its
-docstring, as much of it as a terminal shows (a test compares them).
-"""
+"""Every command by its name, found without importing the module that has it: help and completion wait for none."""
 
 from __future__ import annotations
 
-from servo.cli.lazy import Command, Noun
+import ast
+from difflib import get_close_matches
+from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
 
-__all__ = ["COMMANDS"]
+import click
+from click.shell_completion import CompletionItem
+
+__all__ = ["COMMANDS", "ClosedPipe", "Command", "LazyGroup", "Noun", "help_of"]
+
+
+class Command(NamedTuple):
+    """Where a command is, and what it does in a line."""
+
+    module: str
+    line: str
+
+
+class Noun(NamedTuple):
+    """A group of commands: the module that has them, whose docstring is its help, and what they do in a line."""
+
+    module: str
+    line: str
+
 
 COMMANDS: dict[str, Command | Noun] = {
-    "asset": Noun(
-        "servo.cli.asset",
-        "List and show the project's assets.",
-        "List, show and explain the project's assets.",
-        {
-            "accept-code": "Declare that an asset's code makes what it made before: a refactoring.",
-            "list": "List the assets, upstreams first, as the project's code declares them.",
-            "show": "Show all that is declared about an asset: `orders`, `sales/orders` or `sales.orders`.",
-            "why": "Explain an asset: how many of its partitions are stale, missing or failed, why, and where that",
-        },
-    ),
-    "audit": Noun(
-        "servo.cli.audit",
-        "Report how a partition came about, and prove the report.",
-        "Report how a partition came about, and prove the report.",
-        {
-            "report": "Report how a partition came about: what ran, from which inputs, checked and approved by whom,",
-            "verify": "Check a report: every link of the chain, and every statement against the events that it cites.",
-        },
-    ),
-    "backfill": Noun(
-        "servo.cli.backfill",
-        "Recompute slices of history; watch, stop and repair it.",
-        """Recompute any slice of history, with what it needs first; watch it, stop it, repair it.
-
-        A BACKFILL is its name, its id, or as much of the id's beginning as no other has.
-        """,
-        {
-            "cancel": "End a backfill and its runs; what they have made stays.",
-            "chunks": "List the chunks that were planned, by their number: their partitions, their run and what came",
-            "create": "Compute partitions of assets in chunks, each of them a run, a few at the same time.",
-            "list": "List backfills, newest first; what belongs to another is counted with it.",
-            "pause": "Start no more chunks; those at work finish.",
-            "preview": "Show what `create` would come to with the same options; write nothing.",
-            "resume": "Go on with the next chunk of a paused backfill.",
-            "retry-failed": "Compute again exactly the partitions that failed in a backfill that has ended, as a new",
-            "status": "Show how a backfill stands: what failed first, then each job of its tree, how fast and until",
-        },
-    ),
+    "asset": Noun("servo.cli.asset", "List and show the project's assets."),
+    "audit": Noun("servo.cli.audit", "Report how a partition came about, and prove the report."),
+    "backfill": Noun("servo.cli.backfill", "Recompute slices of history; watch, stop and repair it."),
     "check": Command("servo.cli.definitions", "Say what is wrong with the project's definitions."),
-    "checkpoint": Noun(
-        "servo.cli.checkpoint",
-        "Approve or reject what waits for a person.",
-        "Approve or reject what waits for a person. The id of a checkpoint may be shortened.",
-        {
-            "approve": "Publish exactly what was staged, and let the run go on.",
-            "list": "List checkpoints: those that wait first, then the newest.",
-            "reject": "Publish nothing: its task fails, and what was current stays so.",
-            "show": "Show what is to be decided: each partition with its rows, hash and checks, and what it would",
-        },
-    ),
+    "checkpoint": Noun("servo.cli.checkpoint", "Approve or reject what waits for a person."),
     "demo": Command("servo.cli.demo", "Show what Servo does, from nothing to results."),
     "deploy": Command("servo.cli.definitions", "Make the folder's definitions take effect."),
     "doctor": Command("servo.cli.doctor", "Check this machine and this project; change nothing."),
     "init": Command("servo.cli.init", "Begin a project: a few assets that run as they stand."),
-    "ledger": Noun(
-        "servo.cli.ledger",
-        "Verify, replay, compact, archive and export the ledger.",
-        "Verify, replay, compact, archive and export the ledger.",
-        {
-            "archive": "Move old events to Parquet files.",
-            "compact": "Fold what is new into the projections, and remove files that nobody needs any more.",
-            "export": "Write events to stdout as JSON lines, from which anybody can recompute the chain.",
-            "replay": "Rebuild every projection from the ledger.",
-            "status": "Show where the ledger ends, and how much of it is archived and projected.",
-            "verify": "Prove that nothing was changed, removed or inserted; exits with 1 if something was.",
-        },
-    ),
-    "lineage": Noun(
-        "servo.cli.lineage",
-        "What partitions were made from, and what was made from them.",
-        """What partitions were made from, and what was made from them; and making that anew.
-
-        By default every hop stands on the materialization that is current now. `--as-of` takes those of then, `--exact`
-        what was really read, and `--run` only what one run made and read. Without a partition, all of the asset are
-        meant.
-        """,
-        {
-            "at": "Show the lineage as it was: every hop with what was current then, and the definitions of that day.",
-            "downstream": "Show what was made from partitions, hop by hop.",
-            "graph": "Draw both directions around partitions: as a tree, JSON, Graphviz, Mermaid or SVG.",
-            "impact": "Show what a change of partitions would reach, and how each of it stands now.",
-            "invalidate": "Declare stale whatever was made from these partitions, at any distance.",
-            "rematerialize": "Compute anew whatever is stale of what was made from these partitions: in order, as a",
-            "upstream": "Show what partitions were made from, hop by hop.",
-        },
-    ),
+    "ledger": Noun("servo.cli.ledger", "Verify, replay, compact, archive and export the ledger."),
+    "lineage": Noun("servo.cli.lineage", "What partitions were made from, and what was made from them."),
     "materialize": Command("servo.cli.materialize", "Compute partitions of assets, and wait for them."),
-    "partition": Noun(
-        "servo.cli.partition",
-        "The status of partitions, why it is so, and their history.",
-        "The status of partitions, why it is so, their history, and the values of dynamic dimensions.",
-        {
-            "add": "Add values to a dynamic dimension: each is a partition from now on, of every asset that has the",
-            "history": "List the materializations of a partition, newest first: which is current (→), what made each",
-            "list": "List partitions, also those that the definition expects and that nothing is known of.",
-            "mark": "State something about partitions: made elsewhere (materialized), left alone (frozen), or that",
-            "remove": "Take values away from a dynamic dimension.",
-            "rollback": "Make earlier materializations current again.",
-            "stale": "List the partitions that are stale, since when, and why: of a selection, or of all assets.",
-            "status": "Show what partitions are: of all assets, counted; of one, as a picture; of one partition,",
-            "sweep": "Keep what is stale in a file beside the projections, so that the next answers look only at",
-            "why": "Explain a partition: why it is stale, missing or failed, from what it was made, and why it did",
-        },
-    ),
+    "partition": Noun("servo.cli.partition", "The status of partitions, why it is so, and their history."),
     "plan": Command("servo.cli.materialize", "Explain what a run would do; change nothing."),
     "query": Command("servo.cli.data", "Run one SELECT over the projections."),
     "read": Command("servo.cli.data", "Show the data of an asset, now or as of then."),
     "reproduce": Command("servo.cli.reproduce", "Compute a partition again as it was, and compare."),
-    "run": Noun(
-        "servo.cli.run",
-        "List, show, cancel and retry runs, and read their logs.",
-        "List, show, cancel and retry runs, and read their logs. A run id may be shortened.",
-        {
-            "cancel": "Cancel a run: nothing more of it starts, and its Spark jobs are interrupted.",
-            "conflicts": "List requests whose run key stands for another run: they were recorded, and started nothing.",
-            "list": "List runs, newest first.",
-            "logs": "Write what a run's tasks have said: their logs, and what user code wrote to stdout and stderr.",
-            "retry": "Run again what failed, was skipped or cancelled, as a new run with today's definitions.",
-            "show": "Show how a run stands: its tasks, what failed and which checks did not pass.",
-        },
-    ),
-    "schedule": Noun(
-        "servo.cli.schedule",
-        "What starts by the clock: list, edit, pause, trigger, look ahead.",
-        """What starts by the clock: list, make, edit, pause and trigger schedules, and see what they will do.
-
-        A SCHEDULE is its name, its id, or as much of the id's beginning as no other has. They tick while `servo up` is
-        there, or whenever `servo tick` is called.
-        """,
-        {
-            "create": "Make a schedule that no code declares.",
-            "delete": "Delete a schedule.",
-            "list": "List schedules by name: when they fire next, and what came of the last tick.",
-            "next": "Show what would fire in the days to come, and which partitions each tick would fill; write",
-            "pause": "Let a schedule fire no more.",
-            "resume": "Let a paused schedule fire again, from its next tick on.",
-            "show": "Show one schedule: what it says, who made it, when it fires next and its last tick.",
-            "ticks": "List its ticks, newest first: what came of each, how late it was, and its run.",
-            "trigger": "Let a schedule tick now, whether it is paused or not.",
-            "update": "Change what is given about a schedule, and nothing else.",
-        },
-    ),
-    "sensor": Noun(
-        "servo.cli.sensor",
-        "What starts by itself: list, pause, evaluate, send messages.",
-        """What starts when something happened: list, pause, evaluate and set back sensors, and send them messages.
-
-        A SENSOR is its name, its id, or as much of the id's beginning as no other has. Poll sensors are evaluated while
-        `servo up` is there, or whenever `servo tick` is called; messages to push sensors at once.
-        """,
-        {
-            "create": "Make a sensor that no code declares.",
-            "delete": "Take away a sensor that no code declares.",
-            "evals": "List its evaluations, newest first, with what became of each run that was asked for.",
-            "evaluate": "Evaluate a sensor now, by hand; this moves no cursor.",
-            "list": "List sensors by name: of which kind, and what they found last.",
-            "pause": "Evaluate a sensor no more.",
-            "reset-cursor": "Set the cursor of a poll sensor.",
-            "resume": "Evaluate a paused sensor again; a poll sensor goes on from its cursor.",
-            "send": "Send a message to a push sensor, as Pub/Sub or a CloudEvent would; it is durable when this",
-            "show": "Show one sensor: what it looks at, its cursor, and its last evaluation.",
-        },
-    ),
+    "run": Noun("servo.cli.run", "List, show, cancel and retry runs, and read their logs."),
+    "schedule": Noun("servo.cli.schedule", "What starts by the clock: list, edit, pause, trigger, look ahead."),
+    "sensor": Noun("servo.cli.sensor", "What starts by itself: list, pause, evaluate, send messages."),
     "tick": Command("servo.cli.processes", "Do what is due by schedules and sensors, once, and exit."),
-    "token": Noun(
-        "servo.cli.token",
-        "Who may ask the server: make, list and revoke tokens.",
-        """Who may ask the server over the network, and for what.
-
-        A token belongs to this tenant and workspace. Its bearer is recorded under its name. These commands work on the
-        ledger itself, never through a server: who can write the ledger decides who may ask.
-        """,
-        {
-            "create": "Make a token and show it, once: it is kept as a hash only.",
-            "list": "List tokens, oldest first.",
-            "revoke": "End a token, given its name or id, or the token itself where it was found.",
-        },
-    ),
+    "token": Noun("servo.cli.token", "Who may ask the server: make, list and revoke tokens."),
     "up": Command("servo.cli.processes", "Run the control loop and workers until stopped."),
     "vacuum": Command("servo.cli.data", "Remove data files that no event points to."),
     "worker": Command("servo.cli.processes", "Take tasks and run them on Spark."),
 }
+
+
+class ClosedPipe(Exception):  # noqa: N818 (nothing went wrong: `… | head` has seen enough)
+    """The reader of our output has closed it."""
+
+
+class LazyGroup(click.Group):
+    """Knows its commands by name, and imports the module of the one that is called."""
+
+    @property
+    def lines(self) -> dict[str, str]:
+        """What each command does in a line, by its name."""
+        return {name: place.line for name, place in COMMANDS.items()}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 (Click's signature)
+        return sorted(self.lines)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (likewise)
+        place = COMMANDS.get(cmd_name)
+        if isinstance(place, Noun):
+            return LazyVerbs(cmd_name, place.module)
+        return None if place is None else _loaded(cmd_name, place.module)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            # Under another name, or Click would turn it into an ordinary failure.
+            raise ClosedPipe from None
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, self.lines[name]) for name in self.list_commands(ctx)])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in self.list_commands(ctx) if name.startswith(incomplete)]
+        options = click.Command.shell_complete(self, ctx, incomplete)
+        return [*(CompletionItem(name, help=_cut(self.lines[name])) for name in names), *options]
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        if ctx.resilient_parsing or self.get_command(ctx, name) is not None:
+            return super().resolve_command(ctx, args)
+        similar = get_close_matches(name, self.lines, n=1)
+        hint = f" Did you mean {similar[0]!r}?" if similar else ""
+        raise click.UsageError(f"No such command {name!r}.{hint}", ctx)
+
+
+class LazyVerbs(LazyGroup):
+    """The verbs of a noun. Their help is read from the source of its module: that takes less than importing it."""
+
+    def __init__(self, name: str, module: str) -> None:
+        super().__init__(name)
+        self._module = module
+
+    @property
+    def lines(self) -> dict[str, str]:
+        return help_of(self._module)[1]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002 (as above)
+        return _loaded(cmd_name, self._module)
+
+    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        self.help = help_of(self._module)[0]
+        super().format_help_text(ctx, formatter)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        space = formatter.width - 6 - max(map(len, self.lines))
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, _cut(self.lines[name], space)) for name in self.list_commands(ctx)])
+
+
+@cache
+def help_of(module: str) -> tuple[str, dict[str, str]]:
+    """The docstring of a module, and those of its commands by their names."""
+    spec = find_spec(module)
+    assert spec is not None
+    assert spec.origin is not None
+    tree = ast.parse(Path(spec.origin).read_bytes())
+    commands: dict[str, str] = {}
+    for function in (one for one in tree.body if isinstance(one, ast.FunctionDef)):
+        for decorator in function.decorator_list:
+            if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in ("click.command", "command"):
+                name = ast.literal_eval(decorator.args[0]) if decorator.args else function.name
+                commands[name] = ast.get_docstring(function) or ""
+    return ast.get_docstring(tree) or "", commands
+
+
+def _cut(line: str, space: int = 45) -> str:
+    """As much of a line as fits, as Click has it."""
+    return click.Command(None, help=line).get_short_help_str(space)
+
+
+def _loaded(name: str, module: str) -> click.Command | None:
+    """The command of this name in a module."""
+    values = vars(import_module(module)).values()
+    return next((one for one in values if isinstance(one, click.Command) and one.name == name), None)

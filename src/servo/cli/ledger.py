@@ -1,4 +1,4 @@
-"""`servo ledger …`."""
+"""Verify, replay, compact, archive and export the ledger."""
 
 from __future__ import annotations
 

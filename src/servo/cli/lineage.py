@@ -1,4 +1,9 @@
-"""`servo lineage …`."""
+"""What partitions were made from, and what was made from them; and making that anew.
+
+By default every hop stands on the materialization that is current now. `--as-of` takes those of then, `--exact`
+what was really read, and `--run` only what one run made and read. Without a partition, all of the asset are
+meant.
+"""
 
 from __future__ import annotations
 

@@ -18,8 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from servo import __version__
 from servo.cli import interrupts
-from servo.cli.commands import COMMANDS
-from servo.cli.lazy import ClosedPipe, LazyGroup
+from servo.cli.commands import ClosedPipe, LazyGroup
 from servo.cli.opening import READ_AHEAD
 from servo.errors import ServoError
 
@@ -33,7 +32,6 @@ cli = LazyGroup(
     help="Servo: a partition-aware orchestrator for data assets that Spark computes.",
     epilog="Exit codes: 0 ok, 1 failed, 2 usage, 3 not found, 4 conflict. Completion: see docs/reference/cli.md.",
     context_settings={"help_option_names": ["-h", "--help"]},
-    places=COMMANDS,
 )
 click.version_option(__version__, "-V", "--version", prog_name="servo")(cli)
 

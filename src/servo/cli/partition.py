@@ -1,4 +1,4 @@
-"""`servo partition …`."""
+"""The status of partitions, why it is so, their history, and the values of dynamic dimensions."""
 
 from __future__ import annotations
 

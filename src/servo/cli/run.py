@@ -1,4 +1,4 @@
-"""`servo run …`."""
+"""List, show, cancel and retry runs, and read their logs. A run id may be shortened."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _STATUSES = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAIL
 _LEVELS = {"DEBUG": "bright_black", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
 
-@click.command(name="list")
+@click.command("list")
 @click.option("--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only runs that stand so.")
 @click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only runs that compute this asset.")
 @limited()

@@ -1,4 +1,8 @@
-"""`servo schedule …`."""
+"""What starts by the clock: list, make, edit, pause and trigger schedules, and see what they will do.
+
+A SCHEDULE is its name, its id, or as much of the id's beginning as no other has. They tick while `servo up` is
+there, or whenever `servo tick` is called.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +56,7 @@ _named = click.argument("named", metavar="SCHEDULE", shell_complete=_complete)
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command(name="list")
+@click.command("list")
 @json_option
 def list_schedules(as_json: bool) -> None:
     """List schedules by name: when they fire next, and what came of the last tick."""
@@ -93,7 +97,7 @@ def ticks(named: str, status: str | None, before: str | None, limit: int, as_jso
             show_ticks(found.items, limit, here.clock())
 
 
-@click.command(name="next")
+@click.command("next")
 @click.argument("named", metavar="[SCHEDULE]", required=False, shell_complete=_complete)
 @click.option("--days", type=float, default=7, show_default=True, metavar="N", help="How far to look ahead.")
 @click.option(

@@ -1,4 +1,8 @@
-"""`servo sensor …`."""
+"""What starts when something happened: list, pause, evaluate and set back sensors, and send them messages.
+
+A SENSOR is its name, its id, or as much of the id's beginning as no other has. Poll sensors are evaluated while
+`servo up` is there, or whenever `servo tick` is called; messages to push sensors at once.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +44,7 @@ _named = click.argument("named", metavar="SENSOR", shell_complete=_complete)
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command(name="list")
+@click.command("list")
 @json_option
 def list_sensors(as_json: bool) -> None:
     """List sensors by name: of which kind, and what they found last."""
@@ -108,7 +112,7 @@ def resume(named: str, *, as_json: bool, **steer: Any) -> None:
     change(ResumeSensor(sensor=named, **steer), "sensor", "is resumed", as_json=as_json, drives="it is evaluated")
 
 
-@click.command(name="reset-cursor")
+@click.command("reset-cursor")
 @_named
 @click.option("--to", "cursor", metavar="TEXT", help="Go on from here; from the beginning, if left out.")
 @click.option(

@@ -1,4 +1,8 @@
-"""`servo token …`."""
+"""Who may ask the server over the network, and for what.
+
+A token belongs to this tenant and workspace. Its bearer is recorded under its name. These commands work on the
+ledger itself, never through a server: who can write the ledger decides who may ask.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +47,7 @@ def create(name: str, role: str, expires_in: str | None, as_json: bool) -> None:
         )
 
 
-@click.command(name="list")
+@click.command("list")
 @click.option("--all", "everything", is_flag=True, help="Also those that have expired or were revoked.")
 @json_option
 def list_tokens(everything: bool, as_json: bool) -> None:
