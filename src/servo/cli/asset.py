@@ -12,11 +12,11 @@ from servo.answers.assets import AssetDetails, AssetView, RetryView
 from servo.answers.partitions import AssetWhy
 from servo.answers.values import text
 from servo.cli.opening import server, services, settings
-from servo.cli.options import as_of_option, complete_assets, json_option, past, reasoned
-from servo.cli.output import columns, draw, echo_json, note, table, without_duplicate
-from servo.cli.services import definition_of
+from servo.cli.options import Answer, as_of_option, command, complete_assets, past, reasoned
+from servo.cli.output import note, show_why, table, without_duplicate
+from servo.cli.services import Services, definition_of
 from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
-from servo.ui.marks import counted, drawn
+from servo.ui.marks import counted
 from servo.ui.proof import asset_proof
 
 if TYPE_CHECKING:
@@ -25,17 +25,16 @@ if TYPE_CHECKING:
 _FEW_VALUES = 4
 
 
-@click.command("list")
-@json_option
-def list_assets(as_json: bool) -> None:
+@command("list")
+def list_assets(here: Services) -> Answer:
     """List the assets, upstreams first, as the project's code declares them. No ledger is needed."""
-    with services(as_json=as_json) as here:
-        found = here.listed(ListAssets()).items
-        if here.remote:
-            found = _upstreams_first(sorted(found, key=lambda one: (one.file, one.line)))
-    if as_json:
-        echo_json({"assets": found})
-        return
+    assets = here.listed(ListAssets()).items
+    if here.remote:
+        assets = _upstreams_first(sorted(assets, key=lambda one: (one.file, one.line)))
+    return Answer({"assets": assets}, lambda: _show_list(assets))
+
+
+def _show_list(assets: list[AssetView]) -> None:
     rows = [
         (
             one.asset_key,
@@ -45,50 +44,39 @@ def list_assets(as_json: bool) -> None:
             one.group,
             one.code_version,
         )
-        for one in found
+        for one in assets
     ]
-    count = "1 asset" if len(rows) == 1 else f"{len(rows):,} assets"
-    table(["asset", "partitions", "count", "upstreams", "group", "code version"], rows, count)
+    table(["asset", "partitions", "count", "upstreams", "group", "code version"], rows, counted(len(rows), "asset"))
 
 
-@click.command()
+@command()
 @click.argument("name", shell_complete=complete_assets)
-@json_option
-def show(name: str, as_json: bool) -> None:
+def show(here: Services, name: str) -> Answer:
     """Show all that is declared about an asset: `orders`, `sales/orders` or `sales.orders`."""
-    with services(as_json=as_json) as here:
-        found = here.ask(GetAsset(asset=name))
-        if as_json:
-            echo_json(found)
-            return
-        lines = _lines(found, lambda asset: definition_of(here.ask(GetAsset(asset=asset))), here.clock())
-    for label, value in lines:
-        click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
+    asset = here.ask(GetAsset(asset=name))
+
+    def show_lines() -> None:
+        for label, value in _lines(asset, lambda key: definition_of(here.ask(GetAsset(asset=key))), here.clock()):
+            click.echo(f"{click.style(f'{label:<14}', bold=True)}{text(value)}")
+
+    return Answer(asset, show_lines)
 
 
-@click.command()
+@command(reading=True)
 @click.argument("name", shell_complete=complete_assets)
 @as_of_option
-@json_option
-def why(name: str, as_of: str | None, as_json: bool) -> None:
+def why(here: Services, name: str, as_of: str | None) -> Answer:
     """Explain an asset: how many of its partitions are stale, missing or failed, why, and where that began."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.ask(Explain(asset=name), as_of=past(as_of))
-    assert isinstance(found, AssetWhy)
-    if as_json:
-        echo_json(found)
-        return
-    draw(drawn(asset_proof(found), columns()))
-    if found.hint and as_of is None:
-        note(found.hint)
+    explained = here.ask(Explain(asset=name), as_of=past(as_of))
+    assert isinstance(explained, AssetWhy)
+    return Answer(explained, lambda: show_why(asset_proof(explained), None if as_of else explained.hint))
 
 
-@click.command("accept-code")
+@command("accept-code")
 @click.argument("name", metavar="ASSET", shell_complete=complete_assets)
 @reasoned(required=True)
 @click.option("--from", "versions", multiple=True, metavar="VERSION", help="A version that it is equal to; repeatable.")
-@json_option
-def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool) -> None:
+def accept_code(here: Services, name: str, reason: str, versions: tuple[str, ...]) -> Answer:
     """Declare that an asset's code makes what it made before: a refactoring. Nothing is computed.
 
     Partitions that the version before has made are no longer stale by their code. That is the newest version that
@@ -97,56 +85,56 @@ def accept_code(name: str, reason: str, versions: tuple[str, ...], as_json: bool
     \b
     servo asset accept-code orders --reason "moved helpers into a module"
     """
-    with services(as_json=as_json) as here:
-        done = here.do(AcceptCode(asset=name, versions=versions, reason=reason))
-    if as_json:
-        echo_json(without_duplicate(done))
-        return
-    equal, count = " and ".join(done.equal_to), counted(done.partitions, "partition")
-    click.echo(f"✓ {done.asset_key}: code {done.code_version} makes what {equal} made ({count})")
-    for change in done.changes:
-        note(change)
+    done = here.do(AcceptCode(asset=name, versions=versions, reason=reason))
+
+    def confirm() -> None:
+        equal, count = " and ".join(done.equal_to), counted(done.partitions, "partition")
+        click.echo(f"✓ {done.asset_key}: code {done.code_version} makes what {equal} made ({count})")
+        for change in done.changes:
+            note(change)
+
+    return Answer(without_duplicate(done), confirm)
 
 
 # ── in words ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _lines(found: AssetDetails, definition: Callable[[str], Partitions], now: datetime) -> list[tuple[str, Any]]:
-    own = definition_of(found)
+def _lines(asset: AssetDetails, definition: Callable[[str], Partitions], now: datetime) -> list[tuple[str, Any]]:
+    own = definition_of(asset)
     partitions = in_words(own)
     if own.dimensions:
         everything = own.everything(now)
         # Of values that are added and taken away, what is declared says nothing.
         which = f", {everything.describe()}" if everything else ""
-        partitions = f"{partitions}: {found.partition_count:,} until now{which}"
+        partitions = f"{partitions}: {asset.partition_count:,} until now{which}"
     lines: list[tuple[str, Any]] = [
-        ("asset", found.asset_key),
-        ("declared at", f"{found.file}:{found.line}"),
+        ("asset", asset.asset_key),
+        ("declared at", f"{asset.file}:{asset.line}"),
         ("partitions", partitions),
     ]
-    for upstream in found.upstream:
+    for upstream in asset.upstream:
         as_what = "no DataFrame" if upstream.parameter is None else f"as {upstream.parameter}"
         how = mapping_in_words(definition(upstream.asset_key), own, upstream.mapping)
         lines.append(("upstream", f"{upstream.asset_key} ({as_what}): {how}"))
-    for downstream in found.downstream:
+    for downstream in asset.downstream:
         how = mapping_in_words(own, definition(downstream.asset_key), downstream.mapping)
         lines.append(("downstream", f"{downstream.asset_key}: {how}"))
-    lines += [("check", f"{check.name}{', blocking' if check.blocking else ''}") for check in found.checks]
-    lines.append(("computed", "all partitions of a task at once" if found.batch else "partition by partition"))
-    lines.append(("code version", found.code_version))
-    lines.append(("retry", _retry(found.retry)))
-    if (approval := found.approval) is not None:
+    lines += [("check", f"{check.name}{', blocking' if check.blocking else ''}") for check in asset.checks]
+    lines.append(("computed", "all partitions of a task at once" if asset.batch else "partition by partition"))
+    lines.append(("code version", asset.code_version))
+    lines.append(("retry", _retry(asset.retry)))
+    if (approval := asset.approval) is not None:
         four = ", not by whoever asked for the run" if approval.four_eyes else ""
         until = "" if approval.deadline_seconds is None else f", within {_duration(approval.deadline_seconds)}"
         lines.append(("approval", f"by {approval.approvers}{four}{until}"))
-    if found.freshness_seconds is not None:
-        lines.append(("freshness", f"at most {_duration(found.freshness_seconds)} old"))
+    if asset.freshness_seconds is not None:
+        lines.append(("freshness", f"at most {_duration(asset.freshness_seconds)} old"))
     optional = {
-        "group": found.group,
-        "owners": ", ".join(found.owners),
-        "tags": ", ".join(f"{name}={value}" if value else name for name, value in found.tags.items()),
-        "renamed from": found.renamed_from,
-        "description": found.description and " ".join(found.description.split()),
+        "group": asset.group,
+        "owners": ", ".join(asset.owners),
+        "tags": ", ".join(f"{name}={value}" if value else name for name, value in asset.tags.items()),
+        "renamed from": asset.renamed_from,
+        "description": asset.description and " ".join(asset.description.split()),
     }
     return lines + [(label, value) for label, value in optional.items() if value]
 
@@ -177,13 +165,13 @@ def mapping_in_words(read: Partitions, by: Partitions, data: dict[str, Any]) -> 
     if data["kind"] != "by_dimension":
         return _mapped(data)
     given = data["mappings"]
-    said = {
+    words = {
         dimension.name: _mapped(given[dimension.name]) if dimension.name in given else _by_default(dimension, by)
         for dimension in read.dimensions
     }
-    if set(said.values()) == {_SAME}:
+    if set(words.values()) == {_SAME}:
         return _SAME
-    return ", ".join(f"{name}: {words}" for name, words in said.items())
+    return ", ".join(f"{name}: {how}" for name, how in words.items())
 
 
 _SAME = "the same"

@@ -1,4 +1,4 @@
-"""What the options and arguments of commands share: declared once, with their help."""
+"""What commands are declared with: `command`, and the options and arguments that they share, with their help."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from inspect import signature
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
 
 from servo.cli.opening import services
+from servo.cli.output import echo_json
 
 if TYPE_CHECKING:
     from servo.cli.services import Services
@@ -20,6 +23,50 @@ F = TypeVar("F", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 _BEFORE = re.compile(r"(.*[\s(]|)(\d*\+)?")  # of a selection, what may stand before a name
+
+
+# ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+class Answer(NamedTuple):
+    """What a command answers: a document for `--json`, a function that shows it to people, and the exit code."""
+
+    document: Any
+    show: Callable[[], object]
+    code: int = 0
+
+
+def command(
+    name: str | None = None, *, create: bool = False, reading: bool = False
+) -> Callable[[Callable[..., Answer | int]], click.Command]:
+    """Declare a command with `--json` that takes the services as `here`; the options are those of `services`.
+
+    It returns its answer. One that takes `as_json` may print by itself, and returns the exit code.
+    """
+
+    def declare(function: Callable[..., Answer | int]) -> click.Command:
+        prints = "as_json" in signature(function).parameters
+
+        @wraps(function)
+        def called(*, as_json: bool, **given: Any) -> int:
+            if prints:
+                given["as_json"] = as_json
+            with services(as_json=as_json, create=create, reading=reading) as here:
+                answer = function(here, **given)
+                if isinstance(answer, int):
+                    return answer
+                if as_json:
+                    echo_json(answer.document)
+                else:
+                    answer.show()
+                return answer.code
+
+        json_option(called)
+        parameters: list[click.Parameter] = vars(called)["__click_params__"]
+        parameters.insert(0, parameters.pop())  # in the help it is the last
+        return click.command(name)(called)
+
+    return declare
 
 
 # ── values ───────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -290,6 +290,13 @@ def _cut(cell: Line, size: int) -> Line:
     return [*found, Span("…", DIM)]
 
 
+def show_why(proof: Node, hint: str | None) -> None:
+    """A tree that proves an answer, and what to do about it."""
+    draw(drawn(proof, columns()))
+    if hint:
+        note(hint)
+
+
 def draw_order(steps: Mapping[str, tuple[int, Sequence[str]]]) -> None:
     """A tree of steps, each with its partitions counted: below each step those it waits for.
 
