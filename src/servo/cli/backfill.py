@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import wraps
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.shell_completion import CompletionItem
 
-from servo.cli.backfill_progress import at_rest, outcome, summarize, wait_for
+from servo.cli.backfill_progress import (
+    at_rest,
+    outcome,
+    show_chunks,
+    show_facts,
+    show_list,
+    show_plan,
+    show_tree,
+    summarize,
+    wait_for,
+)
 from servo.cli.backfill_progress import watch as watch_until_it_rests
-from servo.cli.backfill_tables import show_chunks, show_facts, show_list, show_plan, show_tree
-from servo.cli.opening import services
-from servo.cli.options import complete_assets, completer, given, json_option, limited, once, steering, waiting
+from servo.cli.options import Answer, command, complete_assets, completer, given, limited, once, steering, waiting
 from servo.cli.output import aside, echo_json, marked, note, plain_struct
+from servo.cli.services import Services
 from servo.operations.backfills.requests import (
     CancelBackfill,
     CreateBackfill,
@@ -36,7 +44,6 @@ from servo.ui.marks import counted
 
 if TYPE_CHECKING:
     from servo.answers.backfills import Backfilled, Steered
-    from servo.cli.services import Services
 
 
 _COMPLETED = 50  # of the newest
@@ -94,33 +101,18 @@ _OPTIONS = [
 ]
 
 
-def asking(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add these options; the command takes them as one `asked`."""
-
-    @wraps(command)
-    def called(**given: Any) -> Any:
-        asked = {name: given.pop(name) for name in _NAMES}
-        return command(asked=_chosen(asked), **given)
-
+def _selecting(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of `create` and `preview`, by the names of their fields."""
     for option in reversed(_OPTIONS):
-        called = option(called)
-    return called
+        function = option(function)
+    return function
 
 
-_NAMES = (
-    *("assets", "start", "end", "partitions", "filter", "chunk_size", "target_chunk"),
-    "max_concurrent_runs",
-    *("include_upstream", "max_upstream_depth", "include_downstream", "only_missing", "priority", "newest_first"),
-    "name",
-)
-
-
-def _chosen(given: dict[str, Any]) -> dict[str, Any]:
-    """As `CreateBackfill` and `PreviewBackfill` have it."""
-    size, seconds = given.pop("chunk_size"), given.pop("target_chunk")
-    if size is not None and seconds is not None:
+def _fields(chunk_size: int | None, target_chunk: float | None, options: dict[str, Any]) -> dict[str, Any]:
+    """The fields of `CreateBackfill` and `PreviewBackfill`."""
+    if chunk_size is not None and target_chunk is not None:
         raise click.UsageError("--chunk-size and --target-chunk both say how large a chunk is: give one of them.")
-    return {**given, "target_chunk_seconds": seconds, **({} if size is None else {"chunk_size": size})}
+    return {**options, "target_chunk_seconds": target_chunk, **given(chunk_size=chunk_size)}
 
 
 _complete = completer(
@@ -133,34 +125,36 @@ _complete = completer(
 _named = click.argument("named", metavar="BACKFILL", shell_complete=_complete)
 
 
-# ── asking ───────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── creating ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command()
-@asking
-@json_option
-def preview(*, asked: dict[str, Any], as_json: bool) -> None:
+@command()
+@_selecting
+def preview(here: Services, *, chunk_size: int | None, target_chunk: float | None, **options: Any) -> Answer:
     """Show what `create` would come to with the same options; write nothing.
 
     \b
     servo backfill preview revenue --start 2025-01-01 --end 2025-01-31
     servo backfill preview totals --filter missing --include-upstream
     """
-    with services(as_json=as_json) as here:
-        plan = here.ask(PreviewBackfill(**asked))
-    if as_json:
-        echo_json(plan)
-    else:
-        show_plan(plan)
+    plan = here.ask(PreviewBackfill(**_fields(chunk_size, target_chunk, options)))
+    return Answer(plan, lambda: show_plan(plan))
 
 
-@click.command()
-@asking
+@command(create=True)
+@_selecting
 @once("backfill, not another")
 @waiting("it", default=False)
-@json_option
-@click.pass_context
-def create(ctx: click.Context, *, asked: dict[str, Any], request_id: str | None, wait: bool, as_json: bool) -> None:
+def create(
+    here: Services,
+    *,
+    chunk_size: int | None,
+    target_chunk: float | None,
+    request_id: str | None,
+    wait: bool,
+    as_json: bool,
+    **options: Any,
+) -> int:
     """Compute partitions of assets in chunks, each of them a run, a few at the same time.
 
     `preview` shows it first. Whoever works here does it (`servo up`); with --wait and nobody there, a worker is started
@@ -172,26 +166,22 @@ def create(ctx: click.Context, *, asked: dict[str, Any], request_id: str | None,
     servo backfill create totals --partitions 2025-01 --include-upstream --wait
     servo backfill create orders --filter failed --newest-first
     """
-    with services(as_json=as_json, create=True) as here:
-        made = here.do(CreateBackfill(**asked), key=request_id, wait=wait)
-        ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
+    made = here.do(CreateBackfill(**_fields(chunk_size, target_chunk, options)), key=request_id, wait=wait)
+    return see_through(here, made, "is created", wait=wait, as_json=as_json)
 
 
-@click.command("retry-failed")
+@command("retry-failed")
 @_named
 @once("backfill, not another")
 @waiting("it", default=False)
-@json_option
-@click.pass_context
-def retry_failed(ctx: click.Context, *, named: str, request_id: str | None, wait: bool, as_json: bool) -> None:
+def retry_failed(here: Services, *, named: str, request_id: str | None, wait: bool, as_json: bool) -> int:
     """Compute again exactly the partitions that failed in a backfill that has ended, as a new one.
 
     Where others wait for that one they go on when the new one has succeeded; --wait waits for them too. A chunk's run
     that is retried by hand (`servo run retry`) does not count for the backfill.
     """
-    with services(as_json=as_json) as here:
-        made = here.do(RetryFailed(backfill=named), key=request_id, wait=wait)
-        ctx.exit(see_through(here, made, f"is a retry of {named}", wait=wait, as_json=as_json))
+    made = here.do(RetryFailed(backfill=named), key=request_id, wait=wait)
+    return see_through(here, made, f"is a retry of {named}", wait=wait, as_json=as_json)
 
 
 def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
@@ -220,115 +210,105 @@ def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_j
 
 def _accepted(made: Backfilled, what: str) -> None:
     jobs = f", {counted(len(made.jobs), 'more job')}" if made.jobs else ""
-    said = "was asked for before" if made.duplicate else what
-    click.echo(f"✓ {made.name} {said}: {counted(made.total_partitions, 'partition')}{jobs}")
+    action = "was asked for before" if made.duplicate else what
+    click.echo(f"✓ {made.name} {action}: {counted(made.total_partitions, 'partition')}{jobs}")
 
 
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command("list")
+@command("list")
 @click.option("--state", type=click.Choice(_STATES, case_sensitive=False), help="Only with a job that stands so.")
 @click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only with a job of this asset.")
 @limited()
-@json_option
-def list_backfills(state: str | None, asset: str | None, limit: int, as_json: bool) -> None:
+def list_backfills(here: Services, state: str | None, asset: str | None, limit: int) -> Answer:
     """List backfills, newest first; what belongs to another is counted with it."""
-    with services(as_json=as_json) as here:
-        found = here.listed(ListBackfills(**given(status=state, asset=asset)), limit=limit).items
-    if as_json:
-        echo_json({"backfills": found})
-    else:
-        show_list(found, limit)
+    trees = here.listed(ListBackfills(**given(status=state, asset=asset)), limit=limit).items
+    return Answer({"backfills": trees}, lambda: show_list(trees, limit))
 
 
-@click.command()
+@command()
 @_named
 @click.option("--watch", is_flag=True, help="Go on until it has ended; then exit with 1 unless all was made.")
-@json_option
-@click.pass_context
-def status(ctx: click.Context, *, named: str, watch: bool, as_json: bool) -> None:
+def status(here: Services, *, named: str, watch: bool, as_json: bool) -> int:
     """Show how a backfill stands: what failed first, then each job of its tree, how fast and until when."""
-    with services(as_json=as_json) as here:
-        tree = here.ask(GetBackfillTree(backfill=named))
-        idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and not here.works()
-        missing = f"nothing is at work here: {'its runs end' if tree.over else 'it goes on'} when `servo up` does"
-        if watch:
-            if idle:
-                aside(missing)
-            tree = watch_until_it_rests(here, tree.root.backfill_id, as_json=as_json)
+    tree = here.ask(GetBackfillTree(backfill=named))
+    idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and not here.works()
+    missing = f"nothing is at work here: {'its runs end' if tree.over else 'it goes on'} when `servo up` does"
+    if watch:
+        if idle:
+            aside(missing)
+        tree = watch_until_it_rests(here, tree.root.backfill_id, as_json=as_json)
     if as_json:
         echo_json(tree)
     else:
         show_tree(tree, failures=20)
         show_facts(tree)
-        blockers = {name for job in tree.jobs for name in job.blocked_by}  # of which it was said already
+        blockers = {name for job in tree.jobs for name in job.blocked_by}  # named above
         for job in to_retry(tree.jobs):
             if job.name not in blockers:
                 note(f"servo backfill retry-failed {job.name}")
         if idle and not watch:
             aside(missing)
-    ctx.exit(outcome(tree) if watch else 0)
+    return outcome(tree) if watch else 0
 
 
-@click.command()
+@command()
 @_named
 @limited(100, "At most so many.")
 @click.option("--after", type=int, default=-1, metavar="N", help="Only those with a higher number.")
-@json_option
-def chunks(named: str, limit: int, after: int, as_json: bool) -> None:
+def chunks(here: Services, named: str, limit: int, after: int) -> Answer:
     """List the chunks that were planned, by their number: their partitions, their run and what came of it."""
-    with services(as_json=as_json) as here:
-        found = here.listed(ListChunks(backfill=named, after=max(after, -1)), limit=limit)
-    if as_json:
-        echo_json({**found.more, "chunks": found.items})
-    else:
-        show_chunks(found.items, limit)
+    page = here.listed(ListChunks(backfill=named, after=max(after, -1)), limit=limit)
+    return Answer({**page.more, "chunks": page.items}, lambda: show_chunks(page.items, limit))
 
 
 # ── steering ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command()
+@command()
 @_named
 @steering("status")
-def pause(named: str, *, as_json: bool, **steer: Any) -> None:
+def pause(here: Services, named: str, **steer: Any) -> Answer:
     """Start no more chunks; those at work finish. Of a root, in its whole tree."""
-    with services(as_json=as_json) as here:
-        done = here.do(PauseBackfill(backfill=named, **steer))
-        _steered(done, "what is at work finishes, and nothing new starts", as_json=as_json)
-        if not as_json:
-            note(f"servo backfill resume {done.name}")
+    done = here.do(PauseBackfill(backfill=named, **steer))
+    return _steered(
+        done, "what is at work finishes, and nothing new starts", lambda: note(f"servo backfill resume {done.name}")
+    )
 
 
-@click.command()
+@command()
 @_named
 @steering("status")
-def resume(named: str, *, as_json: bool, **steer: Any) -> None:
+def resume(here: Services, named: str, **steer: Any) -> Answer:
     """Go on with the next chunk of a paused backfill. Of a root, in its whole tree."""
-    with services(as_json=as_json) as here:
-        done = here.do(ResumeBackfill(backfill=named, **steer))
-        _steered(done, "it goes on where it was", as_json=as_json)
-        if not as_json and not here.works():
+
+    def warn_if_idle() -> None:
+        if not here.works():
             aside("nothing is at work here: it goes on when `servo up` does")
 
+    return _steered(here.do(ResumeBackfill(backfill=named, **steer)), "it goes on where it was", warn_if_idle)
 
-@click.command()
+
+@command()
 @_named
 @steering("status")
-def cancel(named: str, *, as_json: bool, **steer: Any) -> None:
+def cancel(here: Services, named: str, **steer: Any) -> Answer:
     """End a backfill and its runs; what they have made stays. Of a root, its whole tree."""
-    with services(as_json=as_json) as here:
-        done = here.do(CancelBackfill(backfill=named, **steer))
-        stopped = f", {counted(done.runs, 'run')} asked to stop" if done.runs else ""
-        _steered(done, f"what was made stays{stopped}", as_json=as_json)
-        if not as_json and done.runs and not here.works():
+    done = here.do(CancelBackfill(backfill=named, **steer))
+    stopped = f", {counted(done.runs, 'run')} asked to stop" if done.runs else ""
+
+    def warn_if_idle() -> None:
+        if done.runs and not here.works():
             aside("nothing is at work here: its runs end when `servo up` is there")
 
+    return _steered(done, f"what was made stays{stopped}", warn_if_idle)
 
-def _steered(done: Steered, means: str, *, as_json: bool) -> None:
-    if as_json:
-        echo_json(done)
-        return
-    jobs = f" with {counted(done.jobs, 'job')}" if done.jobs > 1 else ""
-    click.echo(f"{marked(done.state)} {done.name}{jobs}, version {done.state_version}: {means}")
+
+def _steered(done: Steered, consequence: str, then: Callable[[], None]) -> Answer:
+    def confirm() -> None:
+        jobs = f" with {counted(done.jobs, 'job')}" if done.jobs > 1 else ""
+        click.echo(f"{marked(done.state)} {done.name}{jobs}, version {done.state_version}: {consequence}")
+        then()
+
+    return Answer(done, confirm)

@@ -1,28 +1,51 @@
-"""Waiting for a backfill: how it goes, how it ended, and what Ctrl-C means meanwhile."""
+"""Backfills on the terminal: what one would come to, what there is, and how one goes until it has ended."""
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import click
 
-from servo.answers.backfills import BackfillTree, BackfillView
+from servo.answers.backfills import (
+    BackfillPreview,
+    BackfillSummary,
+    BackfillTree,
+    BackfillView,
+    ChunkView,
+    PreviewedJob,
+)
 from servo.answers.values import text
-from servo.cli.backfill_tables import show_tree
 from servo.cli.interrupts import Left, reacting
-from servo.cli.output import aside, duration
+from servo.cli.output import (
+    Cell,
+    aside,
+    at,
+    at_most,
+    coloured_table,
+    columns,
+    draw,
+    draw_order,
+    duration,
+    few,
+    note,
+    short_id,
+    table,
+    took,
+    warn,
+)
 from servo.errors import EnvironmentProblem
 from servo.operations.backfills.requests import GetBackfillTree
-from servo.ui.backfill import COLOURS, repaired, time_left, to_retry, waiting
-from servo.ui.marks import counted
+from servo.ui.backfill import COLOURS, lines, repaired, rounded, time_left, to_retry, waiting
+from servo.ui.marks import Span, counted
 
 if TYPE_CHECKING:
     from servo.cli.services import Services, Workplace
 
+_WIDE = 10_000  # columns of a pipe
 _LOOK_SECONDS = 0.5  # between two looks, at least
 _SHARE = 4  # a look that takes long is taken the less often: one part in so many of the time
 _ACTIVE = {"PLANNED", "RUNNING"}  # chunks whose run has not ended
@@ -247,3 +270,108 @@ def _trouble(tree: BackfillTree) -> tuple[str, str]:
     # Of a tree, what failed may be downstream of its root, or a retry.
     failed = next(iter(to_retry(tree.jobs)), root)
     return f"failed: {lost} not made", f"{look} `servo backfill retry-failed {failed.name} --wait`"
+
+
+# ── what it would come to ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_plan(plan: BackfillPreview) -> None:
+    """The jobs in the order in which they run, and what they come to."""
+    if sys.stdout.isatty():
+        _fitted_plan(plan)
+    else:
+        table(
+            ["asset", "role", "partitions", "count", "chunks", "first chunk", "mapping", "waits for", "estimate"],
+            [
+                (
+                    job.asset_key,
+                    job.role,
+                    job.described,
+                    job.count,
+                    job.chunks,
+                    job.first_chunk.described,
+                    _mapping(job),
+                    ", ".join(job.waits_for),
+                    "" if job.estimated_seconds is None else duration(job.estimated_seconds),
+                )
+                for job in plan.jobs
+            ],
+        )
+    warn(plan.warnings)
+
+
+def _fitted_plan(plan: BackfillPreview) -> None:
+    rows: list[list[Cell]] = []
+    for job in plan.jobs:
+        asset = Span(job.asset_key, bold=job.role == "target")
+        rows.append([asset, job.role, job.described, f"{job.count:,}", f"{job.chunks:,}", _mapping(job)])
+    coloured_table(["asset", "role", "partitions", "count", "chunks", "mapping"], rows)
+    first, seconds = plan.jobs[0], plan.estimated_seconds
+    length = "how long is not known yet" if seconds is None else f"about {rounded(seconds)}"
+    note(f"{counted(plan.partitions, 'partition')}, {counted(plan.chunks, 'chunk')}, each a run; {length}")
+    note(f"first chunk: {first.asset_key} {first.first_chunk.described}".rstrip())
+    if len(plan.jobs) > 1:
+        draw_order({job.asset_key: (job.count, job.waits_for) for job in plan.jobs})
+
+
+def _mapping(job: PreviewedJob) -> str:
+    kinds = dict.fromkeys(f"{read.mapping}{' (all)' if read.fallback else ''}" for read in job.reads)
+    return ", ".join(kinds)
+
+
+# ── what there is ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_list(trees: Sequence[BackfillSummary], limit: int) -> None:
+    """Show a row for each, the newest first."""
+    rows: list[list[Cell]] = []
+    for tree in trees:
+        root = tree.root
+        until = "" if tree.over else time_left(tree.eta_seconds, reliable=tree.eta_reliable)
+        state = Span(root.display_state, COLOURS.get(root.display_state))
+        made, done = f"{tree.succeeded:,}/{tree.partitions:,}", f"{int(tree.percent)} %"
+        cells = [state, root.name, few(root.assets), made, done, f"{tree.failed:,}" if tree.failed else None, until]
+        jobs = len(tree.jobs) if len(tree.jobs) > 1 else None
+        rows.append([*cells, jobs, at(root.created_at), root.created_by, root.backfill_id])
+    names = ["state", "name", "assets", "made", "done", "failed", "left", "jobs", "created", "by", "backfill"]
+    # On a terminal the rest is in `status`.
+    coloured_table(names, rows, at_most(len(trees), "backfill", limit), fitted=7)
+
+
+def show_tree(tree: BackfillTree, *, failures: int = 10) -> None:
+    """All about one, what failed first."""
+    draw(lines(tree, columns() if sys.stdout.isatty() else _WIDE, failures=failures))
+
+
+def show_facts(tree: BackfillTree) -> None:
+    """What does not change about it, and what can be done with it."""
+    root = tree.root
+    order = "newest first" if root.newest_first else "oldest first"
+    note(f"{root.backfill_id}, version {root.state_version}")
+    note(f"created {at(root.created_at)} by {root.created_by}")
+    note(f"chunks of {root.chunk_size:,}, {root.max_concurrent_runs:,} at a time, {order}, priority {root.priority}")
+    if root.retry_of is not None:
+        note(f"a retry of {root.retry_of}")
+    if root.state_reason and root.state != "CANCELLED":
+        note(root.state_reason)
+
+
+def show_chunks(chunks: list[ChunkView], limit: int) -> None:
+    names = ["chunk", "state", "partitions", "made", "count", "run", "took", "reason", "planned"]
+    rows: list[tuple[Any, ...]] = [
+        (
+            one.chunk_index,
+            one.state,
+            one.described,
+            one.succeeded,
+            one.partition_count,
+            short_id(one.run_id),
+            took(one.started_at, one.finished_at),
+            one.reason,
+            at(one.planned_at),
+        )
+        for one in chunks
+    ]
+    if sys.stdout.isatty():
+        names, rows = names[:-1], [row[:-1] for row in rows]
+    table(names, rows, at_most(len(chunks), "chunk", limit, "--after and --limit"))

@@ -191,12 +191,11 @@ def waiting(what: str, *, default: bool) -> Callable[[F], F]:
 
 
 def steering(shown_by: str, *, reason: bool = True) -> Callable[[F], F]:
-    """Add `--expected-version`, as a command shows it, `--reason` and `--json`."""
+    """Add `--expected-version`, as a command shows it, and `--reason`."""
 
     def add(command: F) -> F:
         words = f"Only if `{shown_by}` still {'has' if shown_by == 'show' else 'shows'} this version; else exit 4."
         expecting = click.option("--expected-version", "expected_state_version", type=int, metavar="N", help=words)
-        command = json_option(command)
         return expecting(reasoned()(command) if reason else command)
 
     return add

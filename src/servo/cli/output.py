@@ -250,13 +250,30 @@ def draw(lines: Iterable[Line]) -> None:
         click.echo(styled(line).rstrip())
 
 
-def coloured_table(names: Sequence[str], rows: Sequence[Sequence[Line]], footer: str = "") -> None:
-    """A table whose cells have colours. In a pipe it is whole and tab-separated, like every other."""
+Cell = Line | Span | str | int | None
+
+
+def _line(cell: Cell) -> Line:
+    match cell:
+        case Span():
+            return [cell]
+        case list():
+            return cell
+    return [Span("" if cell is None else str(cell))]
+
+
+def coloured_table(
+    names: Sequence[str], cells_of_rows: Sequence[Sequence[Cell]], footer: str = "", *, fitted: int | None = None
+) -> None:
+    """A table whose cells may have colours; on a terminal with the columns that hold anything, or the first `fitted`.
+
+    In a pipe it is whole and tab-separated, like every other.
+    """
+    rows = [[_line(cell) for cell in row] for row in cells_of_rows]
     if not sys.stdout.isatty():
         table(names, [["".join(span.text for span in cell) for cell in row] for row in rows])
         return
-    # Where there is nothing in a column, there is nothing to be said by it.
-    kept = [number for number in range(len(names)) if not rows or any(width(row[number]) for row in rows)]
+    kept = [number for number in range(len(names))[:fitted] if not rows or any(width(row[number]) for row in rows)]
     names, rows = [names[number] for number in kept], [[row[number] for number in kept] for row in rows]
     widths = [max([cells(name), *(width(row[number]) for row in rows)]) for number, name in enumerate(names)]
     excess = sum(size + _GAP for size in widths) - _GAP - columns()
@@ -288,6 +305,13 @@ def _cut(cell: Line, size: int) -> Line:
         if room <= 0:
             break
     return [*found, Span("…", DIM)]
+
+
+def facts(values: Mapping[str, Any], size: int = 11) -> None:
+    """A line for each value that there is, after its name."""
+    for name, value in values.items():
+        if value not in (None, ""):
+            click.echo(f"{name:<{size}}{text(value)}")
 
 
 def show_why(proof: Node, hint: str | None) -> None:

@@ -13,21 +13,18 @@ import click
 from click.shell_completion import CompletionItem
 
 from servo.answers.automations import Changed
-from servo.cli.automation import change, created, nobody_works
-from servo.cli.opening import services
-from servo.cli.options import (
-    MOMENT,
-    complete_assets,
-    completer,
-    given,
-    json_option,
-    limited,
-    once,
-    pairs,
-    steering,
+from servo.cli.automation import (
+    changed,
+    created,
+    show_forecast,
+    show_schedule,
+    show_schedules,
+    show_ticked,
+    show_ticks,
 )
-from servo.cli.output import echo_json, plain_struct
-from servo.cli.schedule_tables import show_forecast, show_list, show_one, show_ticked, show_ticks
+from servo.cli.options import MOMENT, Answer, command, complete_assets, completer, given, limited, once, pairs, steering
+from servo.cli.output import plain_struct
+from servo.cli.services import Services
 from servo.operations.operation import default_of
 from servo.operations.schedules.requests import (
     CreateSchedule,
@@ -56,48 +53,33 @@ _named = click.argument("named", metavar="SCHEDULE", shell_complete=_complete)
 # ── looking ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command("list")
-@json_option
-def list_schedules(as_json: bool) -> None:
+@command("list", reading=True)
+def list_schedules(here: Services) -> Answer:
     """List schedules by name: when they fire next, and what came of the last tick."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.listed(ListSchedules()).items
-        if as_json:
-            echo_json({"schedules": found})
-        else:
-            show_list(found, here.clock())
+    schedules = here.listed(ListSchedules()).items
+    return Answer({"schedules": schedules}, lambda: show_schedules(schedules, here.clock()))
 
 
-@click.command()
+@command(reading=True)
 @_named
-@json_option
-def show(named: str, as_json: bool) -> None:
+def show(here: Services, named: str) -> Answer:
     """Show one schedule: what it says, who made it, when it fires next and its last tick."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.ask(GetSchedule(schedule=named))
-        if as_json:
-            echo_json(found)
-        else:
-            show_one(found, here.clock())
+    schedule = here.ask(GetSchedule(schedule=named))
+    return Answer(schedule, lambda: show_schedule(schedule, here.clock()))
 
 
-@click.command()
+@command(reading=True)
 @_named
 @click.option("--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only ticks that came to this.")
 @click.option("--before", metavar="EVENT", help="Only those before this one: the `event_id` of the last one seen.")
 @limited()
-@json_option
-def ticks(named: str, status: str | None, before: str | None, limit: int, as_json: bool) -> None:
+def ticks(here: Services, named: str, status: str | None, before: str | None, limit: int) -> Answer:
     """List its ticks, newest first: what came of each, how late it was, and its run."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.listed(ListTicks(**given(schedule=named, status=status, before=before)), limit=limit)
-        if as_json:
-            echo_json({**found.more, "ticks": found.items})
-        else:
-            show_ticks(found.items, limit, here.clock())
+    page = here.listed(ListTicks(**given(schedule=named, status=status, before=before)), limit=limit)
+    return Answer({**page.more, "ticks": page.items}, lambda: show_ticks(page.items, limit, here.clock()))
 
 
-@click.command("next")
+@command("next")
 @click.argument("named", metavar="[SCHEDULE]", required=False, shell_complete=_complete)
 @click.option("--days", type=float, default=7, show_default=True, metavar="N", help="How far to look ahead.")
 @click.option(
@@ -108,25 +90,20 @@ def ticks(named: str, status: str | None, before: str | None, limit: int, as_jso
     help="Not from now on, but from then (UTC unless it says otherwise).",
 )
 @click.option("--limit", type=click.IntRange(1, 1000), default=200, show_default=True, help="At most so many ticks.")
-@json_option
-def next_ticks(named: str | None, days: float, since: datetime | None, limit: int, as_json: bool) -> None:
+def next_ticks(here: Services, named: str | None, days: float, since: datetime | None, limit: int) -> Answer:
     """Show what would fire in the days to come, and which partitions each tick would fill; write nothing.
 
     Times are shown in the schedule's timezone and in UTC. Where the clocks change, a remark says what that does.
     """
-    with services(as_json=as_json) as here:
-        begin = None if since is None else since.isoformat()
-        ahead = here.ask(ForecastSchedules(schedule=named, days=days, since=begin, limit=limit))
-    if as_json:
-        document = plain_struct(ahead)
-        for one in document["schedules"]:
-            del one["by_stretch"]  # which is for the picture
-        echo_json(document)
-    else:
-        show_forecast(ahead)
+    begin = None if since is None else since.isoformat()
+    ahead = here.ask(ForecastSchedules(schedule=named, days=days, since=begin, limit=limit))
+    document = plain_struct(ahead)
+    for one in document["schedules"]:
+        del one["by_stretch"]  # which is for the picture
+    return Answer(document, lambda: show_forecast(ahead))
 
 
-@click.command()
+@command(create=True)
 @_named
 @click.option(
     "--at",
@@ -135,23 +112,13 @@ def next_ticks(named: str | None, days: float, since: datetime | None, limit: in
     help="As if it were due then (UTC unless it says otherwise); now, if left out.",
 )
 @once("tick, not a second one")
-@json_option
-@click.pass_context
-def trigger(ctx: click.Context, *, named: str, at: datetime | None, request_id: str | None, as_json: bool) -> None:
+def trigger(here: Services, *, named: str, at: datetime | None, request_id: str | None) -> Answer:
     """Let a schedule tick now, whether it is paused or not. This never moves its clock.
 
     Exits with 1 where the tick failed.
     """
-    with services(as_json=as_json, create=True) as here:
-        moment = None if at is None else at.isoformat()
-        done = here.do(TriggerSchedule(schedule=named, at=moment), key=request_id)
-        if as_json:
-            echo_json(done)
-        else:
-            show_ticked(done)
-            if done.run_id is not None:
-                nobody_works(here, "its run begins")
-    ctx.exit(1 if done.status == "FAILED" else 0)
+    done = here.do(TriggerSchedule(schedule=named, at=None if at is None else at.isoformat()), key=request_id)
+    return Answer(done, lambda: show_ticked(here, done), 1 if done.status == "FAILED" else 0)
 
 
 # ── editing ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -161,8 +128,8 @@ def _default(name: str) -> str:
     return f"[default: {default_of(CreateSchedule, name)}]"
 
 
-def _defined(command: Any) -> Any:
-    """What `create` and `update` take alike, by the names of their fields."""
+def _defined(function: Any) -> Any:
+    """Add the options that `create` and `update` share, by the names of their fields."""
     for option in (
         click.option(
             "--overlap",
@@ -198,19 +165,18 @@ def _defined(command: Any) -> Any:
             help="The assets that it computes, such as +revenue. May be given several times.",
         ),
     ):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
-@click.command()
+@command(create=True)
 @click.argument("name", metavar="NAME")
 @click.option("--cron", required=True, metavar="CRON", help="Minute hour day month weekday, such as '0 6 * * mon-fri'.")
 @_defined
 @click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="Of its runs. May be given often.")
 @click.option("--paused", is_flag=True, help="It does not fire before it is resumed.")
 @once("schedule, not another")
-@json_option
-def create(*, paused: bool, request_id: str | None, as_json: bool, **fields: Any) -> None:
+def create(here: Services, *, paused: bool, request_id: str | None, **fields: Any) -> Answer:
     """Make a schedule that no code declares. It fires from now on, never for the past.
 
     \b
@@ -220,17 +186,17 @@ def create(*, paused: bool, request_id: str | None, as_json: bool, **fields: Any
     if not fields["select"]:
         raise click.UsageError("A schedule computes something: give --select, such as +revenue.")
     request = CreateSchedule(enabled=not paused, **given(**fields))
-    change(request, "schedule", created, key=request_id, as_json=as_json, then="next", drives="it fires")
+    return changed(here, request, "schedule", created, key=request_id, then="next", drives="it fires")
 
 
-@click.command()
+@command()
 @_named
 @click.option("--name", metavar="NAME", help="Another name.")
 @click.option("--cron", metavar="CRON", help="Another time. It holds from now on.")
 @_defined
 @click.option("--tag", "tags", multiple=True, metavar="K=V", callback=pairs, help="These tags instead of those it has.")
 @steering("show", reason=False)
-def update(*, named: str, expected_state_version: int | None, as_json: bool, **fields: Any) -> None:
+def update(here: Services, *, named: str, expected_state_version: int | None, **fields: Any) -> Answer:
     """Change what is given about a schedule, and nothing else. What has ticked already stays as it was."""
     edit = given(**fields)
     if not edit:
@@ -240,28 +206,28 @@ def update(*, named: str, expected_state_version: int | None, as_json: bool, **f
         return f"has a new {' and '.join(done.changed)}".replace("_", " ") if done.changed else "is so"
 
     request = UpdateSchedule(schedule=named, expected_state_version=expected_state_version, **edit)
-    change(request, "schedule", words, as_json=as_json, create=False)
+    return changed(here, request, "schedule", words)
 
 
-@click.command()
+@command()
 @_named
 @steering("show")
-def delete(named: str, *, as_json: bool, **steer: Any) -> None:
+def delete(here: Services, named: str, **steer: Any) -> Answer:
     """Delete a schedule. Its ticks and runs stay in the ledger as they are."""
-    change(DeleteSchedule(schedule=named, **steer), "schedule", "is deleted", as_json=as_json, create=False)
+    return changed(here, DeleteSchedule(schedule=named, **steer), "schedule", "is deleted")
 
 
-@click.command()
+@command(create=True)
 @_named
 @steering("show")
-def pause(named: str, *, as_json: bool, **steer: Any) -> None:
+def pause(here: Services, named: str, **steer: Any) -> Answer:
     """Let a schedule fire no more. Its ticks are recorded as skipped, and are not made up later."""
-    change(PauseSchedule(schedule=named, **steer), "schedule", "is paused", as_json=as_json, then="resume")
+    return changed(here, PauseSchedule(schedule=named, **steer), "schedule", "is paused", then="resume")
 
 
-@click.command()
+@command(create=True)
 @_named
 @steering("show")
-def resume(named: str, *, as_json: bool, **steer: Any) -> None:
+def resume(here: Services, named: str, **steer: Any) -> Answer:
     """Let a paused schedule fire again, from its next tick on."""
-    change(ResumeSchedule(schedule=named, **steer), "schedule", "is resumed", as_json=as_json, drives="it fires")
+    return changed(here, ResumeSchedule(schedule=named, **steer), "schedule", "is resumed", drives="it fires")
