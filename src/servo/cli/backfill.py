@@ -25,7 +25,7 @@ from servo.cli.backfill_progress import (
 )
 from servo.cli.backfill_progress import watch as watch_until_it_rests
 from servo.cli.options import Answer, command, complete_assets, completer, given, limited, once, steering, waiting
-from servo.cli.output import aside, echo_json, marked, note, plain_struct
+from servo.cli.output import aside, marked, note, plain_struct
 from servo.cli.services import Services
 from servo.operations.backfills.requests import (
     CancelBackfill,
@@ -154,7 +154,7 @@ def create(
     wait: bool,
     as_json: bool,
     **options: Any,
-) -> int:
+) -> Answer:
     """Compute partitions of assets in chunks, each of them a run, a few at the same time.
 
     `preview` shows it first. Whoever works here does it (`servo up`); with --wait and nobody there, a worker is started
@@ -174,7 +174,7 @@ def create(
 @_named
 @once("backfill, not another")
 @waiting("it", default=False)
-def retry_failed(here: Services, *, named: str, request_id: str | None, wait: bool, as_json: bool) -> int:
+def retry_failed(here: Services, *, named: str, request_id: str | None, wait: bool, as_json: bool) -> Answer:
     """Compute again exactly the partitions that failed in a backfill that has ended, as a new one.
 
     Where others wait for that one they go on when the new one has succeeded; --wait waits for them too. A chunk's run
@@ -184,28 +184,25 @@ def retry_failed(here: Services, *, named: str, request_id: str | None, wait: bo
     return see_through(here, made, f"is a retry of {named}", wait=wait, as_json=as_json)
 
 
-def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> int:
-    """Wait for a backfill that was just asked for, or say where it can be found; the exit code."""
+def see_through(here: Services, made: Backfilled, what: str, *, wait: bool, as_json: bool) -> Answer:
+    """Wait for a backfill that was just asked for, or tell where it can be found."""
     if not as_json:
         _accepted(made, what)
     if not wait:
         tree = here.ask(GetBackfillTree(backfill=made.backfill_id))
-        if as_json:
-            echo_json(plain_struct(made) | {"status": tree})
-            return 0
-        note(f"servo backfill status {made.name}")
-        if tree.over:
-            note(f"it has ended: {tree.root.state}")
-        elif not here.works():
-            aside("nothing is at work here: it begins when `servo up` does, or with --wait")
-        return 0
+
+        def tell_where() -> None:
+            note(f"servo backfill status {made.name}")
+            if tree.over:
+                note(f"it has ended: {tree.root.state}")
+            elif not here.works():
+                aside("nothing is at work here: it begins when `servo up` does, or with --wait")
+
+        return Answer(plain_struct(made) | {"status": tree}, tell_where)
     # A retry lets those go on that waited for what it repairs, and who waits wants all of it.
     root = here.ask(GetBackfill(backfill=made.backfill_id)).root_backfill_id or made.backfill_id
-    tree = wait_for(here, made.name, root, as_json=as_json)
-    if as_json:
-        echo_json(plain_struct(made) | {"status": tree})
-        return outcome(tree)
-    return summarize(tree)
+    ended = wait_for(here, made.name, root, as_json=as_json)
+    return Answer(plain_struct(made) | {"status": ended}, lambda: summarize(ended), outcome(ended))
 
 
 def _accepted(made: Backfilled, what: str) -> None:
@@ -230,7 +227,7 @@ def list_backfills(here: Services, state: str | None, asset: str | None, limit: 
 @command()
 @_named
 @click.option("--watch", is_flag=True, help="Go on until it has ended; then exit with 1 unless all was made.")
-def status(here: Services, *, named: str, watch: bool, as_json: bool) -> int:
+def status(here: Services, *, named: str, watch: bool, as_json: bool) -> Answer:
     """Show how a backfill stands: what failed first, then each job of its tree, how fast and until when."""
     tree = here.ask(GetBackfillTree(backfill=named))
     idle = not as_json and not at_rest(tree) and tree.root.state != "PAUSED" and not here.works()
@@ -239,9 +236,8 @@ def status(here: Services, *, named: str, watch: bool, as_json: bool) -> int:
         if idle:
             aside(missing)
         tree = watch_until_it_rests(here, tree.root.backfill_id, as_json=as_json)
-    if as_json:
-        echo_json(tree)
-    else:
+
+    def show() -> None:
         show_tree(tree, failures=20)
         show_facts(tree)
         blockers = {name for job in tree.jobs for name in job.blocked_by}  # named above
@@ -250,7 +246,8 @@ def status(here: Services, *, named: str, watch: bool, as_json: bool) -> int:
                 note(f"servo backfill retry-failed {job.name}")
         if idle and not watch:
             aside(missing)
-    return outcome(tree) if watch else 0
+
+    return Answer(tree, show, outcome(tree) if watch else 0)
 
 
 @command()

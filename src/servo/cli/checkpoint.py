@@ -10,10 +10,10 @@ from click.shell_completion import CompletionItem
 
 from servo.answers.runs import CheckpointListed, CheckpointView, Decided, StagedPartition
 from servo.answers.values import text
-from servo.cli.opening import services
-from servo.cli.options import complete_assets, completer, given, json_option, limited, reasoned, waiting
-from servo.cli.output import aside, at, at_most, echo_json, marked, note, plain_struct, short_id, table
-from servo.cli.progress import outcome_document, summarize, wait_for
+from servo.cli.options import Answer, command, complete_assets, completer, given, limited, reasoned, waiting
+from servo.cli.output import aside, at, at_most, marked, note, plain_struct, short_id, table
+from servo.cli.progress import exit_code, outcome_document, summarize, wait_for
+from servo.cli.services import Services
 from servo.operations.checkpoints.requests import (
     ApproveCheckpoint,
     CheckpointStatus,
@@ -25,7 +25,7 @@ from servo.operations.runs.requests import GetProgress, GetRun
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.cli.services import Label, Services
+    from servo.cli.services import Label
 
 _STATUSES = get_args(CheckpointStatus)
 
@@ -40,39 +40,37 @@ _complete = completer(
 _named = click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_complete)
 
 
-@click.command("list")
+@command("list", reading=True)
 @click.option(
     "--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only those that stand so; REQUESTED: waiting."
 )
 @click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only those of this asset.")
 @limited(words="At most so many.")
-@json_option
-def list_checkpoints(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
+def list_checkpoints(here: Services, status: str | None, asset: str | None, limit: int) -> Answer:
     """List checkpoints: those that wait first, then the newest."""
-    with services(as_json=as_json, reading=True) as here:
-        rows = _waiting_first(here, status, asset, limit)
-        if as_json:
-            echo_json({"checkpoints": rows})
-            return
-        label = here.label
-        table(
-            ["status", "checkpoint", "asset", "partitions", "for", "deadline", "requested", "by", "decided by"],
-            [
-                (
-                    row.status,
-                    short_id(row.checkpoint_id),
-                    row.asset_key,
-                    _partitions(row, label),
-                    _role(row),
-                    at(row.deadline) if row.escalated_to is None else "",
-                    at(row.requested_at),
-                    row.requested_by,
-                    row.decided_by,
-                )
-                for row in rows
-            ],
-            at_most(len(rows), "checkpoint", limit),
-        )
+    rows = _waiting_first(here, status, asset, limit)
+    return Answer({"checkpoints": rows}, lambda: _show_list(rows, here.label, limit))
+
+
+def _show_list(rows: list[CheckpointListed], label: Label, limit: int) -> None:
+    table(
+        ["status", "checkpoint", "asset", "partitions", "for", "deadline", "requested", "by", "decided by"],
+        [
+            (
+                row.status,
+                short_id(row.checkpoint_id),
+                row.asset_key,
+                _partitions(row, label),
+                _role(row),
+                at(row.deadline) if row.escalated_to is None else "",
+                at(row.requested_at),
+                row.requested_by,
+                row.decided_by,
+            )
+            for row in rows
+        ],
+        at_most(len(rows), "checkpoint", limit),
+    )
 
 
 def _waiting_first(here: Services, status: str | None, asset: str | None, limit: int) -> list[CheckpointListed]:
@@ -84,73 +82,57 @@ def _waiting_first(here: Services, status: str | None, asset: str | None, limit:
     return (waiting + [one for one in newest if one.status != "REQUESTED"])[:limit]
 
 
-@click.command()
+@command(reading=True)
 @_named
-@json_option
-def show(checkpoint_id: str, as_json: bool) -> None:
+def show(here: Services, checkpoint_id: str) -> Answer:
     """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.ask(GetCheckpoint(checkpoint_id=checkpoint_id))
-        if as_json:
-            echo_json(found)
-        else:
-            _show(found, here.label)
+    checkpoint = here.ask(GetCheckpoint(checkpoint_id=checkpoint_id))
+    return Answer(checkpoint, lambda: _show(checkpoint, here.label))
 
 
-@click.command()
+@command(reading=True)
 @_named
 @reasoned()
 @click.option("--hash", "content_hash", metavar="HASH", help="Only if it is what `servo checkpoint show` has as hash.")
 @waiting("the run", default=False)
-@json_option
-@click.pass_context
 def approve(
-    ctx: click.Context, *, checkpoint_id: str, reason: str | None, content_hash: str | None, wait: bool, as_json: bool
-) -> None:
+    here: Services, *, checkpoint_id: str, reason: str | None, content_hash: str | None, wait: bool, as_json: bool
+) -> Answer:
     """Publish exactly what was staged, and let the run go on. Exits with 4 if it was decided before."""
-    with services(as_json=as_json, reading=True) as here:
-        decided = here.do(ApproveCheckpoint(checkpoint_id=checkpoint_id, reason=reason, content_hash=content_hash))
-        if not wait:
-            _say(here, decided, as_json=as_json)
-            return
-        if not as_json:
-            _confirm(decided)
-        run = wait_for(here, decided.run_id, as_json=as_json)
-        details = here.ask(GetRun(run_id=run.run_id))
-        if as_json:
-            echo_json(plain_struct(decided) | {"run": outcome_document(run, details)})
-            ctx.exit(0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1)
-        ctx.exit(summarize(run, details, here.label))
+    decided = here.do(ApproveCheckpoint(checkpoint_id=checkpoint_id, reason=reason, content_hash=content_hash))
+    if not wait:
+        return _decided(here, decided)
+    if not as_json:
+        _confirm(decided)
+    run = wait_for(here, decided.run_id, as_json=as_json)
+    details = here.ask(GetRun(run_id=run.run_id))
+    document = plain_struct(decided) | {"run": outcome_document(run, details)}
+    return Answer(document, lambda: summarize(run, details, here.label), exit_code(run))
 
 
-@click.command()
+@command(reading=True)
 @_named
 @click.option("--reason", required=True, metavar="WHY", help="Is recorded with it, and what the task fails of.")
-@json_option
-def reject(checkpoint_id: str, reason: str, as_json: bool) -> None:
+def reject(here: Services, checkpoint_id: str, reason: str) -> Answer:
     """Publish nothing: its task fails, and what was current stays so. Exits with 4 if it was decided before."""
-    with services(as_json=as_json, reading=True) as here:
-        _say(here, here.do(RejectCheckpoint(checkpoint_id=checkpoint_id, reason=reason)), as_json=as_json)
+    return _decided(here, here.do(RejectCheckpoint(checkpoint_id=checkpoint_id, reason=reason)))
 
 
-# ── saying ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _say(here: Services, decided: Decided, *, as_json: bool) -> None:
+def _decided(here: Services, decided: Decided) -> Answer:
     run = here.ask(GetProgress(run_id=decided.run_id))
-    if as_json:
-        echo_json(plain_struct(decided) | {"run_status": run.status})
-        return
-    _confirm(decided)
-    if run.ended:
-        note(f"{run.run_id}: {run.status}")
-        return
-    if run.parked:
-        note(f"{run.run_id} waits for more approvals: servo run show {run.run_id}")
-        return
-    note(f"{run.run_id} goes on: servo run show {run.run_id}")
-    if not here.works():
-        aside("nothing is at work here: it goes on when `servo up` does")
+
+    def confirm() -> None:
+        _confirm(decided)
+        if run.ended:
+            note(f"{run.run_id}: {run.status}")
+        elif run.parked:
+            note(f"{run.run_id} waits for more approvals: servo run show {run.run_id}")
+        else:
+            note(f"{run.run_id} goes on: servo run show {run.run_id}")
+            if not here.works():
+                aside("nothing is at work here: it goes on when `servo up` does")
+
+    return Answer(plain_struct(decided) | {"run_status": run.status}, confirm)
 
 
 def _confirm(decided: Decided) -> None:

@@ -54,8 +54,7 @@ def read(
             found = here.staged(checkpoint, limit=limit)
         else:
             assert asset is not None
-            moment = past(as_of)
-            found = here.read(asset, partitions, as_of=moment, limit=limit)
+            found = here.read(asset, partitions, as_of=past(as_of), limit=limit)
         made, name = found.materializations, found.asset_key
         named = made[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else []
         labels = [here.label(name, one.partition_key) for one in named]

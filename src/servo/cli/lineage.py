@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -16,9 +17,19 @@ import click
 
 from servo.answers.lineage import Rematerialized
 from servo.cli.backfill import see_through
-from servo.cli.opening import services
-from servo.cli.options import asset_argument, complete_assets, json_option, once, priority_option, reasoned, waiting
-from servo.cli.output import echo_json, plain_struct
+from servo.cli.options import (
+    Answer,
+    asset_argument,
+    command,
+    complete_assets,
+    json_option,
+    once,
+    priority_option,
+    reasoned,
+    waiting,
+)
+from servo.cli.output import plain_struct
+from servo.cli.services import Services
 from servo.operations.lineage.requests import (
     GetDownstream,
     GetImpact,
@@ -44,10 +55,9 @@ _FORMATS = ("tree", "json", "dot", "mermaid", "svg")
 _SUFFIXES = {".json": "json", ".dot": "dot", ".gv": "dot", ".mmd": "mermaid", ".mermaid": "mermaid", ".svg": "svg"}
 
 
-def _asked(command: F, *, asset: bool = True) -> F:
-    """Whose lineage, how far, and as of when; `asset`: whether one must be named."""
+def _walking(function: F, *, asset: bool = True) -> F:
+    """Add what a walk is declared by: where it starts, how far it goes, as of when; `asset`: it must be named."""
     for option in (
-        json_option,
         click.option("--exact", is_flag=True, help="Follow what was really read, be it current or not."),
         click.option("--as-of", metavar="TIME|EVENT_ID", help="What was current then, hop by hop."),
         click.option("--run", metavar="RUN", help="Only what this run made and read."),
@@ -55,43 +65,37 @@ def _asked(command: F, *, asset: bool = True) -> F:
         _partitions,
         click.argument("asset", required=asset, shell_complete=complete_assets),
     ):
-        command = option(command)
-    return command
+        function = option(function)
+    return function
 
 
-def _asked_of_all(command: F) -> F:
-    return _asked(command, asset=False)
-
-
-@click.command()
-@_asked
-def upstream(as_json: bool, **asked: Any) -> None:
+@command(reading=True)
+@_walking
+def upstream(here: Services, **walk: Any) -> Answer:
     """Show what partitions were made from, hop by hop.
 
     \b
     servo lineage upstream month_report 2025-01
     servo lineage upstream revenue 2025-01-15,eu --depth 1 --json
     """
-    _show(GetUpstream, asked, as_json=as_json)
+    return _shown(here, GetUpstream, walk)
 
 
-@click.command()
-@_asked
-def downstream(as_json: bool, **asked: Any) -> None:
+@command(reading=True)
+@_walking
+def downstream(here: Services, **walk: Any) -> Answer:
     """Show what was made from partitions, hop by hop."""
-    _show(GetDownstream, asked, as_json=as_json)
+    return _shown(here, GetDownstream, walk)
 
 
-@click.command()
-@_asked
-def impact(as_json: bool, **asked: Any) -> None:
+@command(reading=True)
+@_walking
+def impact(here: Services, **walk: Any) -> Answer:
     """Show what a change of partitions would reach, and how each of it stands now."""
-    found = _show(GetImpact, asked, as_json=as_json)
-    if found is not None and found.found:
-        found.show_impact()
+    return _shown(here, GetImpact, walk, impact=True)
 
 
-@click.command()
+@command(reading=True)
 @click.argument("time", metavar="TIME|EVENT_ID")
 @asset_argument
 @_partitions
@@ -99,24 +103,23 @@ def impact(as_json: bool, **asked: Any) -> None:
     "--direction", type=click.Choice(["upstream", "downstream", "both"]), default="upstream", show_default=True
 )
 @_depth
-@json_option
-def at(*, time: str, asset: str, partitions: tuple[str, ...], direction: str, depth: int | None, as_json: bool) -> None:
+def at(here: Services, time: str, **walk: Any) -> Answer:
     """Show the lineage as it was: every hop with what was current then, and the definitions of that day.
 
     \b
     servo lineage at 2025-02-01T06:00:00Z month_report 2025-01
     """
-    asked = {"asset": asset, "partitions": partitions, "depth": depth, "as_of": time, "direction": direction}
-    _show(GetLineageAt, asked, as_json=as_json)
+    return _shown(here, GetLineageAt, {**walk, "as_of": time})
 
 
-@click.command()
-@_asked_of_all
+@command(reading=True)
+@partial(_walking, asset=False)
+@json_option
 @click.option(
     "--format", "shape", type=click.Choice(_FORMATS), help="How to draw it; by default as --output ends, or a tree."
 )
 @click.option("-o", "--output", type=click.Path(dir_okay=False, path_type=Path), help="Write it to this file.")
-def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -> None:
+def graph(here: Services, *, shape: str | None, output: Path | None, as_json: bool, **walk: Any) -> Answer:
     """Draw both directions around partitions: as a tree, JSON, Graphviz, Mermaid or SVG.
 
     Without an asset it is the whole project: all that there is, and what it was made from.
@@ -127,73 +130,58 @@ def graph(shape: str | None, output: Path | None, as_json: bool, **asked: Any) -
     servo lineage graph month_report --format mermaid
     """
     named = _SUFFIXES.get(output.suffix.lower(), "tree") if output else "tree"
-    # With a file to draw to, what is said as JSON is about the file.
+    # With a file to draw to, the JSON is about the file.
     chosen = "json" if as_json and output is None else shape or named
     if chosen == "tree" and output is None:
-        _show(GetLineageGraph, asked, as_json=False)
-        return
+        return _shown(here, GetLineageGraph, walk)
     if chosen == "tree":
         raise click.UsageError(
             f"how to write {output}? Give --format, or a name that ends in .svg, .dot, .mmd or .json"
         )
-    found, drawn = _look(GetLineageGraph, asked, as_json=as_json, draw=chosen != "json")
-    document = _json(found) if drawn is None else drawn.document(chosen)
+    as_of = walk.pop("as_of")
+    found = _lineage(here, GetLineageGraph, walk, as_of)
+    if chosen == "json":
+        document = json.dumps(plain_struct(found), ensure_ascii=False, allow_nan=False) + "\n"
+    else:
+        document = _drawn(here, found, as_of).document(chosen)
     if output is None:
-        click.echo(document, nl=False)
-        return
+        return Answer(found, lambda: click.echo(document, nl=False))
     output.write_text(document, encoding="utf-8")
-    if as_json:
-        echo_json({"output": str(output), "format": chosen, "nodes": len(found.nodes), "edges": len(found.edges)})
-        return
-    click.echo(f"✓ {output}: {counted(len(found.nodes), 'partition')}, {counted(len(found.edges), 'read')}")
+    file = {"output": str(output), "format": chosen, "nodes": len(found.nodes), "edges": len(found.edges)}
+    words = f"✓ {output}: {counted(len(found.nodes), 'partition')}, {counted(len(found.edges), 'read')}"
+    return Answer(file, lambda: click.echo(words))
 
 
-@click.command()
+@command()
 @asset_argument
 @_partitions
 @reasoned(required=True)
 @click.option("--self", "itself", is_flag=True, help="Also the partitions themselves.")
 @once("invalidation, not a second one")
-@json_option
-def invalidate(
-    *, asset: str, partitions: tuple[str, ...], reason: str, itself: bool, request_id: str | None, as_json: bool
-) -> None:
+def invalidate(here: Services, request_id: str | None, **fields: Any) -> Answer:
     """Declare stale whatever was made from these partitions, at any distance. The data stays as it is.
 
     \b
     servo lineage invalidate raw_orders 2025-01-15 --reason "the source was corrected"
     """
-    with services(as_json=as_json) as here:
-        request = Invalidate(asset=asset, partitions=partitions, reason=reason, itself=itself)
-        done = here.do(request, key=request_id)
-        if as_json:
-            echo_json(done)
-            return
-        from servo.cli.lineage_tables import show_invalidated  # noqa: PLC0415 (as in `_look`)
+    done = here.do(Invalidate(**fields), key=request_id)
+
+    def show() -> None:
+        from servo.cli.lineage_tables import show_invalidated  # noqa: PLC0415 (as in `_drawn`)
 
         show_invalidated(here, done)
 
+    return Answer(done, show)
 
-@click.command()
+
+@command()
 @asset_argument
 @_partitions
 @click.option("--self", "itself", is_flag=True, help="Also the partitions themselves, where they are stale.")
 @priority_option
 @once("backfill, not another")
 @waiting("it", default=True)
-@json_option
-@click.pass_context
-def rematerialize(
-    ctx: click.Context,
-    *,
-    asset: str,
-    partitions: tuple[str, ...],
-    itself: bool,
-    priority: int,
-    request_id: str | None,
-    wait: bool,
-    as_json: bool,
-) -> None:
+def rematerialize(here: Services, *, request_id: str | None, wait: bool, as_json: bool, **fields: Any) -> Answer:
     """Compute anew whatever is stale of what was made from these partitions: in order, as a backfill.
 
     Where no worker is running, one is started here. Ctrl-C takes leave, and the backfill stays. Exits with 1 unless all
@@ -202,42 +190,36 @@ def rematerialize(
     \b
     servo lineage rematerialize raw_orders 2025-01-15
     """
-    with services(as_json=as_json) as here:
-        request = Rematerialize(asset=asset, partitions=partitions, itself=itself, priority=priority)
-        made = here.do(request, key=request_id, wait=wait).backfill
-        if made is not None:
-            ctx.exit(see_through(here, made, "is created", wait=wait, as_json=as_json))
-        if as_json:
-            echo_json(plain_struct(Rematerialized()) | {"status": None})
-        else:
-            click.echo("✓ nothing to do: nothing that was made from it is stale")
+    made = here.do(Rematerialize(**fields), key=request_id, wait=wait).backfill
+    if made is not None:
+        return see_through(here, made, "is created", wait=wait, as_json=as_json)
+    words = "✓ nothing to do: nothing that was made from it is stale"
+    return Answer(plain_struct(Rematerialized()) | {"status": None}, lambda: click.echo(words))
 
 
 # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _look(
-    kind: type[Question[LineageGraph]], asked: dict[str, Any], *, as_json: bool, draw: bool
-) -> tuple[LineageGraph, DrawnLineage | None]:
-    """The lineage that is asked for, and that which is drawn of it."""
-    partitions, as_of = asked.pop("partitions"), asked.pop("as_of")
-    with services(as_json=as_json, reading=True) as here:
-        found = here.ask(kind(partition=partitions, **asked), as_of=as_of)
-        if not draw:
-            return found, None
-        from servo.cli.lineage_tables import drawn_lineage  # noqa: PLC0415 (Rich, calendars and zones come with it)
-
-        return found, drawn_lineage(found, here.definitions(as_of=as_of))
+def _lineage(
+    here: Services, kind: type[Question[LineageGraph]], walk: dict[str, Any], as_of: str | None
+) -> LineageGraph:
+    return here.ask(kind(partition=walk.pop("partitions"), **walk), as_of=as_of)
 
 
-def _show(kind: type[Question[LineageGraph]], asked: dict[str, Any], *, as_json: bool) -> DrawnLineage | None:
-    found, drawn = _look(kind, asked, as_json=as_json, draw=not as_json)
-    if drawn is None:
-        echo_json(found)
-        return None
-    drawn.show()
-    return drawn
+def _drawn(here: Services, lineage: LineageGraph, as_of: str | None) -> DrawnLineage:
+    from servo.cli.lineage_tables import drawn_lineage  # noqa: PLC0415 (Rich, calendars and zones come with it)
+
+    return drawn_lineage(lineage, here.definitions(as_of=as_of))
 
 
-def _json(found: LineageGraph) -> str:
-    return json.dumps(plain_struct(found), ensure_ascii=False, allow_nan=False) + "\n"
+def _shown(here: Services, kind: type[Question[LineageGraph]], walk: dict[str, Any], *, impact: bool = False) -> Answer:
+    as_of = walk.pop("as_of")
+    lineage = _lineage(here, kind, walk, as_of)
+
+    def show() -> None:
+        drawn = _drawn(here, lineage, as_of)
+        drawn.show()
+        if impact and drawn.found:
+            drawn.show_impact()
+
+    return Answer(lineage, show)

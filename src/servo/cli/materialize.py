@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.opening import services
 from servo.cli.options import (
-    json_option,
+    Answer,
+    command,
     pairs,
     priority_option,
     selection_argument,
@@ -17,19 +17,19 @@ from servo.cli.options import (
     waiting,
     which_option,
 )
-from servo.cli.output import aside, draw_order, echo_json, note, plain_struct, table, warn
-from servo.cli.progress import held_back_notes, history_notes, outcome_document, summarize, wait_for
+from servo.cli.output import aside, draw_order, note, plain_struct, table, warn
+from servo.cli.progress import exit_code, held_back_notes, history_notes, outcome_document, summarize, wait_for
+from servo.cli.services import Services
 from servo.operations.runs.requests import CreateDueRun, CreateRun, GetRun, PlanRun
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
     from servo.answers.runs import PlanTask, Requested, RunPlan
-    from servo.cli.services import Services
 
 _NOTHING = "nothing is stale or missing"
 
 
-@click.command()
+@command(create=True)
 @selection_argument
 @which_option
 @stale_option
@@ -39,11 +39,8 @@ _NOTHING = "nothing is stale or missing"
 @click.option("--unfreeze", metavar="REASON", help="Thaw what is frozen of it, for this reason, which is recorded.")
 @click.option("--request-id", metavar="ID", help="The same id and selection again is the same run, not a second one.")
 @waiting("the run", default=True)
-@json_option
-@click.pass_context
 def materialize(
-    ctx: click.Context,
-    /,
+    here: Services,
     *,
     stale: bool,
     unfreeze: str | None,
@@ -51,7 +48,7 @@ def materialize(
     wait: bool,
     as_json: bool,
     **fields: Any,
-) -> None:
+) -> Answer:
     """Compute partitions of assets: those asked for and no others.
 
     `+orders` takes in everything upstream of orders, `orders+` everything downstream; `servo plan` explains it first.
@@ -65,39 +62,32 @@ def materialize(
     """
     if stale and unfreeze is not None:
         raise click.UsageError("--unfreeze is for partitions that are named: what is frozen is never stale.")
-    with services(as_json=as_json, create=True) as here:
-        requested: Requested | None
-        if stale:
-            requested = here.do(CreateDueRun(**fields), key=request_id, wait=wait).run
-        else:
-            requested = here.do(CreateRun(**fields, unfreeze=unfreeze), key=request_id, wait=wait)
-        if requested is not None:
-            ctx.exit(see_through(here, requested, wait=wait, as_json=as_json))
-    if as_json:
-        echo_json({"run_id": None, "assets": {}, "total": 0})
+    requested: Requested | None
+    if stale:
+        requested = here.do(CreateDueRun(**fields), key=request_id, wait=wait).run
     else:
-        click.echo(f"✓ {_NOTHING} that could run")
+        requested = here.do(CreateRun(**fields, unfreeze=unfreeze), key=request_id, wait=wait)
+    if requested is not None:
+        return see_through(here, requested, wait=wait, as_json=as_json)
+    return Answer({"run_id": None, "assets": {}, "total": 0}, lambda: click.echo(f"✓ {_NOTHING} that could run"))
 
 
-def see_through(here: Services, requested: Requested, *, wait: bool, as_json: bool) -> int:
-    """Wait for a run that was just requested, or say where it can be found; the exit code."""
+def see_through(here: Services, requested: Requested, *, wait: bool, as_json: bool) -> Answer:
+    """Wait for a run that was just requested, or tell where it can be found."""
+    document = plain_struct(requested) | {"total": requested.total}
+    del document["position"]
     if not wait:
-        _accepted(here, requested, as_json=as_json)
-        return 0
+        return Answer(document | {"status": "REQUESTED"}, lambda: _show_accepted(here, requested))
     if not as_json:
         note(f"{requested.run_id}: {_what(requested)}{' (asked for before)' if requested.duplicate else ''}")
     run = wait_for(here, requested, as_json=as_json)
     details = here.ask(GetRun(run_id=run.run_id))
-    if as_json:
-        echo_json(_receipt(requested) | outcome_document(run, details))
-        return 0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1
-    return summarize(run, details, here.label)
+    return Answer(
+        document | outcome_document(run, details), lambda: summarize(run, details, here.label), exit_code(run)
+    )
 
 
-def _accepted(here: Services, requested: Requested, *, as_json: bool) -> None:
-    if as_json:
-        echo_json(_receipt(requested) | {"status": "REQUESTED"})
-        return
+def _show_accepted(here: Services, requested: Requested) -> None:
     already = "was asked for before" if requested.duplicate else "is requested"
     click.echo(f"✓ {requested.run_id} {already}: {_what(requested)}")
     note(f"servo run show {requested.run_id}")
@@ -105,21 +95,15 @@ def _accepted(here: Services, requested: Requested, *, as_json: bool) -> None:
         aside("nothing is at work here: it begins when `servo up` does")
 
 
-def _receipt(requested: Requested) -> dict[str, Any]:
-    document = plain_struct(requested) | {"total": requested.total}
-    return {name: value for name, value in document.items() if name != "position"}
-
-
 def _what(requested: Requested) -> str:
     return f"{counted(requested.total, 'partition')} of {counted(len(requested.assets), 'asset')}"
 
 
-@click.command()
+@command()
 @selection_argument
 @which_option
 @stale_option
-@json_option
-def plan(select: tuple[str, ...], partitions: str | None, stale: bool, as_json: bool) -> None:
+def plan(here: Services, select: tuple[str, ...], partitions: str | None, stale: bool) -> Answer:
     """Explain what `servo materialize` would do with the same arguments; write nothing.
 
     These are the very stages that run: a stage begins where the one before it has what it needs.
@@ -128,11 +112,11 @@ def plan(select: tuple[str, ...], partitions: str | None, stale: bool, as_json: 
     servo plan +revenue --partitions 2025-01-01..2025-01-31
     servo plan --stale +revenue
     """
-    with services(as_json=as_json) as here:
-        found = here.ask(PlanRun(select=select, partitions=partitions, stale=stale))
-    if as_json:
-        echo_json(found)
-        return
+    planned = here.ask(PlanRun(select=select, partitions=partitions, stale=stale))
+    return Answer(planned, lambda: _show_plan(planned, stale=stale))
+
+
+def _show_plan(found: RunPlan, *, stale: bool) -> None:
     tasks = [(stage.stage, task) for stage in found.stages for task in stage.tasks]
     counts = [(found.total, "partition"), (len(tasks), "task"), (len(found.stages), "stage")]
     footer = ", ".join(counted(number, what) for number, what in counts)

@@ -61,9 +61,10 @@ def command(
                     answer.show()
                 return answer.code
 
-        json_option(called)
-        parameters: list[click.Parameter] = vars(called)["__click_params__"]
-        parameters.insert(0, parameters.pop())  # in the help it is the last
+        parameters: list[click.Parameter] = vars(called).setdefault("__click_params__", [])
+        if all(parameter.name != "as_json" for parameter in parameters):
+            json_option(called)
+            parameters.insert(0, parameters.pop())  # in the help it is the last
         return click.command(name)(called)
 
     return declare

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
 import msgspec
 
-from servo.answers.partitions import PartitionWhy
-from servo.cli.opening import services
+from servo.answers.partitions import KINDS, AssetGrid, PartitionView, PartitionWhy
+from servo.answers.values import moment, plain
 from servo.cli.options import (
+    Answer,
     as_of_option,
     asset_argument,
+    command,
     complete_assets,
-    json_option,
     partition_argument,
     past,
     reasoned,
 )
-from servo.cli.output import columns, draw, echo_json, note, without_duplicate
-from servo.cli.partition_tables import show_all, show_asset, show_history, show_page, show_partition, show_stale
+from servo.cli.output import (
+    Cell,
+    coloured_table,
+    columns,
+    draw,
+    note,
+    plain_struct,
+    show_why,
+    table,
+    without_duplicate,
+)
+from servo.cli.services import Services
 from servo.errors import InvalidInput
 from servo.operations.assets.requests import Explain, ListMaterializations, RollBack
 from servo.operations.partitions.requests import (
@@ -32,88 +45,81 @@ from servo.operations.partitions.requests import (
     ListStale,
     Mark,
     MarkPartitions,
+    Summarize,
 )
-from servo.ui.marks import counted, drawn
-from servo.ui.proof import partition_proof
+from servo.ui.marks import DIM, MARKS, STATUS_MARKS, Span, counted, legend, wrapped
+from servo.ui.pictures import heatmap, strip
+from servo.ui.proof import minute_text, moment_text, partition_proof
 
 if TYPE_CHECKING:
-    from servo.cli.services import Services
+    from servo.answers.assets import Materialization
+    from servo.answers.partitions import AssetStrip, OutdatedPartition
+    from servo.cli.services import Listed
+    from servo.ui.marks import Line
+
+_STRIP = 24  # cells of a strip, where there is room
 
 
-@click.command()
+@command()
 @asset_argument
 @partition_argument
-@json_option
-def history(asset: str, partition_key: str, as_json: bool) -> None:
+def history(here: Services, asset: str, partition_key: str) -> Answer:
     """List the materializations of a partition, newest first: which is current (→), what made each of them.
 
     An asset without partitions has one, which needs no name.
     """
-    with services(as_json=as_json) as here:
-        rows = here.listed(ListMaterializations(asset=asset, partition=partition_key)).items
-    if as_json:
-        echo_json({"materializations": rows})
-        return
-    show_history(rows, asset, partition_key)
+    rows = here.listed(ListMaterializations(asset=asset, partition=partition_key)).items
+    return Answer({"materializations": rows}, lambda: _show_history(rows, asset, partition_key))
 
 
-@click.command()
+@command()
 @asset_argument
 @click.argument("partitions", nargs=-1, metavar="PARTITION…")
 @click.option("--to", metavar="ID|TIME", help="A materialization, or what was current then; by default the one before.")
 @reasoned(required=True)
-@json_option
-def rollback(asset: str, partitions: tuple[str, ...], to: str | None, reason: str, as_json: bool) -> None:
+def rollback(here: Services, asset: str, partitions: tuple[str, ...], to: str | None, reason: str) -> Answer:
     """Make earlier materializations current again. Nothing is copied or removed, and it can be undone likewise."""
-    with services(as_json=as_json) as here:
-        done = here.do(RollBack(asset=asset, partitions=partitions, to=to, reason=reason))
-        if as_json:
-            echo_json(done)
-            return
+    done = here.do(RollBack(asset=asset, partitions=partitions, to=to, reason=reason))
+
+    def confirm() -> None:
         if not done.partitions:
             click.echo(f"nothing was rolled back: that is what is current of {done.asset}")
             return
         label = here.label
         for one in done.partitions:
             note(f"  {label(done.asset, one.partition_key)} → {one.materialization_id}")
-    click.echo(f"✓ rolled back {counted(len(done.partitions), 'partition')} of {done.asset}")
+        click.echo(f"✓ rolled back {counted(len(done.partitions), 'partition')} of {done.asset}")
+
+    return Answer(done, confirm)
 
 
-@click.command()
+@command(create=True)
 @click.argument("dimension")
 @click.argument("values", nargs=-1, required=True, metavar="VALUE…")
-@json_option
-def add(dimension: str, values: tuple[str, ...], as_json: bool) -> None:
+def add(here: Services, dimension: str, values: tuple[str, ...]) -> Answer:
     """Add values to a dynamic dimension: each is a partition from now on, of every asset that has the dimension."""
-    _changed(dimension, added=values, as_json=as_json)
+    done = here.do(ChangeValues(dimension=dimension, added=values))
+    words = f"✓ {counted(len(values), 'value')} added to {dimension}"
+    return Answer(without_duplicate(done), lambda: click.echo(words))
 
 
-@click.command()
+@command(create=True)
 @click.argument("dimension")
 @click.argument("values", nargs=-1, required=True, metavar="VALUE…")
-@json_option
-def remove(dimension: str, values: tuple[str, ...], as_json: bool) -> None:
+def remove(here: Services, dimension: str, values: tuple[str, ...]) -> Answer:
     """Take values away from a dynamic dimension. What was computed for them stays."""
-    _changed(dimension, removed=values, as_json=as_json)
-
-
-def _changed(dimension: str, *, added: tuple[str, ...] = (), removed: tuple[str, ...] = (), as_json: bool) -> None:
-    with services(as_json=as_json, create=True) as here:
-        changed = here.do(ChangeValues(dimension=dimension, added=added, removed=removed))
-    if as_json:
-        echo_json(without_duplicate(changed))
-        return
-    done = "added to" if added else "removed from"
-    click.echo(f"✓ {counted(len(added or removed), 'value')} {done} {dimension}")
+    done = here.do(ChangeValues(dimension=dimension, removed=values))
+    words = f"✓ {counted(len(values), 'value')} removed from {dimension}"
+    return Answer(without_duplicate(done), lambda: click.echo(words))
 
 
 def _time(text: str | None, option: str) -> str | None:
     if text is None:
         return None
-    found = past(text)
-    if not isinstance(found, datetime):
+    time = past(text)
+    if not isinstance(time, datetime):
         raise InvalidInput(f"{option} takes a time, not an event id", hint="write 2025-01-15 or 2025-01-15T10:30:00Z")
-    return found.isoformat()
+    return time.isoformat()
 
 
 # ── list ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +139,7 @@ class _Limit(click.IntRange):
             )
 
 
-@click.command("list")
+@command("list", reading=True)
 @click.argument("asset", required=False, shell_complete=complete_assets)
 @click.option("--status", "statuses", multiple=True, metavar="S", help="missing, stale, failed, …; may be repeated.")
 @click.option("--partitions", metavar="P", help="Only these: 2025-01-01..2025-01-31, region=eu, latest, all.")
@@ -144,8 +150,8 @@ class _Limit(click.IntRange):
 )
 @click.option("--cursor", metavar="C", help="Go on after the page that this came with.")
 @as_of_option
-@json_option
 def list_partitions(
+    here: Services,
     *,
     asset: str | None,
     statuses: tuple[str, ...],
@@ -155,133 +161,262 @@ def list_partitions(
     limit: int,
     cursor: str | None,
     as_of: str | None,
-    as_json: bool,
-) -> None:
+) -> Answer:
     """List partitions, also those that the definition expects and that nothing is known of.
 
     \b
     servo partition list orders --status missing --status failed
     servo partition list orders --partitions 2025-01 --as-of 2025-02-01
     """
-    with services(as_json=as_json, reading=True) as here:
-        request = ListPartitions(
-            status=statuses, partitions=partitions, since=_time(since, "--since"), until=_time(until, "--until")
-        )
-        of_asset = None if asset is None else ListPartitionsOf(asset=asset, **msgspec.structs.asdict(request))
-        page = here.listed(of_asset or request, limit=limit, cursor=cursor, as_of=past(as_of))
-    total = page.more["total"]
-    if as_json:
-        shown = page.items
-        echo_json({"partitions": shown, "total": total, "cursor": page.next_cursor})
-        return
-    show_page(page, several=asset is None)
+    request = ListPartitions(
+        status=statuses, partitions=partitions, since=_time(since, "--since"), until=_time(until, "--until")
+    )
+    of_asset = None if asset is None else ListPartitionsOf(asset=asset, **msgspec.structs.asdict(request))
+    page = here.listed(of_asset or request, limit=limit, cursor=cursor, as_of=past(as_of))
+    document = {"partitions": page.items, "total": page.more["total"], "cursor": page.next_cursor}
+    return Answer(document, lambda: _show_page(page, several=asset is None))
 
 
 # ── status ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command()
+@command(reading=True)
 @click.argument("asset", required=False, shell_complete=complete_assets)
 @click.argument("partition_key", metavar="[PARTITION]", required=False)
 @as_of_option
-@json_option
-def status(asset: str | None, partition_key: str | None, as_of: str | None, as_json: bool) -> None:
+def status(here: Services, *, asset: str | None, partition_key: str | None, as_of: str | None, as_json: bool) -> Answer:
     """Show what partitions are: of all assets, counted; of one, as a picture; of one partition, everything."""
-    with services(as_json=as_json, reading=True) as here:
-        when = past(as_of)
-        if asset is None:
-            show_all(here, when, as_json=as_json)
-        elif partition_key is None and not _is_whole(here, asset, when):
-            show_asset(here.ask(GetGrid(asset=asset), as_of=when), as_json=as_json)
-        elif partition_key:
-            found = here.ask(GetPartition(asset=asset, partition=partition_key), as_of=when)
-            show_partition(found, as_json=as_json)
-        else:  # the only one, of an asset without partitions, has no name to write in a path
-            why = here.ask(Explain(asset=asset, partition=""), as_of=when)
-            assert isinstance(why, PartitionWhy)
-            show_partition(why.partition, as_json=as_json)
-
-
-def _is_whole(here: Services, asset: str, when: datetime | str | None) -> bool:
-    """Whether the asset has just the one partition, so that there is no picture to be made of it."""
-    return not here.definition(asset, as_of=when).dimensions
+    when = past(as_of)
+    if asset is None:
+        return _summary(here, when, as_json=as_json)
+    if partition_key:
+        return _one_partition(here.ask(GetPartition(asset=asset, partition=partition_key), as_of=when))
+    if partition_key is None and here.definition(asset, as_of=when).dimensions:
+        grid = here.ask(GetGrid(asset=asset), as_of=when)
+        return Answer(grid, lambda: _show_asset(grid))
+    # The only partition of an asset without dimensions has no name to write in a path.
+    explained = here.ask(Explain(asset=asset, partition=""), as_of=when)
+    assert isinstance(explained, PartitionWhy)
+    return _one_partition(explained.partition)
 
 
 # ── stale ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command()
+@command(reading=True)
 @click.argument("selection", nargs=-1, shell_complete=complete_assets)
 @click.option("--transitive", is_flag=True, help="Also what is stale by nothing but an upstream, with where it began.")
 @click.option("--limit", type=click.IntRange(1), default=200, show_default=True, help="How many at most.")
 @as_of_option
-@json_option
-def stale(selection: tuple[str, ...], transitive: bool, limit: int, as_of: str | None, as_json: bool) -> None:
+def stale(here: Services, selection: tuple[str, ...], transitive: bool, limit: int, as_of: str | None) -> Answer:
     """List the partitions that are stale, since when, and why: of a selection, or of all assets."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.listed(ListStale(select=selection, transitive=transitive), limit=limit, as_of=past(as_of))
-    total, assets = found.more["total"], found.more["assets"]
-    if as_json:
-        echo_json({"partitions": found.items, "total": total, "assets": assets})
-        return
-    show_stale(found.items, total, assets, transitive=transitive)
+    page = here.listed(ListStale(select=selection, transitive=transitive), limit=limit, as_of=past(as_of))
+    total, assets = page.more["total"], page.more["assets"]
+    document = {"partitions": page.items, "total": total, "assets": assets}
+    return Answer(document, lambda: _show_stale(page.items, total, assets, transitive=transitive))
 
 
-@click.command()
-@json_option
-def sweep(as_json: bool) -> None:
+@command()
+def sweep(here: Services) -> Answer:
     """Keep what is stale in a file beside the projections, so that the next answers look only at what is new.
 
     The answers are the same with and without it.
     """
-    with services(as_json=as_json) as here:
-        known = here.sweep()
-    if as_json:
-        echo_json({"watermark": known})
-    else:
-        click.echo(f"✓ swept up to event {known.position:,}")
+    known = here.sweep()
+    return Answer({"watermark": known}, lambda: click.echo(f"✓ swept up to event {known.position:,}"))
 
 
 # ── why ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command()
+@command(reading=True)
 @asset_argument
 @partition_argument
 @as_of_option
-@json_option
-def why(asset: str, partition_key: str, as_of: str | None, as_json: bool) -> None:
+def why(here: Services, asset: str, partition_key: str, as_of: str | None) -> Answer:
     """Explain a partition: why it is stale, missing or failed, from what it was made, and why it did not run."""
-    with services(as_json=as_json, reading=True) as here:
-        when = past(as_of)
-        found = here.ask(Explain(asset=asset, partition=partition_key), as_of=when)
-        assert isinstance(found, PartitionWhy)
-        if as_json:
-            echo_json(found)
-            return
-        draw(drawn(partition_proof(found, here.labels(when)), columns()))
-    if found.hint and as_of is None:
-        note(found.hint)
+    when = past(as_of)
+    explained = here.ask(Explain(asset=asset, partition=partition_key), as_of=when)
+    assert isinstance(explained, PartitionWhy)
+    hint = None if as_of else explained.hint
+    return Answer(explained, lambda: show_why(partition_proof(explained, here.labels(when)), hint))
 
 
 # ── mark ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@click.command()
+@command()
 @asset_argument
 @click.argument("partitions", nargs=-1, metavar="PARTITION…")
-@click.option("--as", "as_what", required=True, type=click.Choice(get_args(Mark)), help="What.")
+@click.option("--as", "mark", required=True, type=click.Choice(get_args(Mark)), help="What.")
 @reasoned(required=True)
-@json_option
-def mark(asset: str, partitions: tuple[str, ...], as_what: Mark, reason: str, as_json: bool) -> None:
+def mark(here: Services, asset: str, partitions: tuple[str, ...], mark: Mark, reason: str) -> Answer:
     """State something about partitions: made elsewhere (materialized), left alone (frozen), or that no more (thawed).
 
     Nothing is computed. What is frozen is never stale, and is left out of what should run.
     """
-    with services(as_json=as_json) as here:
-        done = here.do(MarkPartitions(asset=asset, partitions=partitions, mark=as_what, reason=reason))
-    if as_json:
-        echo_json(without_duplicate(done))
-        return
+    done = here.do(MarkPartitions(asset=asset, partitions=partitions, mark=mark, reason=reason))
     which = f": {done.described}" if done.described else ""
-    click.echo(f"✓ marked {counted(len(done.partitions), 'partition')} of {done.asset_key} as {as_what}{which}")
+    words = f"✓ marked {counted(len(done.partitions), 'partition')} of {done.asset_key} as {mark}{which}"
+    return Answer(without_duplicate(done), lambda: click.echo(words))
+
+
+# ── tables and pictures ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _show_page(page: Listed[PartitionView], *, several: bool) -> None:
+    """A page of partitions; with the asset of each where they are of several."""
+    names = [*(["asset"] if several else []), "partition", "status", "made", "stale since", "why", "run"]
+    footer = f"{len(page.items):,} of {counted(page.more['total'], 'partition')}"
+    footer += f"; go on with --cursor {page.next_cursor}" if page.next_cursor else ""
+    coloured_table(names, [_row(one, several=several) for one in page.items], footer)
+    if page.next_cursor and not sys.stdout.isatty():
+        click.echo(f"servo: note: {footer}", err=True)  # a pipe has no footer, and must not pass for the whole
+
+
+def _row(view: PartitionView, *, several: bool) -> list[Cell]:
+    run = view.last_attempt_run_id or view.last_materialization_run_id or ""
+    cells: list[Cell] = [
+        view.partition or "(the only one)",
+        _status(view),
+        _when(view.last_materialization_at),
+        _when(view.stale_since),
+        Span(", ".join(code for code, _ in view.stale_reasons), "yellow"),
+        Span(run if not sys.stdout.isatty() else run[:16], DIM),
+    ]
+    return [view.asset_key, *cells] if several else cells
+
+
+def _when(moment: datetime | None) -> str:
+    """On a terminal to the minute; whole for a pipe."""
+    if moment is None:
+        return ""
+    return minute_text(moment) if sys.stdout.isatty() else str(plain(moment))
+
+
+def _status(view: PartitionView) -> Line:
+    mark = STATUS_MARKS[view.status]
+    words = mark.words
+    if view.status == "NEVER_MATERIALIZED":
+        words = "missing" if view.missing else "not made yet"
+        if view.last_attempt_outcome == "FAILED":
+            mark = MARKS["failed"]
+            words = mark.words
+    line: Line = [Span(f"{mark.symbol} {words}", mark.colour)]
+    if view.undefined:
+        line.append(Span(", undefined", "yellow"))
+    for overlay in view.overlays:
+        shown = MARKS[overlay]
+        line.append(Span(f" {shown.symbol} {shown.words}", shown.colour))
+    return line
+
+
+def _summary(here: Services, when: datetime | str | None, *, as_json: bool) -> Answer:
+    if as_json:
+        documents = plain_struct(here.ask(Summarize(), as_of=when))["assets"]
+        document = {"assets": [{name: one[name] for name in one if name != "strip"} for one in documents]}
+        return Answer(document, lambda: None)
+    size = _STRIP if columns() < 100 else 2 * _STRIP
+    return Answer(None, lambda: _show_summary(here.ask(Summarize(cells=size), as_of=when).assets))
+
+
+def _show_summary(assets: Sequence[AssetStrip]) -> None:
+    rows: list[list[Cell]] = []
+    seen: set[str] = set()
+    for summary in assets:
+        cells = summary.strip
+        seen |= {kind for cell in cells for kind in cell}
+        numbers = (
+            (summary.statuses["MATERIALIZED"], "green"),
+            (summary.statuses["STALE"], "yellow"),
+            (summary.attempt_failed, "red"),
+            (summary.missing, None),
+            (sum(count for overlay, count in summary.overlays.items() if overlay != "frozen"), "cyan"),
+        )
+        counts = [Span(f"{count:,}", colour) if count else Span("–", DIM) for count, colour in numbers]
+        rows.append([summary.asset_key, strip(cells), f"{summary.total:,}", *counts])
+    names = ["asset", "oldest … newest", "total", "ok", "stale", "failed", "missing", "busy"]
+    coloured_table(names, rows, counted(len(rows), "asset"))
+    if sys.stdout.isatty() and seen:
+        draw(wrapped(legend([kind for kind in reversed(KINDS) if kind in seen and kind in MARKS]), columns()))
+
+
+def _show_asset(summary: AssetGrid) -> None:
+    head: Line = [Span(summary.asset_key, bold=True), Span(f"  {counted(summary.total, 'partition')}", DIM)]
+    grid = summary.grid
+    if grid.unit:
+        head.append(Span(f", a cell is a {grid.unit}" if grid.folded else "", DIM))
+    draw([head, *heatmap(grid, columns())])
+    if summary.undefined:
+        note(f"{summary.undefined:,} more that the definition does not have any more: --status undefined lists them")
+    if summary.missing or summary.statuses["STALE"]:
+        note(f"servo plan --stale {summary.asset_key}; servo asset why {summary.asset_key}")
+
+
+def _one_partition(view: PartitionView) -> Answer:
+    return Answer(view, lambda: _show_partition(view))
+
+
+def _show_partition(view: PartitionView) -> None:
+    name = " ".join(filter(None, [view.asset_key, view.partition]))
+    window = None
+    if view.window_start is not None:
+        window = f"{moment_text(view.window_start)} … {moment_text(view.window_end)}"
+    attempt = f"{view.last_attempt_outcome} {moment_text(view.last_attempt_at)} by {view.last_attempt_run_id}"
+    made_by = f" by {view.last_materialization_run_id}" if view.last_materialization_run_id else ""
+    lines = [
+        ("window", window),
+        ("made", view.last_materialization_at and moment_text(view.last_materialization_at) + made_by),
+        ("materialization", view.materialization_id),
+        ("content", view.content_hash),
+        ("code version", view.last_materialization_code_version),
+        ("last attempt", attempt if view.last_attempt_outcome else None),
+        *((f"stale: {code.lower()}", f"since {moment_text(since)}") for code, since in view.stale_reasons),
+        ("partition key", view.partition_key),
+        ("partition id", view.partition_id),
+    ]
+    draw([[Span(name, bold=True), Span("  "), *_status(view)]])
+    draw([[Span(f"{label:<24}", DIM), Span(value)] for label, value in lines if value])
+    note(f"servo partition why {name}")
+
+
+def _show_stale(found: Sequence[OutdatedPartition], total: int, assets: dict[str, int], *, transitive: bool) -> None:
+    """Show a row for each stale partition; with where that began, where all that follows is asked for."""
+    rows: list[list[Cell]] = []
+    for one in found:
+        codes = ", ".join(code for code, _ in one.reasons)
+        root = " ".join(filter(None, [one.root_asset_key, one.root_partition, one.root_reason_code]))
+        began = [Span(root, DIM)] if transitive else []
+        rows.append([one.asset_key, one.partition, _when(one.stale_since), Span(codes, "yellow"), *began])
+    more = total - len(rows)
+    footer = f"{counted(total, 'partition')} of {counted(len(assets), 'asset')}"
+    names = ["asset", "partition", "stale since", "why", *(["began with"] if transitive else [])]
+    coloured_table(names, rows, footer + (f"; {more:,} more, see --limit" if more else ""))
+
+
+def _show_history(rows: Sequence[Materialization], asset: str, partition_key: str) -> None:
+    """A row for each materialization of a partition, the newest first."""
+    if rows and rows[0].removed_at is not None:
+        at, by = moment(rows[0].removed_at), rows[0].removed_by
+        note(f"{asset} {partition_key} was removed at {at} by {by}; read it with `servo read … --as-of` a time before")
+    whole = not sys.stdout.isatty()
+    table(
+        ["", "materialization", "made", "rows", "bytes", "content", "code", "run"],
+        [_cells(row, whole=whole) for row in rows],
+        f"{counted(len(rows), 'materialization')}; go back with "
+        f"`servo partition rollback {' '.join(filter(None, [asset, partition_key]))} --to ID --reason …`",
+    )
+
+
+def _cells(row: Materialization, *, whole: bool) -> tuple[Any, ...]:
+    content = row.content_hash or ""
+    return (
+        "→" if row.current else "",
+        row.materialization_id,
+        "" if row.made_at is None else moment(row.made_at.replace(microsecond=0)),
+        row.rows,
+        row.bytes,
+        content if whole else content[:12],
+        row.code_version,
+        row.run_id if whole else (row.run_id or "")[:16],
+    )

@@ -170,8 +170,13 @@ def outcome_document(run: RunProgress, details: RunView) -> dict[str, Any]:
     }
 
 
-def summarize(run: RunProgress, details: RunView, label: Label) -> int:
-    """Say how a run ended and what to do about it; the exit code that follows from it."""
+def exit_code(run: RunProgress) -> int:
+    """0 for a run that made everything, or that waits for nothing but a person."""
+    return 0 if run.status == "SUCCEEDED" or (run.parked and not run.failed) else 1
+
+
+def summarize(run: RunProgress, details: RunView, label: Label) -> None:
+    """Show how a run ended and what to do about it."""
     took = ""
     if run.finished_at is not None and run.requested_at is not None:
         took = f" in {duration((run.finished_at - run.requested_at).total_seconds())}"
@@ -182,15 +187,12 @@ def summarize(run: RunProgress, details: RunView, label: Label) -> int:
     )
     if len(assets) > 1 or run.status != "SUCCEEDED":
         table(["asset", "partitions", "succeeded", "failed", "skipped"], assets)
-    failed_partitions(details.failures, label)
-    failed_checks(details.checks, label)
-    held_back_notes(details.held_back)
-    call_remarks(details, label)
+    show_findings(details, label)
     if run.status == "SUCCEEDED":
-        return 0
+        return
     if run.parked:
         waiting_checkpoints(details.checkpoints)
-        return 1 if run.failed else 0
+        return
     if run.reason and not details.failures:
         note(f"  {text(run.reason)}")
     lost = run.total - run.succeeded
@@ -199,7 +201,14 @@ def summarize(run: RunProgress, details: RunView, label: Label) -> int:
         f" (try `servo run logs {run.run_id}`, then `servo run retry {run.run_id}`)",
         err=True,
     )
-    return 1
+
+
+def show_findings(run: RunView, label: Label) -> None:
+    """What failed, which checks did not pass, what was held back, and what was remarkable."""
+    _failed_partitions(run.failures, label)
+    failed_checks(run.checks, label)
+    held_back_notes(run.held_back)
+    _call_remarks(run, label)
 
 
 def waiting_checkpoints(checkpoints: list[RunCheckpoint]) -> None:
@@ -233,7 +242,7 @@ def history_notes(history: list[str]) -> None:
         note(f"deploys first: {text(sentence)}")
 
 
-def failed_partitions(failures: list[PartitionFailure], label: Label) -> None:
+def _failed_partitions(failures: list[PartitionFailure], label: Label) -> None:
     """A line for all partitions of an asset that failed of the same, with what it is."""
     groups = grouped(
         Failure(one.asset_key, label(one.asset_key, one.partition_key), _first_line(one.error)) for one in failures
@@ -277,7 +286,7 @@ def _first_line(error: str | None) -> str:
     return (error or "no reason given").strip().partition("\n")[0]
 
 
-def call_remarks(details: RunView, label: Label) -> None:
+def _call_remarks(details: RunView, label: Label) -> None:
     """A line for each task that left rows out, and for each partition of a batch that was computed alone as well."""
     for one in details.rows_left_out:
         empty = f"; {len(one.empty):,} of its partitions came out empty" if one.empty else ""

@@ -10,45 +10,35 @@ import click
 
 from servo.answers.values import moment, text
 from servo.cli.materialize import see_through
-from servo.cli.opening import services
-from servo.cli.options import complete_assets, given, json_option, limited, once, reasoned, run_argument, waiting
+from servo.cli.options import Answer, command, complete_assets, given, limited, once, reasoned, run_argument, waiting
 from servo.cli.output import aside, at, at_most, echo_json, few, marked, note, short_id, table, took
-from servo.cli.progress import (
-    call_remarks,
-    failed_checks,
-    failed_partitions,
-    held_back_notes,
-    outcome_document,
-    shown,
-    summarize,
-    waiting_checkpoints,
-)
+from servo.cli.progress import outcome_document, show_findings, shown, summarize, waiting_checkpoints
+from servo.cli.services import Services
 from servo.errors import NotFound
 from servo.operations.runs.requests import CancelRun, GetProgress, GetRun, ListConflicts, ListRuns, RetryRun
 from servo.ui.marks import counted
 from servo.ui.proof import ago
 
 if TYPE_CHECKING:
-    from servo.answers.runs import Record, RunListed, RunProgress, RunView, TaskView
-    from servo.cli.services import Label, Services
+    from servo.answers.runs import Record, RunListed, RunView, TaskView
+    from servo.cli.services import Label
 
 
 _STATUSES = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED")
 _LEVELS = {"DEBUG": "bright_black", "WARNING": "yellow", "ERROR": "red", "CRITICAL": "red"}
 
 
-@click.command("list")
+@command("list", reading=True)
 @click.option("--status", type=click.Choice(_STATUSES, case_sensitive=False), help="Only runs that stand so.")
 @click.option("--asset", metavar="ASSET", shell_complete=complete_assets, help="Only runs that compute this asset.")
 @limited()
-@json_option
-def list_runs(status: str | None, asset: str | None, limit: int, as_json: bool) -> None:
+def list_runs(here: Services, status: str | None, asset: str | None, limit: int) -> Answer:
     """List runs, newest first."""
-    with services(as_json=as_json, reading=True) as here:
-        rows = here.listed(ListRuns(**given(status=status, asset=asset)), limit=limit).items
-    if as_json:
-        echo_json({"runs": rows})
-        return
+    rows = here.listed(ListRuns(**given(status=status, asset=asset)), limit=limit).items
+    return Answer({"runs": rows}, lambda: _show_list(rows, limit))
+
+
+def _show_list(rows: list[RunListed], limit: int) -> None:
     fitted = sys.stdout.isatty()
     table(
         ["status", "run", "assets", "count" if fitted else "partitions", "requested", "took", "by"],
@@ -69,17 +59,12 @@ def list_runs(status: str | None, asset: str | None, limit: int, as_json: bool) 
     )
 
 
-@click.command()
+@command(reading=True)
 @run_argument
-@json_option
-def show(run_id: str, as_json: bool) -> None:
+def show(here: Services, run_id: str) -> Answer:
     """Show how a run stands: its tasks, what failed and which checks did not pass."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.ask(GetRun(run_id=run_id))
-        if as_json:
-            echo_json(found)
-        else:
-            _show(found, here.label)
+    run = here.ask(GetRun(run_id=run_id))
+    return Answer(run, lambda: _show(run, here.label))
 
 
 def _show(run: RunView, label: Label) -> None:
@@ -99,81 +84,73 @@ def _show(run: RunView, label: Label) -> None:
         click.echo(f"tags: {tags}")
     if run.tasks:
         _show_tasks(run.tasks)
-    failed_partitions(run.failures, label)
-    failed_checks(run.checks, label)
-    held_back_notes(run.held_back)
-    call_remarks(run, label)
+    show_findings(run, label)
     waiting_checkpoints(run.checkpoints)
     if run.status == "FAILED":
         note(f"servo run logs {run.run_id}; servo run retry {run.run_id}")
 
 
-@click.command()
+@command(reading=True)
 @run_argument
 @click.option("--task", metavar="TASK", help="Only of this task: an asset's name, or as `servo run show` has it.")
 @click.option("--follow", "-f", is_flag=True, help="Go on until the run has ended.")
-@json_option
-def logs(run_id: str, task: str | None, follow: bool, as_json: bool) -> None:
+def logs(here: Services, *, run_id: str, task: str | None, follow: bool, as_json: bool) -> int:
     """Write what a run's tasks have said: their logs, and what user code wrote to stdout and stderr.
 
     With --json each line is one JSON object.
     """
-    with services(as_json=as_json, reading=True) as here:
-        named = None if task is None else _task_named(here, run_id, task)
-        label = here.label
-        record = None
-        for record in here.run_logs(run_id, task=named, follow=follow):
-            if as_json:
-                echo_json(_record(record))
-            else:
-                _say(record, label)
-            if follow:
-                sys.stdout.flush()
-        if record is None and not as_json:
-            aside("its tasks have said nothing")
+    key = None if task is None else _task_named(here, run_id, task)
+    label = here.label
+    record = None
+    for record in here.run_logs(run_id, task=key, follow=follow):
+        if as_json:
+            echo_json(_record(record))
+        else:
+            _show_record(record, label)
+        if follow:
+            sys.stdout.flush()
+    if record is None and not as_json:
+        aside("its tasks have said nothing")
+    return 0
 
 
-@click.command()
+@command()
 @run_argument
 @reasoned()
 @waiting("the run", default=False)
-@json_option
-def cancel(run_id: str, reason: str | None, wait: bool, as_json: bool) -> None:
+def cancel(here: Services, *, run_id: str, reason: str | None, wait: bool, as_json: bool) -> Answer:
     """Cancel a run: nothing more of it starts, and its Spark jobs are interrupted.
 
     What it has published stays. Exits with 4 if the run has ended already.
     """
-    with services(as_json=as_json) as here:
-        done = here.do(CancelRun(run_id=run_id, reason=reason))
-        run_id = done.run_id
-        if not wait:
-            if as_json:
-                echo_json({"run_id": run_id, "event_id": done.event_id, "status": done.status})
-            else:
-                click.echo(f"✓ {run_id} is being cancelled")
-            return
-        ended = _until_ended(here, run_id, as_json=as_json)
-        details = here.ask(GetRun(run_id=run_id))
-        if as_json:
-            echo_json({"event_id": done.event_id} | outcome_document(ended, details))
-        elif ended.status == "CANCELLED":
-            click.echo(
-                f"{marked(ended.status)} {run_id}: {ended.succeeded:,} of {counted(ended.total, 'partition')} were made"
-            )
+    done = here.do(CancelRun(run_id=run_id, reason=reason))
+    run_id = done.run_id
+    if not wait:
+        document = {"run_id": run_id, "event_id": done.event_id, "status": done.status}
+        return Answer(document, lambda: click.echo(f"✓ {run_id} is being cancelled"))
+    # Nobody may be there to end it; a worker that computes what is cancelled is interrupted, or found to be gone.
+    with here.working(computing=False) as place, shown(as_json=as_json) as draw:
+        ended = here.follow_run(run_id, draw, tick=place.alive)
+    details = here.ask(GetRun(run_id=run_id))
+
+    def confirm() -> None:
+        if ended.status == "CANCELLED":
+            made = f"{ended.succeeded:,} of {counted(ended.total, 'partition')} were made"
+            click.echo(f"{marked(ended.status)} {run_id}: {made}")
         else:
             summarize(ended, details, here.label)
 
+    return Answer({"event_id": done.event_id} | outcome_document(ended, details), confirm)
 
-@click.command()
+
+@command()
 @run_argument
 @click.option("--partitions", metavar="P", help="Only these of those that failed.")
 @click.option("--all", "everything", is_flag=True, help="Everything that the run was asked for, not only what failed.")
 @once("retry, not a second one")
 @waiting("the new run", default=True)
-@json_option
-@click.pass_context
 def retry(
-    ctx: click.Context,
+    here: Services,
     *,
     run_id: str,
     partitions: str | None,
@@ -181,19 +158,11 @@ def retry(
     request_id: str | None,
     wait: bool,
     as_json: bool,
-) -> None:
+) -> Answer:
     """Run again what failed, was skipped or cancelled, as a new run with today's definitions."""
-    with services(as_json=as_json) as here:
-        request = RetryRun(run_id=run_id, partitions=partitions, everything=everything)
-        requested = here.do(request, key=request_id, wait=wait)
-        ctx.exit(see_through(here, requested, wait=wait, as_json=as_json))
-
-
-def _until_ended(here: Services, run_id: str, *, as_json: bool) -> RunProgress:
-    """How a run ended that is being cancelled."""
-    # Nobody may be there to see to it; whoever computes what is cancelled is interrupted, or found to be gone.
-    with here.working(computing=False) as place, shown(as_json=as_json) as draw:
-        return here.follow_run(run_id, draw, tick=place.alive)
+    request = RetryRun(run_id=run_id, partitions=partitions, everything=everything)
+    requested = here.do(request, key=request_id, wait=wait)
+    return see_through(here, requested, wait=wait, as_json=as_json)
 
 
 def _task_named(here: Services, run_id: str, name: str) -> str:
@@ -250,7 +219,7 @@ def _record(record: Record) -> dict[str, Any]:
     }
 
 
-def _say(record: Record, label: Label) -> None:
+def _show_record(record: Record, label: Label) -> None:
     """Time, level, where, what. A message of many lines is indented, so that a line's start says where it belongs."""
     level = click.style(f"{record.level:<7}", fg=_LEVELS.get(record.level))
     where = " ".join(filter(None, [record.task, label(record.asset, record.partition)]))
@@ -260,32 +229,24 @@ def _say(record: Record, label: Label) -> None:
         click.echo(f"    {text(line)}")
 
 
-@click.command()
+@command(reading=True)
 @click.option("--run-key", metavar="KEY", help="Only those about this run key.")
 @limited()
-@json_option
-def conflicts(run_key: str | None, limit: int, as_json: bool) -> None:
+def conflicts(here: Services, run_key: str | None, limit: int) -> Answer:
     """List requests whose run key stands for another run: they were recorded, and started nothing."""
-    with services(as_json=as_json, reading=True) as here:
-        found = here.listed(ListConflicts(run_key=run_key), limit=limit).items
-        now = here.clock()
-    if as_json:
-        echo_json({"conflicts": found})
-        return
-    terminal = sys.stdout.isatty()
-    table(
-        ["run key", "detected", "asked by", "run", "run status", "run is from", "event"],
-        [
-            (
-                one.run_key,
-                ago(one.detected_at, now) if terminal else moment(one.detected_at),
-                one.requested_by,
-                short_id(one.run_id),
-                one.run_status,
-                f"{one.source_kind} {one.source_id}",
-                one.conflicting_event_id,
-            )
-            for one in found
-        ],
-        at_most(len(found), "conflict", limit),
-    )
+    found = here.listed(ListConflicts(run_key=run_key), limit=limit).items
+    terminal, now = sys.stdout.isatty(), here.clock()
+    names = ["run key", "detected", "asked by", "run", "run status", "run is from", "event"]
+    rows = [
+        (
+            one.run_key,
+            ago(one.detected_at, now) if terminal else moment(one.detected_at),
+            one.requested_by,
+            short_id(one.run_id),
+            one.run_status,
+            f"{one.source_kind} {one.source_id}",
+            one.conflicting_event_id,
+        )
+        for one in found
+    ]
+    return Answer({"conflicts": found}, lambda: table(names, rows, at_most(len(found), "conflict", limit)))
