@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from servo.cli.opening import services
-from servo.cli.options import asset_argument, json_option, partition_argument, past
+from servo.cli.options import Answer, asset_argument, command, json_option, partition_argument, past
 from servo.cli.output import echo_json, note
+from servo.cli.services import Services
 from servo.errors import LedgerNotFound, NotAllowed, StorageFailed
 from servo.lineage.report import key_text, parse, to_json
 from servo.operations.lineage.requests import GetReport, KeepReport
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 _MOST_SHOWN = 20
 
 
-@click.command()
+@command()
 @asset_argument
 @partition_argument
 @click.option("--as-of", metavar="TIME|EVENT_ID", help="What was current then, and what was known of it.")
@@ -43,8 +44,8 @@ _MOST_SHOWN = 20
     help="Where to write it, else stdout; given twice, both files are of the same report.",
 )
 @click.option("--keep/--no-keep", default=True, help="Have vacuum spare the data that it cites (the default), or not.")
-@json_option
 def report(
+    here: Services,
     *,
     asset: str,
     partition_key: str,
@@ -53,7 +54,7 @@ def report(
     outputs: tuple[Path, ...],
     keep: bool,
     as_json: bool,
-) -> None:
+) -> Answer | int:
     """Report how a partition came about: what ran, from which inputs, checked and approved by whom, with the proof.
 
     \b
@@ -63,23 +64,24 @@ def report(
     """
     if kind == "pdf" and not outputs and (as_json or sys.stdout.isatty()):
         raise click.UsageError("a PDF needs --output FILE.")
-    made = _made(asset, partition_key, as_of, keep=keep, as_json=as_json)
+    made = _made(here, asset, partition_key, as_of, keep=keep)
 
     def document(chosen: str) -> bytes:
         return to_json(made) if chosen == "json" else _printed(made)
 
     if not outputs:
         click.echo(document(kind or "json"), nl=False)
-        return
+        return 0
     files = [(path, kind or ("pdf" if path.suffix.lower() == ".pdf" else "json")) for path in outputs]
     for path, chosen in files:
         _write(path, document(chosen))
-    if as_json:
-        echo_json({"files": [{"file": str(path), "format": chosen} for path, chosen in files], **_named(made)})
-        return
-    written = " and ".join(str(path) for path, _ in files)
-    click.echo(f"✓ {written}: {_label(made)}, proved by {counted(len(made.proof.events), 'event')}")
-    note(f"  report hash {made.report_hash}")
+
+    def confirm() -> None:
+        written = " and ".join(str(path) for path, _ in files)
+        click.echo(f"✓ {written}: {_label(made)}, proved by {counted(len(made.proof.events), 'event')}")
+        note(f"  report hash {made.report_hash}")
+
+    return Answer({"files": [{"file": str(path), "format": chosen} for path, chosen in files], **_head(made)}, confirm)
 
 
 @click.command()
@@ -92,8 +94,7 @@ def report(
 )
 @click.option("--report-hash", metavar="HASH", help="The hash that it must have, as the PDF's footer says it.")
 @json_option
-@click.pass_context
-def verify(ctx: click.Context, *, file: Path, with_ledger: bool | None, report_hash: str | None, as_json: bool) -> None:
+def verify(*, file: Path, with_ledger: bool | None, report_hash: str | None, as_json: bool) -> int:
     """Check a report: every link of the chain, and every statement against the events that it cites.
 
     Works in an empty folder. In a project, the ledger must have the same events, and none that the report leaves out.
@@ -107,29 +108,28 @@ def verify(ctx: click.Context, *, file: Path, with_ledger: bool | None, report_h
         echo_json(
             {
                 "valid": not faults,
-                **_named(read),
+                **_head(read),
                 "events": found.events,
                 "with_ledger": found.with_ledger,
                 "faults": faults,
             }
         )
     else:
-        _tell(read, found, faults)
-    ctx.exit(1 if faults else 0)
+        _show_verified(read, found, faults)
+    return 1 if faults else 0
 
 
-def _made(asset: str, partition: str, as_of: str | None, *, keep: bool, as_json: bool) -> Report:
+def _made(here: Services, asset: str, partition: str, as_of: str | None, *, keep: bool) -> Report:
     when = past(as_of)
-    with services(as_json=as_json) as here:
-        if not keep:
-            return here.ask(GetReport(asset=asset, partition=partition), as_of=when)
-        text = when if when is None or isinstance(when, str) else when.isoformat()
-        try:
-            return here.ask(KeepReport(asset=asset, partition=partition, as_of=text))
-        except NotAllowed as problem:
-            if problem.hint is None:
-                problem.hint = "or --no-keep: then vacuum may remove what the report cites"
-            raise
+    if not keep:
+        return here.ask(GetReport(asset=asset, partition=partition), as_of=when)
+    text = when if when is None or isinstance(when, str) else when.isoformat()
+    try:
+        return here.ask(KeepReport(asset=asset, partition=partition, as_of=text))
+    except NotAllowed as problem:
+        if problem.hint is None:
+            problem.hint = "or --no-keep: then vacuum may remove what the report cites"
+        raise
 
 
 def _with_ledger(read: Report, *, demanded: bool) -> Verified:
@@ -148,11 +148,11 @@ def _offline(read: Report) -> Verified:
     return verify_offline(read)
 
 
-def _tell(read: Report, found: Verified, faults: list[dict[str, str]]) -> None:
-    asked = "and the ledger agrees" if found.with_ledger else "offline: no ledger was asked"
+def _show_verified(read: Report, found: Verified, faults: list[dict[str, str]]) -> None:
+    ledger = "and the ledger agrees" if found.with_ledger else "offline: no ledger was asked"
     if not faults:
         click.secho(
-            f"✓ {_label(read)}: {counted(found.events, 'event')} prove every statement; {asked}",
+            f"✓ {_label(read)}: {counted(found.events, 'event')} prove every statement; {ledger}",
             fg="green",
         )
         note(f"  report hash {read.report_hash}")
@@ -168,7 +168,7 @@ def _label(report: Report) -> str:
     return f"{report.asset} {key_text(report.partition)}".strip()
 
 
-def _named(report: Report) -> dict[str, Any]:
+def _head(report: Report) -> dict[str, Any]:
     return {
         "report_hash": report.report_hash,
         "asset": report.asset,

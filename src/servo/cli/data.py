@@ -1,20 +1,32 @@
-"""`servo read`, `servo query` and `servo vacuum`."""
+"""`servo read`, `servo query`, `servo vacuum` and `servo reproduce`: data and tables."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from contextlib import redirect_stdout
+from typing import TYPE_CHECKING
 
 import click
 
-from servo.answers.values import moment, plain
-from servo.cli.opening import folder, needs_folder, read_ahead, server, service, service_type, services
-from servo.cli.options import complete_assets, json_option, past
+from servo.answers.values import moment, plain, text
+from servo.cli.opening import folder, needs_folder, project, read_ahead, server, service, service_type, services
+from servo.cli.options import (
+    Answer,
+    asset_argument,
+    command,
+    complete_assets,
+    json_option,
+    partition_argument,
+    past,
+)
 from servo.cli.output import echo_json, note, plain_struct, table
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.projections import Watermark
+    from servo.cli.folder import Folder
+    from servo.execution.protocol import RowsApart
+    from servo.runtime.reproducing import Reproduction
+    from servo.runtime.wiring import Project
 
 
 _MOST_NAMED = 5
@@ -115,17 +127,12 @@ def query(
         answer = servo.query(sql, as_of=when, wait_for_event_id=wait_for, timeout=timeout)
     if as_json:
         rows = [[plain(cell) for cell in row] for row in answer.rows]
-        echo_json({"columns": answer.columns, "rows": rows, "watermark": watermark(answer.watermark)})
+        echo_json({"columns": answer.columns, "rows": rows, "watermark": answer.watermark})
         return
     mark = answer.watermark
     at = "before the first event" if mark.occurred_at is None else f"as of {moment(mark.occurred_at)}"
     count = "1 row" if len(answer.rows) == 1 else f"{len(answer.rows):,} rows"
     table(answer.columns, answer.rows, f"{count} · {at} · position {mark.position}")
-
-
-def watermark(mark: Watermark) -> Any:
-    """How much of the ledger an answer knows of, as JSON."""
-    return plain_struct(mark)
 
 
 def _tables(as_json: bool) -> None:
@@ -137,27 +144,88 @@ def _tables(as_json: bool) -> None:
     table(["table", "column", "holds"], rows)
 
 
-@click.command()
+@command(opening=folder, local=True)
 @click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
-@json_option
-def vacuum(dry_run: bool, as_json: bool) -> None:
+def vacuum(here: Folder, dry_run: bool) -> Answer:
     """Remove data files that no event points to, and those that retention lets go.
 
     Left-overs of crashed attempts go once they are older than `retention.grace_hours`. What is current always stays.
     """
-    with folder(as_json=as_json, local=True) as here:
-        removed = here.vacuum(dry_run=dry_run)
+    removed = here.vacuum(dry_run=dry_run)
     size = sum(one.bytes for one in removed)
-    if as_json:
-        documents = [plain_struct(one.found) | {"bytes": one.bytes, "reason": one.reason} for one in removed]
-        echo_json({"dry_run": dry_run, "removed": documents, "bytes": size})
+    documents = [plain_struct(one.found) | {"bytes": one.bytes, "reason": one.reason} for one in removed]
+
+    def show() -> None:
+        if not removed:
+            click.echo("✓ there is nothing to remove")
+            return
+        for one in removed[:_MOST_SHOWN]:
+            note(f"  {one.found.asset_id}  {one.found.partition_id or 'staging'}  {one.found.name}: {one.reason}")
+        if len(removed) > _MOST_SHOWN:
+            note(f"  and {len(removed) - _MOST_SHOWN:,} more; see --json")
+        verb = "would remove" if dry_run else "removed"
+        click.echo(f"✓ {verb} {counted(len(removed), 'folder')} ({size:,} bytes)")
+
+    return Answer({"dry_run": dry_run, "removed": documents, "bytes": size}, show)
+
+
+@command(opening=project)
+@asset_argument
+@partition_argument
+@click.option("--materialization", metavar="ID", help="An earlier version; by default the current one.")
+@click.option("--any-code", is_flag=True, help="Also with other code than that which made it.")
+def reproduce(
+    opened: Project, *, asset: str, partition_key: str, materialization: str | None, any_code: bool
+) -> Answer:
+    """Compute a partition again from exactly the inputs that were recorded, and compare. Nothing of it is kept.
+
+    Exits with 0 if the content is the same, and with 1 if not, with what differs.
+    """
+    from servo.runtime.reproducing import reproduce as compute  # noqa: PLC0415 (all that computes comes with it)
+
+    # What the function prints is not the answer.
+    with redirect_stdout(sys.stderr):
+        found = compute(opened, asset, partition_key, materialization_id=materialization, any_code=any_code)
+    return Answer(found, lambda: _show_compared(found), 0 if found.reproducible else 1)
+
+
+def _show_compared(found: Reproduction) -> None:
+    from servo.lineage.report import key_text  # noqa: PLC0415 (all that reports are made of comes with it)
+
+    name = f"{found.asset} {key_text(found.partition)}".strip()
+    if found.reproducible:
+        click.secho(f"✓ {name} is reproducible: {counted(found.rows or 0, 'row')}, the same content", fg="green")
+    else:
+        click.secho(f"✗ {name} is not reproducible", fg="red")
+    if found.code_version != found.local_code_version:
+        note(f"  made by code version {found.code_version}, and here is {found.local_code_version}")
+    note(f"  {found.materialization} of {found.run}, from {counted(found.inputs, 'input')}")
+    if found.reproducible:
         return
-    if not removed:
-        click.echo("✓ there is nothing to remove")
+    if found.failure is not None:
+        click.echo(f"  its function fails now: {text(found.failure)}")
         return
-    for one in removed[:_MOST_SHOWN]:
-        note(f"  {one.found.asset_id}  {one.found.partition_id or 'staging'}  {one.found.name}: {one.reason}")
-    if len(removed) > _MOST_SHOWN:
-        note(f"  and {len(removed) - _MOST_SHOWN:,} more; see --json")
-    verb = "would remove" if dry_run else "removed"
-    click.echo(f"✓ {verb} {counted(len(removed), 'folder')} ({size:,} bytes)")
+    click.echo(f"  content  {(found.content_hash or '–')[:16]} then, {(found.reproduced_content_hash or '–')[:16]} now")
+    click.echo(f"  rows     {found.rows} then, {found.reproduced_rows} now")
+    for what, names in (
+        ("columns gone", found.columns_gone),
+        ("columns new", found.columns_new),
+        ("columns changed", found.columns_changed),
+    ):
+        if names:
+            click.echo(f"  {what}: {', '.join(map(text, names))}")
+    _show_rows("only then", found.only_then)
+    _show_rows("only now", found.only_now)
+    if found.not_compared is not None:
+        note(f"  rows were not compared: {text(found.not_compared)}")
+
+
+def _show_rows(when: str, apart: RowsApart | None) -> None:
+    if apart is None or not apart.count:
+        return
+    click.echo(f"  {counted(apart.count, 'row')} {when}" + (", such as" if apart.examples else ""))
+    for row in apart.examples:
+        note(
+            "    "
+            + ", ".join(f"{text(name)}={'null' if value is None else text(value)}" for name, value in row.items())
+        )

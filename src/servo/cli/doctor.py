@@ -31,8 +31,7 @@ _MARKS = {"ok": ("✓", "green"), "warning": ("!", "yellow"), "problem": ("✗",
 
 @click.command()
 @json_option
-@click.pass_context
-def doctor(ctx: click.Context, as_json: bool) -> None:
+def doctor(as_json: bool) -> int:
     """Check this machine, this project and its server; change nothing.
 
     Looks at Python, Java, the packages, Spark, the settings, the ledger and its newest events, the archive, the
@@ -59,7 +58,7 @@ def doctor(ctx: click.Context, as_json: bool) -> None:
                 click.echo(f"  → {check.remedy}")
         for setting in diagnosis.settings:
             note(f"  {setting.key} = {setting.value} ({setting.origin})")
-    ctx.exit(0 if diagnosis.ok else 1)
+    return 0 if diagnosis.ok else 1
 
 
 _SECONDS = 5.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime
 from functools import wraps
 from inspect import signature
@@ -37,9 +37,9 @@ class Answer(NamedTuple):
 
 
 def command(
-    name: str | None = None, *, create: bool = False, reading: bool = False
+    name: str | None = None, opening: Callable[..., AbstractContextManager[Any]] = services, **how: bool
 ) -> Callable[[Callable[..., Answer | int]], click.Command]:
-    """Declare a command with `--json` that takes the services as `here`; the options are those of `services`.
+    """Declare a command with `--json`, which takes first what is opened for it: by default the services.
 
     It returns its answer. One that takes `as_json` may print by itself, and returns the exit code.
     """
@@ -51,8 +51,8 @@ def command(
         def called(*, as_json: bool, **given: Any) -> int:
             if prints:
                 given["as_json"] = as_json
-            with services(as_json=as_json, create=create, reading=reading) as here:
-                answer = function(here, **given)
+            with opening(as_json=as_json, **how) as opened:
+                answer = function(opened, **given)
                 if isinstance(answer, int):
                     return answer
                 if as_json:

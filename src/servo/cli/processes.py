@@ -48,8 +48,7 @@ def worker(until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> 
 @click.command()
 @click.option("--work", is_flag=True, help="Also see through all runs that are to be done, and end when they have.")
 @json_option
-@click.pass_context
-def tick(ctx: click.Context, *, work: bool, as_json: bool) -> None:
+def tick(*, work: bool, as_json: bool) -> int:
     """Do what is due by schedules and sensors, once, and exit: for cron, Cloud Tasks or a CronJob.
 
     Definitions that have changed take effect first. Any number may run at the same time, beside `servo up` too: each
@@ -58,4 +57,4 @@ def tick(ctx: click.Context, *, work: bool, as_json: bool) -> None:
     """
     from servo.cli.tick import run_tick  # noqa: PLC0415 (the control loop comes with it)
 
-    ctx.exit(run_tick(work=work, as_json=as_json))
+    return run_tick(work=work, as_json=as_json)
