@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,7 +19,7 @@ from servo import decoders
 from servo.cli.opening import needs_folder, settings
 from servo.cli.services import Label, Listed, Services, When, Workplace, definition_of
 from servo.client import Client
-from servo.client.nouns import until
+from servo.client.client import until
 from servo.client.performer import Reading
 from servo.clock import system_clock
 from servo.errors import AssetNotFound, InvalidPartitionKey, InvalidSettings
@@ -112,14 +112,8 @@ class Remote(Services):
         tick: Callable[[], None] = lambda: None,
     ) -> RunProgress:
         run_id = run if isinstance(run, str) else run.run_id
-        found: RunProgress = until(
-            lambda: self.ask(GetProgress(run_id=run_id)),
-            lambda one: one.ended or one.parked,
-            run_id,
-            timeout,
-            on_change,
-        )
-        return found
+        look = partial(self.ask, GetProgress(run_id=run_id))
+        return until(look, lambda progress: progress.ended or progress.parked, run_id, timeout, on_change)
 
     def run_logs(self, run_id: str, *, task: str | None, follow: bool) -> Iterator[Record]:
         return self._client.runs.logs(run_id, task=task, follow=follow)

@@ -96,6 +96,7 @@ class Performer:
 
     def answer(self, request: Question[A], reading: Reading | None = None) -> A:
         """What a question is answered with."""
+        content: Any
         if request.contract.route.has_body:
             content = self.plain(_path(request), _sent(request))
         else:
@@ -146,12 +147,13 @@ class Performer:
 
     def get(self, path: str, query: dict[str, Any]) -> dict[str, Any]:
         """The answer to a question, with its watermark."""
-        found: dict[str, Any] = decoders.decode(self.transport.ask("GET", path, query=self._reading(query)).body)
-        return found
+        answer: dict[str, Any] = decoders.decode(self.transport.ask("GET", path, query=self._reading(query)).body)
+        return answer
 
-    def plain(self, path: str, body: Any, headers: dict[str, str] | None = None) -> Any:
+    def plain(self, path: str, body: Any) -> dict[str, Any]:
         """The answer as it is, to a question that needs a body."""
-        return decoders.decode(self.transport.ask("POST", path, body=body, headers=headers).body)
+        answer: dict[str, Any] = decoders.decode(self.transport.ask("POST", path, body=body).body)
+        return answer
 
     def remember(self, event_id: str | None) -> None:
         with self._lock:
