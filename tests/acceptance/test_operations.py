@@ -18,8 +18,8 @@ import pytest
 from servo import Client
 from servo.cli import main
 from servo.cli.folder import Folder
+from servo.cli.opening import Services
 from servo.cli.remote import Remote
-from servo.cli.services import Services
 from servo.errors import ServoError
 from servo.operations.assets.requests import ListAssets
 from servo.operations.operation import Change, ListQuestion, Operation, fields

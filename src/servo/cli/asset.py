@@ -11,10 +11,9 @@ import click
 from servo.answers.assets import AssetDetails, AssetView, RetryView
 from servo.answers.partitions import AssetWhy
 from servo.answers.values import text
-from servo.cli.opening import server, services, settings
+from servo.cli.opening import Services, definition_of, server, services, settings
 from servo.cli.options import Answer, as_of_option, command, complete_assets, past, reasoned
 from servo.cli.output import note, show_why, table, without_duplicate
-from servo.cli.services import Services, definition_of
 from servo.operations.assets.requests import AcceptCode, Explain, GetAsset, ListAssets
 from servo.ui.marks import counted
 from servo.ui.proof import asset_proof

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from servo.cli.opening import services
+from servo.cli.opening import Services, services
 from servo.cli.options import Answer, asset_argument, command, json_option, partition_argument, past
 from servo.cli.output import echo_json, note
-from servo.cli.services import Services
 from servo.errors import LedgerNotFound, NotAllowed, StorageFailed
 from servo.lineage.report import key_text, parse, to_json
 from servo.operations.lineage.requests import GetReport, KeepReport

@@ -14,6 +14,7 @@ import click
 
 from servo.answers.automations import Changed
 from servo.answers.values import moment, text
+from servo.cli.opening import Services
 from servo.cli.options import Answer
 from servo.cli.output import (
     COLOURS,
@@ -29,7 +30,6 @@ from servo.cli.output import (
     plain_struct,
     short_id,
 )
-from servo.cli.services import Services
 from servo.operations.operation import Change
 from servo.ui.marks import DIM, Line, Span, counted
 from servo.ui.pictures import timeline

@@ -24,9 +24,9 @@ from servo.cli.backfill_progress import (
     wait_for,
 )
 from servo.cli.backfill_progress import watch as watch_until_it_rests
+from servo.cli.opening import Services
 from servo.cli.options import Answer, command, complete_assets, completer, given, limited, once, steering, waiting
 from servo.cli.output import aside, marked, note, plain_struct
-from servo.cli.services import Services
 from servo.operations.backfills.requests import (
     CancelBackfill,
     CreateBackfill,

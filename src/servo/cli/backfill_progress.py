@@ -43,7 +43,7 @@ from servo.ui.backfill import COLOURS, lines, repaired, rounded, time_left, to_r
 from servo.ui.marks import Span, counted
 
 if TYPE_CHECKING:
-    from servo.cli.services import Services, Workplace
+    from servo.cli.opening import Services, Workplace
 
 _WIDE = 10_000  # columns of a pipe
 _LOOK_SECONDS = 0.5  # between two looks, at least

@@ -10,10 +10,10 @@ from click.shell_completion import CompletionItem
 
 from servo.answers.runs import CheckpointListed, CheckpointView, Decided, StagedPartition
 from servo.answers.values import text
+from servo.cli.opening import Services
 from servo.cli.options import Answer, command, complete_assets, completer, given, limited, reasoned, waiting
 from servo.cli.output import aside, at, at_most, marked, note, plain_struct, short_id, table
 from servo.cli.progress import exit_code, outcome_document, summarize, wait_for
-from servo.cli.services import Services
 from servo.operations.checkpoints.requests import (
     ApproveCheckpoint,
     CheckpointStatus,
@@ -25,7 +25,7 @@ from servo.operations.runs.requests import GetProgress, GetRun
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from servo.cli.services import Label
+    from servo.cli.opening import Label
 
 _STATUSES = get_args(CheckpointStatus)
 
@@ -49,7 +49,7 @@ _named = click.argument("checkpoint_id", metavar="CHECKPOINT", shell_complete=_c
 def list_checkpoints(here: Services, status: str | None, asset: str | None, limit: int) -> Answer:
     """List checkpoints: those that wait first, then the newest."""
     rows = _waiting_first(here, status, asset, limit)
-    return Answer({"checkpoints": rows}, lambda: _show_list(rows, here.label, limit))
+    return Answer({"checkpoints": rows}, lambda: _show_list(rows, here.labels(), limit))
 
 
 def _show_list(rows: list[CheckpointListed], label: Label, limit: int) -> None:
@@ -87,7 +87,7 @@ def _waiting_first(here: Services, status: str | None, asset: str | None, limit:
 def show(here: Services, checkpoint_id: str) -> Answer:
     """Show what is to be decided: each partition with its rows, hash and checks, and what it would replace."""
     checkpoint = here.ask(GetCheckpoint(checkpoint_id=checkpoint_id))
-    return Answer(checkpoint, lambda: _show(checkpoint, here.label))
+    return Answer(checkpoint, lambda: _show(checkpoint, here.labels()))
 
 
 @command(reading=True)
@@ -107,7 +107,7 @@ def approve(
     run = wait_for(here, decided.run_id, as_json=as_json)
     details = here.ask(GetRun(run_id=run.run_id))
     document = plain_struct(decided) | {"run": outcome_document(run, details)}
-    return Answer(document, lambda: summarize(run, details, here.label), exit_code(run))
+    return Answer(document, lambda: summarize(run, details, here.labels()), exit_code(run))
 
 
 @command(reading=True)

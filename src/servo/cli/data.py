@@ -69,7 +69,7 @@ def read(
             found = here.read(asset, partitions, as_of=past(as_of), limit=limit)
         made, name = found.materializations, found.asset_key
         named = made[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else []
-        labels = [here.label(name, one.partition_key) for one in named]
+        labels = [here.labels()(name, one.partition_key) for one in named]
     if as_json:
         echo_json(
             {

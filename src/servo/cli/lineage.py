@@ -17,6 +17,7 @@ import click
 
 from servo.answers.lineage import Rematerialized
 from servo.cli.backfill import see_through
+from servo.cli.opening import Services
 from servo.cli.options import (
     Answer,
     asset_argument,
@@ -29,7 +30,6 @@ from servo.cli.options import (
     waiting,
 )
 from servo.cli.output import plain_struct
-from servo.cli.services import Services
 from servo.operations.lineage.requests import (
     GetDownstream,
     GetImpact,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
 
-    from servo.cli.services import Services
+    from servo.cli.opening import Services
     from servo.lineage.graph import Branch
 
 
@@ -184,7 +184,7 @@ def show_invalidated(here: Services, done: Invalidated) -> None:
     click.echo(f"✓ {counted(done.total, 'partition')} of {counted(len(sets), 'asset')} declared stale{again}")
     if sys.stdout.isatty():
         keys = done.partition_keys
-        typed = f"{asset} {here.label(asset, keys[0])}".strip()
+        typed = f"{asset} {here.labels()(asset, keys[0])}".strip()
         note(f"make it anew: servo lineage rematerialize {text(typed)}{' …' if len(keys) > 1 else ''}")
         if all(key != asset for key, _ in rows):
             note(f"{asset} itself is as it was; where that is what is wrong, compute it first")

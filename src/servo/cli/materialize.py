@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from servo.cli.opening import Services
 from servo.cli.options import (
     Answer,
     command,
@@ -19,7 +20,6 @@ from servo.cli.options import (
 )
 from servo.cli.output import aside, draw_order, note, plain_struct, table, warn
 from servo.cli.progress import exit_code, held_back_notes, history_notes, outcome_document, summarize, wait_for
-from servo.cli.services import Services
 from servo.operations.runs.requests import CreateDueRun, CreateRun, GetRun, PlanRun
 from servo.ui.marks import counted
 
@@ -83,7 +83,7 @@ def see_through(here: Services, requested: Requested, *, wait: bool, as_json: bo
     run = wait_for(here, requested, as_json=as_json)
     details = here.ask(GetRun(run_id=run.run_id))
     return Answer(
-        document | outcome_document(run, details), lambda: summarize(run, details, here.label), exit_code(run)
+        document | outcome_document(run, details), lambda: summarize(run, details, here.labels()), exit_code(run)
     )
 
 

@@ -7,12 +7,13 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib import import_module
 from threading import Thread
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, Any, Generic, NoReturn, Protocol, TypeAlias, TypeVar
 
 from servo.errors import InvalidInput
 
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import ModuleType
 
+    from servo.answers.assets import AssetDetails, AssetView
     from servo.cli.folder import Folder
-    from servo.cli.services import Services
+    from servo.cli.remote import Remote
+    from servo.partitions import Partitions
     from servo.runtime.maintenance import Maintenance
     from servo.runtime.settings import Settings
     from servo.runtime.wiring import Project
@@ -30,6 +33,43 @@ if TYPE_CHECKING:
 
 READ_AHEAD = "servo-read-ahead"
 """What its thread is called."""
+
+A = TypeVar("A")
+
+Services: TypeAlias = "Folder | Remote"
+"""What commands call: with SERVO_URL a server, else the project in this folder."""
+
+Label = Callable[[str, str | None], str]
+"""What people type for a partition: of an asset key and a partition key."""
+
+When = datetime | str | None
+"""A time of the past or an event id; None is now."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Listed(Generic[A]):
+    """Items of a list, what the list says beside them, and where it goes on."""
+
+    items: list[A]
+    more: dict[str, Any]
+    next_cursor: str | None
+
+
+class Workplace(Protocol):
+    """Who does the work: processes that were there before, or a worker that was started here (`embedded`)."""
+
+    @property
+    def embedded(self) -> bool: ...
+
+    def alive(self) -> None:
+        """See to it that work goes on; raises once it cannot. To be called again and again."""
+
+
+def definition_of(asset: AssetView | AssetDetails) -> Partitions:
+    """Which partitions an asset has, by what was answered about it."""
+    from servo.partitions import Partitions  # noqa: PLC0415 (who prints JSON need not wait for calendars and zones)
+
+    return Partitions.from_json({"dimensions": asset.partitions})
 
 
 def read_ahead() -> None:

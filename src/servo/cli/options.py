@@ -17,7 +17,7 @@ from servo.cli.opening import services
 from servo.cli.output import echo_json
 
 if TYPE_CHECKING:
-    from servo.cli.services import Services
+    from servo.cli.opening import Services
 
 F = TypeVar("F", bound=Callable[..., Any])
 Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]

@@ -12,6 +12,7 @@ import msgspec
 
 from servo.answers.partitions import KINDS, AssetGrid, PartitionView, PartitionWhy
 from servo.answers.values import moment, plain
+from servo.cli.opening import Services
 from servo.cli.options import (
     Answer,
     as_of_option,
@@ -33,7 +34,6 @@ from servo.cli.output import (
     table,
     without_duplicate,
 )
-from servo.cli.services import Services
 from servo.errors import InvalidInput
 from servo.operations.assets.requests import Explain, ListMaterializations, RollBack
 from servo.operations.partitions.requests import (
@@ -54,7 +54,7 @@ from servo.ui.proof import minute_text, moment_text, partition_proof
 if TYPE_CHECKING:
     from servo.answers.assets import Materialization
     from servo.answers.partitions import AssetStrip, OutdatedPartition
-    from servo.cli.services import Listed
+    from servo.cli.opening import Listed
     from servo.ui.marks import Line
 
 _STRIP = 24  # cells of a strip, where there is room
@@ -85,7 +85,7 @@ def rollback(here: Services, asset: str, partitions: tuple[str, ...], to: str | 
         if not done.partitions:
             click.echo(f"nothing was rolled back: that is what is current of {done.asset}")
             return
-        label = here.label
+        label = here.labels()
         for one in done.partitions:
             note(f"  {label(done.asset, one.partition_key)} → {one.materialization_id}")
         click.echo(f"✓ rolled back {counted(len(done.partitions), 'partition')} of {done.asset}")

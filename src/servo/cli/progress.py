@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         RunView,
         TaskProgress,
     )
-    from servo.cli.services import Label, Services, Workplace
+    from servo.cli.opening import Label, Services, Workplace
 
 _MOST_FAILURES = 10  # lines; the logs have them all
 _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the control loop

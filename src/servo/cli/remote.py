@@ -11,13 +11,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
 from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from servo import decoders
-from servo.cli.opening import needs_folder, settings
-from servo.cli.services import Label, Listed, Services, When, Workplace, definition_of
+from servo.cli.opening import Label, Listed, When, Workplace, definition_of, needs_folder, settings
 from servo.client import Client
 from servo.client.client import until
 from servo.client.performer import Reading
@@ -54,8 +53,8 @@ def _homes() -> Iterator[Path]:
         yield settings().home
 
 
-class Remote(Services):
-    """Services of a server. Its answers are the same structs."""
+class Remote:
+    """Services of a server, with the methods of `Folder`."""
 
     remote = True
 
@@ -74,6 +73,9 @@ class Remote(Services):
         well = [one for one in self._client.ready()["checks"] if one["ok"] and one.get("detail") != "none"]
         return {"driver", *(one["name"] for one in well)}
 
+    def works(self) -> bool:
+        return self.at_work() >= {"control", "worker"}
+
     # ── the table of operations ──────────────────────────────────────────────────────────────────────────────────
 
     def ask(self, request: Question[A], *, as_of: When = None) -> A:
@@ -83,7 +85,7 @@ class Remote(Services):
         self, request: ListQuestion[A], *, limit: int | None = None, cursor: str | None = None, as_of: When = None
     ) -> Listed[A]:
         items: list[A] = []
-        more = None
+        more: dict[str, Any] | None = None
         while more is None or (cursor is not None and (limit is None or len(items) < limit)):
             left = _PAGE if limit is None else min(_PAGE, limit - len(items))
             wanted = msgspec.structs.replace(request, limit=left)
@@ -147,7 +149,7 @@ class Remote(Services):
     def sweep(self) -> Watermark:
         needs_folder()
 
-    def labels(self, as_of: When) -> Label:
+    def labels(self, as_of: When = None) -> Label:
         return _Labels(self._client, as_of)
 
 

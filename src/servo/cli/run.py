@@ -10,10 +10,10 @@ import click
 
 from servo.answers.values import moment, text
 from servo.cli.materialize import see_through
+from servo.cli.opening import Services
 from servo.cli.options import Answer, command, complete_assets, given, limited, once, reasoned, run_argument, waiting
 from servo.cli.output import aside, at, at_most, echo_json, few, marked, note, short_id, table, took
 from servo.cli.progress import outcome_document, show_findings, shown, summarize, waiting_checkpoints
-from servo.cli.services import Services
 from servo.errors import NotFound
 from servo.operations.runs.requests import CancelRun, GetProgress, GetRun, ListConflicts, ListRuns, RetryRun
 from servo.ui.marks import counted
@@ -21,7 +21,7 @@ from servo.ui.proof import ago
 
 if TYPE_CHECKING:
     from servo.answers.runs import Record, RunListed, RunView, TaskView
-    from servo.cli.services import Label
+    from servo.cli.opening import Label
 
 
 _STATUSES = ("REQUESTED", "PLANNED", "RUNNING", "CANCELLING", "SUCCEEDED", "FAILED", "CANCELLED")
@@ -64,7 +64,7 @@ def _show_list(rows: list[RunListed], limit: int) -> None:
 def show(here: Services, run_id: str) -> Answer:
     """Show how a run stands: its tasks, what failed and which checks did not pass."""
     run = here.ask(GetRun(run_id=run_id))
-    return Answer(run, lambda: _show(run, here.label))
+    return Answer(run, lambda: _show(run, here.labels()))
 
 
 def _show(run: RunView, label: Label) -> None:
@@ -100,7 +100,7 @@ def logs(here: Services, *, run_id: str, task: str | None, follow: bool, as_json
     With --json each line is one JSON object.
     """
     key = None if task is None else _task_named(here, run_id, task)
-    label = here.label
+    label = here.labels()
     record = None
     for record in here.run_logs(run_id, task=key, follow=follow):
         if as_json:
@@ -138,7 +138,7 @@ def cancel(here: Services, *, run_id: str, reason: str | None, wait: bool, as_js
             made = f"{ended.succeeded:,} of {counted(ended.total, 'partition')} were made"
             click.echo(f"{marked(ended.status)} {run_id}: {made}")
         else:
-            summarize(ended, details, here.label)
+            summarize(ended, details, here.labels())
 
     return Answer({"event_id": done.event_id} | outcome_document(ended, details), confirm)
 

@@ -22,9 +22,9 @@ from servo.cli.automation import (
     show_ticked,
     show_ticks,
 )
+from servo.cli.opening import Services
 from servo.cli.options import MOMENT, Answer, command, complete_assets, completer, given, limited, once, pairs, steering
 from servo.cli.output import plain_struct
-from servo.cli.services import Services
 from servo.operations.operation import default_of
 from servo.operations.schedules.requests import (
     CreateSchedule,

@@ -16,9 +16,9 @@ from click.shell_completion import CompletionItem
 from servo.answers.automations import Accepted
 from servo.answers.values import text
 from servo.cli.automation import changed, created, show_accepted, show_evals, show_sensor, show_sensors
+from servo.cli.opening import Services
 from servo.cli.options import Answer, command, completer, given, limited, once, pairs, reasoned, steering
 from servo.cli.output import note
-from servo.cli.services import Services
 from servo.operations.sensors.requests import (
     CreateSensor,
     DeleteSensor,
