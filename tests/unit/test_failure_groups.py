@@ -6,7 +6,7 @@ import pytest
 
 from servo.answers.runs import FailedCheck
 from servo.cli.progress import failed_checks
-from servo.ui.failures import Failure, grouped, ranges
+from servo.ui.proof import Failure, grouped, ranges
 
 FEBRUARY = [f"2025-02-{day:02d}" for day in range(1, 29)]
 

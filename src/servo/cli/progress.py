@@ -15,8 +15,8 @@ from servo.cli.opening import services
 from servo.cli.output import aside, coloured, duration, marked, note, paragraph, table
 from servo.errors import Conflict, EnvironmentProblem, ServoError
 from servo.operations.runs.requests import CancelRun, GetProgress
-from servo.ui.failures import Failure, grouped
 from servo.ui.marks import counted
+from servo.ui.proof import Failure, grouped
 
 if TYPE_CHECKING:
     from servo.answers.runs import (

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView
-from servo.ui.failures import ranges
 from servo.ui.marks import DIM, Line, Node, Span, cells, counted, drawn, width
+from servo.ui.proof import ranges
 
 __all__ = ["COLOURS", "bar", "lines", "ordered", "repaired", "rounded", "time_left", "to_retry", "waiting"]
 

@@ -1,4 +1,4 @@
-"""One asset, computed as in a run from inputs that a test brings along; a batch beside its partitions alone."""
+"""For the tests of a project: one asset, computed as in a run from inputs of the test, without a ledger."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from servo.errors import InvalidInput, InvalidPartition
 from servo.events.columns import Verdict
 from servo.execution.protocol import CheckResult, Sample
 from servo.partitions import EMPTY, Dynamic, PartitionKey, Partitions
+
+__all__ = ["BatchComparison", "Materialized", "compare_batch", "materialize"]
 
 if TYPE_CHECKING:
     from servo.execution.trial import DataFrame, SparkSession
