@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -37,6 +37,7 @@ from servo.cli.output import (
     took,
     warn,
 )
+from servo.cli.progress import tell_who_works
 from servo.errors import EnvironmentProblem
 from servo.operations.backfills.requests import GetBackfillTree
 from servo.ui.backfill import COLOURS, lines, repaired, rounded, time_left, to_retry, waiting
@@ -52,36 +53,22 @@ _ACTIVE = {"PLANNED", "RUNNING"}  # chunks whose run has not ended
 _STEP = 10  # percent, after which a pipe is told how far it is
 
 
-class Show(Protocol):
-    """What is told of a backfill whenever something has happened, until it is closed."""
-
-    def __call__(self, tree: BackfillTree) -> None: ...
-
-    def close(self) -> None: ...
-
-
 def wait_for(here: Services, name: str, backfill_id: str, *, as_json: bool) -> BackfillTree:
-    """See to it that a backfill is worked on, show how it goes, and give how it ended or what it is stuck at."""
+    """Have a backfill worked on, show how it goes, and give how it ended or what it is stuck at."""
     already = here.ask(GetBackfillTree(backfill=backfill_id))
     if at_rest(already):
         return already
-    interrupt = _Interrupt(name, elsewhere=here.remote)
-    if here.remote:
-        if not as_json and not here.works():
-            aside("nothing is at work there: it begins when a worker does (Ctrl-C leaves it be)")
-        with reacting(interrupt), _shown(as_json=as_json) as show:
-            interrupt.show = show
-            return _follow(here, backfill_id, show)
+    interrupt = _Interrupt(name)
     with reacting(interrupt), here.working() as place:
         interrupt.place = place
-        if place.embedded and not as_json:
-            aside("no worker is running: one is started for this backfill (`servo up` keeps one warm)")
+        if not as_json:
+            tell_who_works(here, place, "backfill")
         try:
             with _shown(as_json=as_json) as show:
                 interrupt.show = show
                 return _follow(here, backfill_id, show, tick=place.alive)
         except EnvironmentProblem:
-            if not as_json:
+            if not as_json and not here.remote:
                 aside(f"{name} is left as it is: `servo up` goes on with it, `servo backfill cancel {name}` ends it")
             raise
 
@@ -159,19 +146,19 @@ def _is_lost(job: BackfillView, tree: BackfillTree) -> bool:
 
 
 class _Interrupt:
-    """Ctrl-C takes leave: a backfill is in the ledger, and goes on with whoever works here."""
+    """Ctrl-C takes leave: a backfill is in the ledger, and goes on with the workers that are here."""
 
-    def __init__(self, name: str, *, elsewhere: bool) -> None:
-        self._name, self._elsewhere = name, elsewhere
-        self.place: Workplace | None = None  # None: nobody is at work yet
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.place: Workplace | None = None  # None: nothing is at work yet
         self.show: Show | None = None
 
     def __call__(self) -> None:
         if self.show is not None:
-            self.show.close()  # or it would be drawn over what is said now
+            self.show.close()  # or it would be drawn over the message
         name = self._name
         how = f"`servo backfill status {name}` looks, `servo backfill cancel {name}` ends it"
-        if self._elsewhere or (self.place is not None and not self.place.embedded):
+        if self.place is not None and not self.place.embedded:
             raise Left(f"{name} goes on without you", how)
         raise Left(f"{name} is left as it is, and goes on when somebody works here", f"`servo up` does; {how}")
 
@@ -184,7 +171,7 @@ def _shown(*, as_json: bool) -> Iterator[Show]:
     """A live picture on a terminal, lines in a pipe, nothing beside JSON."""
     show: Show
     if as_json:
-        show = Silence()
+        show = Show()
     elif sys.stderr.isatty():
         from servo.cli.live import Picture  # noqa: PLC0415 (Rich comes with it)
 
@@ -197,7 +184,9 @@ def _shown(*, as_json: bool) -> Iterator[Show]:
         show.close()
 
 
-class Silence:
+class Show:
+    """Takes a backfill whenever something has happened, until it is closed; and shows nothing of it."""
+
     def __call__(self, tree: BackfillTree) -> None:
         pass
 
@@ -205,17 +194,17 @@ class Silence:
         pass
 
 
-class Lines(Silence):
+class Lines(Show):
     """A line for each change of a job's state, for its first failure, and now and then for how far it is."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[str, bool, bool, int]] = {}
+        self._shown: dict[str, tuple[str, bool, bool, int]] = {}
 
     def __call__(self, tree: BackfillTree) -> None:
         for job in tree.jobs:
             now = (job.display_state, bool(job.failed), bool(job.waiting_approval), int(job.percent) // _STEP)
-            if self._said.get(job.backfill_id) != now:
-                self._said[job.backfill_id] = now
+            if self._shown.get(job.backfill_id) != now:
+                self._shown[job.backfill_id] = now
                 paused = job.state == "PAUSED" and job.backfill_id == tree.root.backfill_id
                 click.echo(_line(job) + (f", `servo backfill resume {job.name}` lets it go on" if paused else ""))
 

@@ -15,6 +15,7 @@ from rich.progress import TimeRemainingColumn as Remaining
 from rich.text import Text
 
 from servo.answers.values import text
+from servo.cli.backfill_progress import Show
 from servo.cli.output import COLOURS, ENDED
 from servo.ui.backfill import lines
 from servo.ui.marks import Line
@@ -100,13 +101,13 @@ def _remark(task: TaskProgress) -> str:
     return f"attempt {task.attempt}" if task.state == "RUNNING" and task.attempt > 1 else ""
 
 
-class Picture:
-    """A picture on stderr, which is gone when it is closed: what is said then says the same, and stays."""
+class Picture(Show):
+    """A picture on stderr, which is gone when it is closed: the summary says the same, and stays."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False, markup=False, emoji=False)
         self._screen = Live(console=self._console, transient=True, auto_refresh=False, vertical_overflow="ellipsis")
-        self._lock = Lock()  # whoever closes it, at Ctrl-C, is another thread
+        self._lock = Lock()  # at Ctrl-C another thread closes it
         self._screen.start()
 
     def __call__(self, tree: BackfillTree) -> None:

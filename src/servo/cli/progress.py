@@ -36,39 +36,35 @@ _TO_END_SECONDS = 5.0  # for a run that nobody works on to be ended by the contr
 
 
 def wait_for(here: Services, requested: Requested | str, *, as_json: bool) -> RunProgress:
-    """See to it that the run is worked on, show how it goes, and give how it ended."""
+    """Have the run worked on, show how it goes, and give how it ended."""
     run_id = requested if isinstance(requested, str) else requested.run_id
     if isinstance(requested, str) or requested.duplicate:
         already = here.ask(GetProgress(run_id=run_id))
         if already.ended or already.parked:
             return already
-    if here.remote:
-        return _watch(here, run_id, as_json=as_json)
     interrupt = _Interrupt(run_id, as_json=as_json)
     with reacting(interrupt), here.working(run_id=run_id) as place:
         interrupt.place = place
-        if place.embedded and not as_json:
-            aside("no worker is running: one is started for this run (`servo up` keeps one warm)")
+        if not as_json:
+            tell_who_works(here, place, "run")
         try:
             with shown(as_json=as_json) as show:
                 return here.follow_run(requested, show, tick=place.alive)
         except EnvironmentProblem:
+            if here.remote:
+                raise
             # The worker is gone, and the run must not begin by itself some other day.
             here.do(CancelRun(run_id=run_id, reason="its worker ended"))
             here.follow_run(requested, _silence, timeout=_TO_END_SECONDS)
             raise
 
 
-def _watch(here: Services, run_id: str, *, as_json: bool) -> RunProgress:
-    """Show how a run goes that others work on."""
-
-    def leave() -> None:
-        raise Left(f"{run_id} goes on without you", f"cancel it with `servo run cancel {run_id}`")
-
-    if not as_json and not here.works():
+def tell_who_works(here: Services, place: Workplace, what: str) -> None:
+    """Tell of a worker that is started here, or that none works at the server."""
+    if place.embedded:
+        aside(f"no worker is running: one is started for this {what} (`servo up` keeps one warm)")
+    elif here.remote and not here.works():
         aside("nothing is at work there: it begins when a worker does (Ctrl-C leaves it be)")
-    with reacting(leave), shown(as_json=as_json) as show:
-        return here.follow_run(run_id, show)
 
 
 @contextmanager
@@ -93,14 +89,14 @@ class Lines:
     """A line for each change of a task's state."""
 
     def __init__(self) -> None:
-        self._said: dict[str, tuple[str, int]] = {}
+        self._shown: dict[str, tuple[str, int]] = {}
 
     def __call__(self, run: RunProgress) -> None:
         for task in run.tasks:
             now = (task.state, task.attempt)
-            if task.state in ("PLANNED", "READY") or self._said.get(task.task_key) == now:
+            if task.state in ("PLANNED", "READY") or self._shown.get(task.task_key) == now:
                 continue
-            self._said[task.task_key] = now
+            self._shown[task.task_key] = now
             click.echo(_line(task))
 
 
@@ -122,7 +118,7 @@ class _Interrupt:
     def __init__(self, run_id: str, *, as_json: bool) -> None:
         self._run_id = run_id
         self._as_json = as_json
-        self.place: Workplace | None = None  # None: nobody is at work yet
+        self.place: Workplace | None = None  # None: nothing is at work yet
 
     def __call__(self) -> None:
         run_id = self._run_id
@@ -260,10 +256,10 @@ def failed_checks(checks: list[FailedCheck], label: Label) -> None:
     examples: dict[tuple[str, str, str], str] = {}  # rows of each partition, which are no two's the same
     for one in checks:
         if one.blocking:
-            continue  # it is told of where its partition failed
-        found, such_as, rows = (one.observed or "").partition(", such as ")
+            continue  # its partition has failed, and says so
+        observed, such_as, rows = (one.observed or "").partition(", such as ")
         partition = label(one.asset_key, one.partition_key)
-        failure = Failure(one.asset_key, partition, f"check {one.check_name} failed{found and f': {found}'}")
+        failure = Failure(one.asset_key, partition, f"check {one.check_name} failed{observed and f': {observed}'}")
         failures.append(failure)
         if such_as:
             examples[failure] = rows
@@ -271,13 +267,13 @@ def failed_checks(checks: list[FailedCheck], label: Label) -> None:
     for group in groups[:_MOST_FAILURES]:
         rows = examples.get((group.asset_key, group.partitions[0], group.reason), "")
         whose = f" in {group.partitions[0]}" if len(group.partitions) > 1 else ""
-        told = f"{group.where()}: {group.reason}" + (f", such as{whose}" if rows else "")
+        words = f"{group.where()}: {group.reason}" + (f", such as{whose}" if rows else "")
         if rows and sys.stdout.isatty():
-            paragraph(click.style("!", fg="yellow"), f"{text(told)}:")
+            paragraph(click.style("!", fg="yellow"), f"{text(words)}:")
             for row in rows.split("; "):
                 note(f"    {text(row)}")
         else:
-            paragraph(click.style("!", fg="yellow"), text(f"{told} {rows}".rstrip()))
+            paragraph(click.style("!", fg="yellow"), text(f"{words} {rows}".rstrip()))
     if len(groups) > _MOST_FAILURES:
         note(f"  and {len(groups) - _MOST_FAILURES:,} more failed checks")
 
