@@ -87,9 +87,9 @@ def examine(project: Project, environ: Mapping[str, str] = os.environ) -> Diagno
     return _diagnosis(checks, settings.shown())
 
 
-def examine_without_settings(problem: ServoError, environ: Mapping[str, str] = os.environ) -> Diagnosis:
+def examine_without_settings(problem: ServoError) -> Diagnosis:
     """Check what can be checked where the settings cannot be read."""
-    return _diagnosis([failed("settings", problem), *machine(environ)], [])
+    return _diagnosis([failed("settings", problem), *machine(os.environ)], [])
 
 
 def _diagnosis(checks: list[Check], settings: list[Setting]) -> Diagnosis:
@@ -151,9 +151,9 @@ def _ledger(project: Project) -> Iterator[Check]:
             yield failed(name, problem)
 
 
-def _ledgers_secret(project: Project, head: Head, environ: Mapping[str, str] = os.environ) -> Iterator[Check]:
+def _ledgers_secret(project: Project, head: Head) -> Iterator[Check]:
     """Whether run ids follow from the same secret here as they did before, on whichever machine."""
-    wrong = secret_problem(project, environ)
+    wrong = secret_problem(project, os.environ)
     if wrong is not None:
         yield problem("ledger's secret", wrong.message, str(wrong.hint))
     elif head.position:

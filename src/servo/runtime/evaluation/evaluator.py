@@ -47,12 +47,6 @@ _LENGTH = struct.Struct("!I")
 _STEP = 1 << 16
 
 
-class Loaded(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the definitions are there, or what is wrong with them."""
-
-    error: str | None = None
-
-
 def settings_to_json(settings: Settings) -> bytes:
     return msgspec.json.encode(settings, enc_hook=str)
 
@@ -90,13 +84,13 @@ def main(control: socket.socket, parent: int) -> None:
         if any(sensor.watch is not None for sensor in definitions.sensors.values()):
             import_module("servo.runtime.watches")  # once here, and not in each child
     except (ServoError, OSError) as problem:
-        send_frame(control, msgspec.json.encode(Loaded(error=" ".join(str(problem).split()))))
+        send_frame(control, msgspec.json.encode(" ".join(str(problem).split())))
         return
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     gc.collect()
     gc.freeze()  # what is here now is shared with the children; looking for garbage in it would copy it
-    send_frame(control, msgspec.json.encode(Loaded()))
+    send_frame(control, msgspec.json.encode(None))  # nothing is wrong with the definitions
     _Forking(control, settings, definitions).serve()
 
 

@@ -24,7 +24,6 @@ from servo.runtime.evaluation.evaluator import (
     ORDER,
     RESULT,
     Frames,
-    Loaded,
     receive_frame,
     send_frame,
     settings_to_json,
@@ -113,7 +112,8 @@ class Zygote:
             data = None
         if data is None:
             return f"the process that loads the project's definitions ended: {self._last_output()}"
-        return decoders.decode(data, Loaded).error
+        error: str | None = decoders.decode(data, str | None)
+        return error
 
     def _last_output(self) -> str:
         how = self._exit_text()

@@ -220,11 +220,7 @@ def openlineage_sender(
     project: Project, environment: Mapping[str, str] = os.environ
 ) -> Iterator[OpenLineageSender | None]:
     """Send what happens inside the block to an OpenLineage server, where one is set."""
-    url = environment.get("OPENLINEAGE_URL", "").strip()
-    if not url or environment.get("OPENLINEAGE_DISABLED", "").lower() in ("true", "1"):
-        yield None
-        return
-    sender = _started(project, url, environment)
+    sender = _started(project, environment)
     try:
         yield sender
     finally:
@@ -232,7 +228,10 @@ def openlineage_sender(
             sender.end()
 
 
-def _started(project: Project, url: str, environment: Mapping[str, str]) -> OpenLineageSender | None:
+def _started(project: Project, environment: Mapping[str, str]) -> OpenLineageSender | None:
+    url = environment.get("OPENLINEAGE_URL", "").strip()
+    if not url or environment.get("OPENLINEAGE_DISABLED", "").lower() in ("true", "1"):
+        return None
     if urlsplit(url).scheme not in ("http", "https"):
         log.warning("OPENLINEAGE_URL is no http address; nothing is told", extra={"action": "openlineage.url"})
         return None

@@ -16,7 +16,7 @@ from threading import Lock
 from typing import Any, Literal, TextIO, cast
 
 from servo.answers.runs import Stream
-from servo.runtime.worker.task_log import Sink, TaskLog, current, echo, entered_log, formatted
+from servo.runtime.worker.task_log import Sink, TaskLog, current, entered_log, formatted
 
 _NOISY = "py4j"  # says every step that it takes
 
@@ -49,8 +49,6 @@ class _Output:
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
         sink.take(self._stream, text)
-        if sink.log.echo:
-            self.own.write(text)
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -77,10 +75,7 @@ class _ToCapture(logging.Handler):
         if sink is None:
             self._as_without_us(record)
         elif record.name.partition(".")[0] != _NOISY or record.levelno >= logging.WARNING:
-            message = formatted(record)
-            sink.log.write(message, level=record.levelname, partition=sink.partition)
-            if sink.log.echo and not self._has_others(record):
-                echo(f"{record.levelname} {record.name}: {message}\n")
+            sink.log.write(formatted(record), level=record.levelname, partition=sink.partition)
 
     def _as_without_us(self, record: logging.LogRecord) -> None:
         """Write warnings to stderr, as Python does where there is no handler: ours stops it from doing so."""
@@ -105,10 +100,7 @@ class _Others(logging.Filter):
         self._level = level
 
     def filter(self, record: logging.LogRecord) -> bool:
-        sink = _captured(record)
-        if sink is not None and not sink.log.echo:
-            return False
-        return record.levelno >= self._level or _has_own_level(record.name)
+        return _captured(record) is None and (record.levelno >= self._level or _has_own_level(record.name))
 
 
 def _has_own_level(name: str) -> bool:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import suppress
@@ -61,10 +60,7 @@ def safe_name(text: str) -> str:
 
 
 class TaskLog(logging.LoggerAdapter[logging.Logger]):
-    """The log of one attempt at a task; a logger like any other. Threads may share it.
-
-    With `echo`, what it is told also goes to the process's own stdout and stderr.
-    """
+    """The log of one attempt at a task; a logger like any other. Threads may share it."""
 
     def __init__(
         self,
@@ -74,14 +70,12 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         task_key: str,
         attempt: int,
         clock: Clock = system_clock,
-        echo: bool = False,
     ) -> None:
         # A logger of its own, unknown to `logging.getLogger`: it goes with this object.
         logger = logging.Logger(f"task.{task_key}", logging.DEBUG)  # noqa: LOG001 – that is the point
         super().__init__(logger, {})
         self.logger.addHandler(_ToTask(self))
         self.path = path
-        self.echo = echo
         self._run_id = _cut(run_id)
         self._task_key = _cut(task_key)
         self._attempt = attempt
@@ -107,11 +101,10 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         attempt: int,
         *,
         clock: Clock = system_clock,
-        echo: bool = False,
     ) -> Self:
         """The log of an attempt, in its place."""
         path = logs_folder(settings, run_id) / safe_name(task_key) / f"{attempt:d}.jsonl"
-        return cls(path, run_id=run_id, task_key=task_key, attempt=attempt, clock=clock, echo=echo)
+        return cls(path, run_id=run_id, task_key=task_key, attempt=attempt, clock=clock)
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         return msg, kwargs  # unlike the inherited one it leaves `extra` to the caller, who may name a partition
@@ -176,12 +169,6 @@ def formatted(record: logging.LogRecord) -> str:
 _FORMATTER = logging.Formatter("%(message)s")
 
 
-def echo(text: str) -> None:
-    """Write to the process's own stderr, also while another stands in for it."""
-    own = getattr(sys.stderr, "own", sys.stderr)
-    own.write(text)
-
-
 class _ToTask(logging.Handler):
     """Writes the records of a task's logger to its file."""
 
@@ -194,10 +181,7 @@ class _ToTask(logging.Handler):
         inherited = sink.partition if sink is not None and sink.log is self._task else None
         named = getattr(record, "partition", None)
         partition = inherited if named is None else str(named)
-        message = formatted(record)
-        self._task.write(message, level=record.levelname, partition=partition)
-        if self._task.echo:
-            echo(f"{record.levelname} {message}\n")
+        self._task.write(formatted(record), level=record.levelname, partition=partition)
 
 
 # ── output of a thread ───────────────────────────────────────────────────────────────────────────────────────────
