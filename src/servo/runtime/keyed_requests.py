@@ -42,7 +42,7 @@ _PAUSE_SECONDS = 0.02
 
 
 class Patience:
-    """For whoever looks again and again because others were first: not for ever."""
+    """A limit to how long a change is tried again because others were first."""
 
     def __init__(self, what: str) -> None:
         self._what = what
@@ -59,11 +59,11 @@ class Patience:
 
 
 class AskedBefore(Exception):  # noqa: N818 (it is no error, and no service may take it for one)
-    """Somebody else was first with this key."""
+    """Another request was first with this key."""
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked for, by whom, and under which key."""
+    """A change that is asked for: its key, its fingerprint and who asks."""
 
     key: str
     action: str
@@ -78,11 +78,9 @@ class KeyedRequest:
         self._project = project
         self.request = request
         self._attempt = project.mint()
-        self.accepted: RequestAccepted | None = None
-        self.receipt: Receipt | None = None  # of the event by which it is done
 
     def first(self, step: int = 1) -> RequestAccepted | None:
-        """What was accepted under this key, be it of this request or of another."""
+        """The acceptance under this key, of this request or of another."""
         if self._project.unbegun:
             return None  # to look would begin it, and what is refused must leave nothing
         event_id = holder_of(self._project.ledger, self._proposal(self._fact(step=step)))
@@ -108,18 +106,15 @@ class KeyedRequest:
             event_key=None if main is None or known is not None else main.fact.idempotency_key,
             since=since,
         )
-        receipts = self._append([self._proposal(fact), *proposals], condition)[1:]
-        self.accepted, self.receipt = fact, receipts[of] if receipts else None
-        return receipts
+        return self._append([self._proposal(fact), *proposals], condition)[1:]
 
     def note(self, answer: Answer, event_id: str | None = None) -> None:
         """Record what is answered where nothing was to do, or where the event of this id did it before."""
         fact = self._fact(answer=msgspec.json.encode(answer).decode(), event_id=event_id)
         self._append([self._proposal(fact)], None)
-        self.accepted = fact
 
     def afterwards(self, answer: Answer) -> dict[str, Any]:
-        """What came out only after it was done, as whoever says it first says it."""
+        """Record what came out only after the change; give what was recorded first."""
         try:
             fact = self._fact(answer=msgspec.json.encode(answer).decode(), step=_AFTERWARDS)
             self._append([self._proposal(fact)], None)

@@ -6,7 +6,7 @@ Every answer is a plain struct; the caller renders it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, BinaryIO, Literal, TextIO
 
@@ -23,8 +23,6 @@ from servo.ledger.archive import ArchiveReport, archive_events
 from servo.ledger.chain import MOST_PROBLEMS, Problem
 from servo.ledger.history import History, export
 from servo.ledger.protocol import Head
-from servo.ledger.verify import Verification
-from servo.runtime import doctor
 from servo.runtime.wiring import Project
 
 if TYPE_CHECKING:
@@ -156,18 +154,17 @@ class Maintenance:
             projection_problem=problem,
         )
 
-    def doctor(self) -> doctor.Diagnosis:
-        """Look at everything and change nothing."""
-        return doctor.examine(self._project)
-
     # ── the ledger ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def verify(self, progress: Progress | None = None) -> verifying.Verification:
         """Prove that nothing was changed, removed or inserted, also by what the projections remember."""
         history = self._project.history
-        versions, problem = witnesses(self._project.store)  # first: the ledger must not end before any of them
-        found = compared(verifying.verify(history, progress), versions, history)
-        return msgspec.structs.replace(found, not_compared=problem)
+        # First the versions: the ledger must not end before any of them.
+        versions, damage = _versions_by_position(self._project.store)
+        found = verifying.verify(history, progress)
+        problems = [*found.problems, *_contradictions(found.head.position, versions, history)]
+        problems.sort(key=lambda problem: problem.position)
+        return msgspec.structs.replace(found, problems=problems[:MOST_PROBLEMS], not_compared=damage)
 
     def archive(
         self, *, before: datetime | None = None, keep_days: float | None = None, progress: Progress | None = None
@@ -320,49 +317,31 @@ class Maintenance:
 # from some event on. But each version of the projections keeps the position and the chain hash that it was made from.
 
 
-def witnesses(store: Store) -> tuple[list[Manifest], str | None]:
-    """The versions that are still kept, one for each position; none and the reason where they cannot be read."""
+def _versions_by_position(store: Store) -> tuple[dict[int, Manifest], str | None]:
+    """The versions that are still kept; none, and the reason, where they cannot be read."""
     try:
-        versions = store.versions()
+        return {version.watermark.position: version for version in store.versions()}, None
     except ServoError as problem:
-        return [], str(problem)  # damaged projections say nothing about the ledger
-    return list({version.watermark.position: version for version in versions}.values()), None
+        return {}, str(problem)  # damaged projections say nothing about the ledger
 
 
-def compared(found: Verification, versions: Iterable[Manifest], history: History) -> Verification:
-    """A verification, with the places where the ledger contradicts versions that were made before it was read."""
-    problems = [*found.problems, *_contradictions(found, sorted(versions, key=_position), history)]
-    problems.sort(key=lambda problem: problem.position)
-    return msgspec.structs.replace(found, problems=problems[:MOST_PROBLEMS])
-
-
-def _contradictions(found: Verification, versions: list[Manifest], history: History) -> Iterator[Problem]:
-    end = found.head.position
-    if versions and _position(versions[-1]) > end:
-        newest = versions[-1]
+def _contradictions(end: int, versions: dict[int, Manifest], history: History) -> Iterator[Problem]:
+    """The places where a ledger that ends at a position contradicts versions that were made from it before."""
+    if (newest := max(versions, default=0)) > end:
         detail = (
-            f"the ledger ends at position {end}, but version {newest.version} of the projections was made from"
-            f" events up to {_position(newest)}"
+            f"the ledger ends at position {end}, but version {versions[newest].version} of the projections was made"
+            f" from events up to {newest}"
         )
         yield Problem(position=end + 1, kind="removed", detail=detail)
-    for version in versions:
-        if 0 < _position(version) <= end:
-            yield from _contradiction(version, history)
-
-
-def _contradiction(version: Manifest, history: History) -> Iterator[Problem]:
-    mark = version.watermark
-    try:
-        events = history.read(mark.position - 1, 1)
-    except (ServoError, ValueError, OverflowError):
-        return  # it cannot be read, and the walk along the chain said so
-    if events and events[0].chain_hash != mark.chain_hash:
-        detail = (
-            f"event {events[0].event_id} is not what version {version.version} of the projections was made from,"
-            f" which was {mark.event_id} with the chain hash {mark.chain_hash}"
-        )
-        yield Problem(position=mark.position, kind="changed", detail=detail)
-
-
-def _position(version: Manifest) -> int:
-    return version.watermark.position
+    for position, version in sorted(versions.items()):
+        mark = version.watermark
+        try:
+            events = history.read(position - 1, 1) if 0 < position <= end else []
+        except (ServoError, ValueError, OverflowError):
+            continue  # it cannot be read, and the walk along the chain said so
+        if events and events[0].chain_hash != mark.chain_hash:
+            detail = (
+                f"event {events[0].event_id} is not what version {version.version} of the projections was made from,"
+                f" which was {mark.event_id} with the chain hash {mark.chain_hash}"
+            )
+            yield Problem(position=position, kind="changed", detail=detail)

@@ -17,6 +17,7 @@ from servo.projections import Snapshot, engine, manifest
 from servo.projections import snapshot as snapshots
 from servo.projections.manifest import FileRef, Manifest
 from servo.runtime import load_settings, open_workspace
+from servo.runtime.doctor import examine
 from servo.runtime.maintenance import Maintenance
 from tests.integration.projection_support import Place, cancel, cancels
 
@@ -223,7 +224,7 @@ def test_the_doctor_reads_every_file(tmp_path: Path) -> None:
         project.ledger.append(cancels(60))
         service = Maintenance(project)
         service.compact()
-        [check] = [check for check in service.doctor().checks if check.name == "projections"]
+        [check] = [check for check in examine(project).checks if check.name == "projections"]
         assert check.level == "ok"
         [file] = project.store.current().tables["runs"]
         path = project.store.path("runs", file)
@@ -231,7 +232,7 @@ def test_the_doctor_reads_every_file(tmp_path: Path) -> None:
         data[100] ^= 1
         path.write_bytes(data)
         os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))  # as a failing disk would do it
-        [check] = [check for check in service.doctor().checks if check.name == "projections"]
+        [check] = [check for check in examine(project).checks if check.name == "projections"]
         assert check.level == "problem"
         assert str(path) in check.detail
         assert "servo ledger replay" in (check.remedy or "")

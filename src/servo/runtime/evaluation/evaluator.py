@@ -47,15 +47,7 @@ _LENGTH = struct.Struct("!I")
 _STEP = 1 << 16
 
 
-def settings_to_json(settings: Settings) -> bytes:
-    return msgspec.json.encode(settings, enc_hook=str)
-
-
-def settings_from_json(data: bytes) -> Settings:
-    return decoders.decode(data, Settings, dec_hook=_from_text)
-
-
-def _from_text(kind: type, text: Any) -> Any:
+def _path(kind: type, text: Any) -> Any:
     if kind is Path:
         return Path(text)
     raise NotImplementedError(kind)
@@ -74,7 +66,7 @@ def main(control: socket.socket, parent: int) -> None:
     data = receive_frame(control)
     if data is None:
         return
-    settings = settings_from_json(data)
+    settings = decoders.decode(data, Settings, dec_hook=_path)
     # Before the project's code is imported, which may have its own mind about logging.
     logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
     sys.dont_write_bytecode = True

@@ -26,7 +26,6 @@ from servo.runtime.evaluation.evaluator import (
     Frames,
     receive_frame,
     send_frame,
-    settings_to_json,
 )
 from servo.runtime.processes.children import ENDED_BY_US, exit_text
 from servo.runtime.settings import Settings
@@ -87,7 +86,7 @@ class Zygote:
             theirs.close()
         with suppress(OSError):  # if it is gone already, that is seen when it should be ready
             self._control.settimeout(_ORDER_SECONDS)
-            send_frame(self._control, settings_to_json(settings))
+            send_frame(self._control, msgspec.json.encode(settings, enc_hook=str))
 
     def require_ready(self) -> None:
         """Wait until the definitions are loaded; raise UnavailableError where they cannot be."""

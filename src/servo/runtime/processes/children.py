@@ -10,9 +10,10 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import msgspec
 
@@ -65,13 +66,8 @@ def start_servo(
 
 def _variables(settings: Settings) -> dict[str, str]:
     """The settings as environment variables, wherever they came from: relative paths mean another folder there."""
-    values = {name: _setting(settings, key) for name, key in VARIABLES.items()}
+    values = {name: attrgetter(key)(settings) for name, key in VARIABLES.items()}
     return {name: str(value) for name, value in values.items() if value is not None}
-
-
-def _setting(settings: Settings, key: str) -> Any:
-    table, _, field = key.rpartition(".")
-    return getattr(getattr(settings, table) if table else settings, field)
 
 
 class BackgroundCommand:
