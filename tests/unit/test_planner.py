@@ -226,19 +226,24 @@ def test_a_window_that_has_not_ended_is_a_warning() -> None:
 
 def test_a_plan_is_explained_by_its_very_tasks() -> None:
     wanted = {key: JANUARY[key] for key in ("shop/orders", "shop/revenue")}
-    rows = explain(make_plan(SHOP, wanted, {"shop/raw": days("raw", "all")}, NOW))
-    assert [(row.stage, row.task, row.count, row.batch, row.upstream) for row in rows] == [
+    plan = make_plan(SHOP, wanted, {"shop/raw": days("raw", "all")}, NOW)
+    tasks = [(stage.number, task) for stage in plan.stages for task in stage.tasks]
+    shown = [(stage, task.task_key, task.partitions.count, task.batch, task.upstream) for stage, task in tasks]
+    assert shown == [
         (1, "shop/orders", 31, True, ()),
         (2, "shop/revenue", 62, False, ("shop/orders",)),
     ]
-    assert rows[0].partitions == JANUARY["shop/orders"].describe()
-    assert [row.why for row in rows] == ["asked for; reads shop/raw as it is", "asked for; after shop/orders"]
+    assert plan.tasks[0].partitions == JANUARY["shop/orders"]
+    assert explain(plan) == {
+        "shop/orders": "asked for; reads shop/raw as it is",
+        "shop/revenue": "asked for; after shop/orders",
+    }
     known = catalog(spec("src", REGIONS), spec("dst", REGIONS, {"src": Explicit({"eu": ["eu"], "us": []})}))
     definition = known.spec("shop/dst").partitions
     have = {"shop/src": known.spec("shop/src").partitions.everything(NOW)}
     for region, why in (("eu", "asked for; reads shop/src as it is"), ("us", "asked for")):
-        (row,) = explain(make_plan(known, {"shop/dst": definition.parse_set(region, NOW)}, have, NOW))
-        assert row.why == why
+        plan = make_plan(known, {"shop/dst": definition.parse_set(region, NOW)}, have, NOW)
+        assert explain(plan) == {"shop/dst": why}
 
 
 def test_the_fact_of_a_plan_has_its_very_tasks() -> None:

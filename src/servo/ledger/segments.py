@@ -157,22 +157,6 @@ def events_from(archived: pa.Table | pa.RecordBatch) -> list[RecordedEvent]:
     columns = {name: archived.column(name) for name in SCHEMA.names}
     columns["occurred_at"] = columns["occurred_at"].cast(pa.int64())
     columns["payload"] = columns["payload"].cast(pa.binary())
-    return [_event(row) for row in zip(*(columns[name].to_pylist() for name in SCHEMA.names), strict=True)]
-
-
-def _event(row: tuple[Any, ...]) -> RecordedEvent:
-    return RecordedEvent(
-        position=row[0],
-        event_id=row[1],
-        event_type=row[2],
-        event_version=row[3],
-        occurred_at=from_micros(row[4]),
-        tenant_id=row[5],
-        workspace_id=row[6],
-        actor=row[7],
-        idempotency_key=row[8],
-        correlation_id=row[9],
-        causation_id=row[10],
-        payload=row[11],
-        chain_hash=row[12],
-    )
+    values = {name: column.to_pylist() for name, column in columns.items()}
+    values["occurred_at"] = [from_micros(micros) for micros in values["occurred_at"]]
+    return [RecordedEvent(**dict(zip(SCHEMA.names, row, strict=True))) for row in zip(*values.values(), strict=True)]

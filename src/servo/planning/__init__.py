@@ -5,7 +5,6 @@ from servo.planning.planner import DEFAULT_LIMITS, PlanLimits, boundary, make_pl
 from servo.planning.stages import (
     MissingInput,
     Plan,
-    PlanRow,
     Stage,
     TaskPlan,
     explain,
@@ -19,7 +18,6 @@ __all__ = [
     "MissingInput",
     "Plan",
     "PlanLimits",
-    "PlanRow",
     "Stage",
     "TaskPlan",
     "boundary",

@@ -1,5 +1,4 @@
-"""A run's plan as data: what would run, in which order, over which partitions. The very stages that run, and the rows
-that `servo plan` shows of them."""
+"""A run's plan as data: what would run, in which order, over which partitions, and why. The very stages that run."""
 
 from __future__ import annotations
 
@@ -235,14 +234,14 @@ class LeftOut(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def no_data(asset_key: str, some: PartitionSet) -> str:
-    """That partitions were marked and hold no data, in words."""
+    """Say that partitions were marked and hold no data."""
     verb = "was" if some.count == 1 else "were"
     holds = "holds" if some.count == 1 else "hold"
     return f"{f'{asset_key} {some.describe()}'.rstrip()}, which {verb} marked as materialized and {holds} no data"
 
 
 def apart(definition: Partitions, data: Mapping[str, Any]) -> tuple[PartitionSet, PartitionSet]:
-    """Of a set as data, what a definition has, and what it no longer has; refused where it fits no dimension."""
+    """Split a set as data into what a definition has and what it no longer has; refused where it fits no dimension."""
     kept = PartitionSet.from_json(definition, data, clip=True)
     wide = _as_wide_as(definition, data)
     return kept, PartitionSet.from_json(wide, data) - PartitionSet.from_json(wide, kept.to_json())
@@ -281,45 +280,16 @@ def _as_wide_as(definition: Partitions, data: Mapping[str, Any]) -> Partitions:
 # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-class PlanRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One task of a plan, in words."""
-
-    stage: int
-    task: str
-    asset: str
-    partitions: str
-    count: int
-    batch: bool
-    why: str
-    upstream: tuple[str, ...]
-
-
-def explain(plan: Plan) -> list[PlanRow]:
-    """One row for each task, in the order of the stages."""
+def explain(plan: Plan) -> dict[str, str]:
+    """Say of each task, by its key, what it waits for and what it takes as it finds it."""
     assets = {task.task_key: task.asset_key for task in plan.tasks}
-    return [_row(stage.number, task, assets) for stage in plan.stages for task in stage.tasks]
+    return {task.task_key: _why(task, [assets[key] for key in task.upstream]) for task in plan.tasks}
 
 
-def _row(stage: int, task: TaskPlan, assets: dict[str, str]) -> PlanRow:
-    return PlanRow(
-        stage=stage,
-        task=task.task_key,
-        asset=task.asset_key,
-        partitions=task.partitions.describe(),
-        count=task.partitions.count,
-        batch=task.batch,
-        why=_why(task, assets),
-        upstream=task.upstream,
-    )
-
-
-def _why(task: TaskPlan, assets: dict[str, str]) -> str:
-    """What it waits for, and what it takes as it finds it."""
-    computed = list(dict.fromkeys(assets[key] for key in task.upstream))
-    found = [key for key in task.inputs if key not in computed]
+def _why(task: TaskPlan, computed: list[str]) -> str:
     parts = ["asked for"]
     if computed:
-        parts.append(f"after {', '.join(computed)}")
-    if found:
-        parts.append(f"reads {', '.join(found)} as it is")
+        parts.append(f"after {', '.join(dict.fromkeys(computed))}")
+    if kept := [key for key in task.inputs if key not in computed]:
+        parts.append(f"reads {', '.join(kept)} as it is")
     return "; ".join(parts)

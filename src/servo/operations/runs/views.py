@@ -316,25 +316,24 @@ def _samples_taken(finished: Iterable[TaskFinished]) -> list[dict[str, Any]]:
 
 def run_plan_shown(plan: Plan, due: Due | None = None) -> RunPlan:
     """What a run would do, stage by stage; of what is due, also why each group of partitions should run now."""
-    rows, tasks = explain(plan), {task.task_key: task for task in plan.tasks}
+    why = explain(plan)
     return RunPlan(
         stages=[
             PlanStage(
                 stage=stage.number,
                 tasks=[
                     PlanTask(
-                        task_key=row.task,
-                        asset_key=row.asset,
-                        partitions=tasks[row.task].partitions.to_json(),
-                        described=row.partitions,
-                        count=row.count,
-                        batch=row.batch,
-                        code_version=tasks[row.task].code_version,
-                        upstream=list(row.upstream),
-                        why=row.why,
+                        task_key=task.task_key,
+                        asset_key=task.asset_key,
+                        partitions=task.partitions.to_json(),
+                        described=task.partitions.describe(),
+                        count=task.partitions.count,
+                        batch=task.batch,
+                        code_version=task.code_version,
+                        upstream=list(task.upstream),
+                        why=why[task.task_key],
                     )
-                    for row in rows
-                    if row.stage == stage.number
+                    for task in stage.tasks
                 ],
             )
             for stage in plan.stages
