@@ -1,8 +1,8 @@
 """Approvals: checkpoints that wait for a person, who may decide, what a decision says, and what ends a checkpoint by
 itself.
 
-    REQUESTED ─► APPROVED     somebody of the role agreed: exactly what was staged is published
-              ─► REJECTED     somebody of the role did not: the task fails, and nothing is published
+    REQUESTED ─► APPROVED     a member of the role agreed: exactly what was staged is published
+              ─► REJECTED     a member of the role did not: the task fails, and nothing is published
               ─► EXPIRED      nobody decided before the deadline: the same
               ─► SUPERSEDED   newer versions of all its partitions were made meanwhile: the same
               ─► CANCELLED    its run came to an end without it
@@ -104,7 +104,7 @@ class OpenCheckpoints:
         return self._open.get(checkpoint_id)
 
     def of(self, run_id: str) -> list[Checkpoint]:
-        """Those of one run, oldest first."""
+        """The checkpoints of one run, oldest first."""
         return [self._open[name] for name in self._of_run.get(run_id, ())]
 
     def open(self, checkpoint: Checkpoint) -> None:
@@ -115,7 +115,7 @@ class OpenCheckpoints:
             self._places[asked.asset_id, key] = _Place(name, made)
 
     def close(self, checkpoint_id: str | None) -> Checkpoint | None:
-        """It has come to an end; gives what it was."""
+        """Take away a checkpoint that has ended, and give it."""
         checkpoint = None if checkpoint_id is None else self._open.pop(checkpoint_id, None)
         if checkpoint is None:
             return None
@@ -168,7 +168,7 @@ def _is_younger(one: str | None, other: str | None) -> bool:
 
 
 class Roles(Protocol):
-    """Who is who: from a project's settings, or from the tokens of those who call over HTTP."""
+    """The members of roles: from a project's settings, or from the tokens of HTTP clients."""
 
     def named(self, role: str) -> Collection[str] | None:
         """The names of those who have a role; None where nobody has said who they are."""
@@ -318,7 +318,7 @@ def _cut(column: Any, part: range) -> Any:
 
 
 def _read(source: InputPartitions, staged: TaskFinished, keys: list[str]) -> InputPartitions | None:
-    """Of what an attempt read, that which went into these partitions."""
+    """The part of an attempt's input that went into these partitions."""
     if keys == staged.partitions.keys:
         return source
     place = {key: index for index, key in enumerate(staged.partitions.keys)}
@@ -330,7 +330,7 @@ def _read(source: InputPartitions, staged: TaskFinished, keys: list[str]) -> Inp
 
 
 def overdue(checkpoint: Checkpoint, now: datetime) -> CheckpointExpired | None:
-    """What the deadline does to it, once it is there."""
+    """The end or escalation of a checkpoint whose deadline has come."""
     asked, deadline = checkpoint.asked, checkpoint.deadline
     if deadline is None or deadline > now:
         return None
@@ -350,10 +350,10 @@ def endings(run: RunState, checkpoints: Sequence[Checkpoint], now: datetime) -> 
             yield late
 
 
-def left_over(checkpoints: Sequence[Checkpoint], said: Collection[str]) -> Iterator[CheckpointExpired]:
+def left_over(checkpoints: Sequence[Checkpoint], decided: Collection[str]) -> Iterator[CheckpointExpired]:
     """The end of those that outlive their run, and of which nothing was said."""
     for checkpoint in checkpoints:
-        if checkpoint.checkpoint_id not in said:
+        if checkpoint.checkpoint_id not in decided:
             yield _ended(checkpoint, CheckpointStatus.CANCELLED, "its run has ended")
 
 

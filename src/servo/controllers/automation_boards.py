@@ -231,7 +231,7 @@ class SensorState(_AutomationState, kw_only=True):
     recorded_at: datetime | None = None  # when the last poll was recorded: those that find nothing seldom are
     failures: int = 0  # evaluations by poll that failed in a row
     awake: bool = True  # whether there may be anything to see for a watch of the ledger
-    stirred: bool = False  # while it was awake: whoever was looking already may not have seen it
+    stirred: bool = False  # while it was awake: an evaluation under way may not have seen it
 
     @property
     def id(self) -> str:
@@ -297,7 +297,7 @@ class SensorBoard(_AutomationBoard[SensorState]):
         return min((time for time in times if time is not None), default=None)
 
     def asked(self, sensor_id: str, at: datetime, *, found_nothing: bool) -> None:
-        """Take in that a sensor was asked, which no event says."""
+        """Note that a sensor was polled, which no event says."""
         known = self.sensors.get(sensor_id)
         if known is None:
             return
@@ -307,7 +307,7 @@ class SensorBoard(_AutomationBoard[SensorState]):
             known.awake, known.stirred = known.stirred, False
 
     def _pass_over(self, event: RecordedEvent) -> None:
-        """Wake who waits for such an event."""
+        """Wake the sensors that wait for such an event."""
         if event.event_type not in _NEWS:
             return
         listening = [
@@ -352,7 +352,7 @@ class SensorBoard(_AutomationBoard[SensorState]):
         version = (fact.expected_state_version or 0) + 1
         if version > known.state_version:
             known.cursor, known.state_version = fact.cursor_after, version
-            # Whoever got further may not have seen all of it, and what happened after the look was not seen at all.
+            # A poll that got further may not have seen all of it, and what happened after it was not seen at all.
             further = fact.status == EvaluationStatus.TRIGGERED or fact.cursor_after != fact.cursor_before
             known.awake, known.stirred = further or known.stirred, False
 

@@ -36,11 +36,11 @@ class BackfillState(StrEnum):
 
 OVER = frozenset({BackfillState.SUCCEEDED, BackfillState.FAILED, BackfillState.CANCELLED})
 GOING = frozenset({BackfillState.PENDING, BackfillState.RUNNING})
-"""Those in which the next chunk may be planned at once."""
+"""States in which the next chunk may be planned at once."""
 
 
 class Shown(StrEnum):
-    """What people are told instead of a state that says less than is known."""
+    """States as people see them, where more is known than the recorded state."""
 
     PAUSED_WITH_FAILURES = "PAUSED_WITH_FAILURES"
     RESUMING = "RESUMING"
@@ -110,7 +110,7 @@ class Backfill:
 
     @property
     def unplanned(self) -> PartitionSet:
-        """What no chunk was planned for yet."""
+        """The partitions that no chunk was planned for yet."""
         total, planned = self.partitions.count, self.next_chunk * self.fact.chunk_size
         left = max(total - planned, 0)
         return self.partitions.slice(0, left) if self.fact.newest_first else self.partitions.slice(total - left, total)
@@ -154,7 +154,7 @@ class Backfills(EventBoard):
 
     @property
     def open(self) -> Iterator[Backfill]:
-        """Those that have not ended, most urgent first."""
+        """Backfills that have not ended, most urgent first."""
         going_on = (job for job in self.jobs.values() if not job.over)
         return iter(sorted(going_on, key=lambda job: (-job.fact.priority, job.position)))
 

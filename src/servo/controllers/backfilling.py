@@ -1,4 +1,4 @@
-"""What happens next with backfills: which chunk becomes a run, who may start, and what has ended.
+"""What happens next with backfills: which chunk becomes a run, which backfills may start, and which have ended.
 
 All of it follows from the board of backfills and the definitions. How many chunks are active is counted from their
 runs, and a chunk is planned only if nothing has happened to its backfill since: so never more than the limit are,
@@ -29,7 +29,7 @@ def decide(board: Backfills, catalog: Catalog, now: datetime, run_id_of: Callabl
         facts = tuple(_facts(board, job, catalog, run_id_of))
         if facts:
             # On condition that nothing happened to this backfill: so a loop that has not seen yet that it was paused
-            # or cancelled plans nothing any more, though whoever did that did not wait for anybody.
+            # or cancelled plans nothing any more, though the request for that did not wait for any loop.
             yield Decision(facts=facts, position=board.position, subjects=frozenset({job.id}), actor=BACKFILLS, at=now)
 
 
@@ -65,7 +65,7 @@ def _onward(job: Backfill, catalog: Catalog, run_id_of: Callable[[str], str]) ->
 
 
 def _given_up(job: Backfill, why: str) -> Iterator[Fact]:
-    """What runs already goes on; nothing new can be asked for."""
+    """The end of a backfill that can ask for nothing new, once its runs have ended."""
     if not job.active:
         yield _changed(job, BackfillState.FAILED, f"{job.fact.name}: {why}")
 
@@ -121,7 +121,7 @@ def paused(tree: list[Backfill], reason: str | None = None) -> list[Fact]:
 
 
 def resumed(board: Backfills, tree: list[Backfill], reason: str | None = None) -> list[Fact]:
-    """On with whatever is paused: with its next chunk, or with waiting."""
+    """Continue all that is paused: with the next chunk, or with waiting."""
     stopped = [job for job in tree if job.state is BackfillState.PAUSED]
     if not stopped:
         raise _refused(tree, "resumed")

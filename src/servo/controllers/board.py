@@ -23,7 +23,7 @@ class Board(EventBoard):
         super().__init__(position)
         self.runs: dict[str, RunState] = {}
         self._keep_ended = keep_ended
-        # A run key is used once, however late somebody repeats it or asks for something else under it.
+        # A run key is used once, however late a request repeats it or asks for something else under it.
         self._over: set[str] = set()
         self.checkpoints = OpenCheckpoints()
 
@@ -110,7 +110,7 @@ class Board(EventBoard):
 
     def _finished(self, event: RecordedEvent, fact: model.RunFinished) -> None:
         run = self._open(fact.run_id)
-        # Whoever began to look in the middle did not see the request, and must not take a late repetition for one.
+        # A board that began in the middle did not see the request, and must not take a late repetition for one.
         self._over.add(fact.run_id)
         if run is None:
             return

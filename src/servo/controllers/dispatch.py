@@ -77,8 +77,8 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     failed_before: int = 0  # partitions that are given up: however the rest ends, the task has failed
     failure: str | None = None  # what the first of them died of
     accept_schema: bool = False  # it may change the columns of what it writes
-    traceparent: str | None = None  # where the trace of whoever asked for the run goes on
-    only_stale: bool = False  # whoever takes it computes what is stale or missing then, and says so of the rest
+    traceparent: str | None = None  # the trace of the request for the run
+    only_stale: bool = False  # the worker computes what is stale or missing then, and records the rest as unchanged
 
     @property
     def keys(self) -> tuple[str, ...]:
@@ -102,7 +102,7 @@ def ready(
 ) -> Iterator[Claim]:
     """Tasks that may start now, most urgent first; all of them together keep within the limits.
 
-    What does not `fit` whoever asks is left to others, and takes no place in the limits.
+    What does not `fit` the caller is left to others, and takes no place in the limits.
 
     Worked out one by one as they are asked for, so the board must not change meanwhile.
     """
@@ -149,7 +149,7 @@ def _admitted(board: Board, limits: Limits) -> list[RunState]:
     def rank(run: RunState) -> tuple[bool, bool, int, int]:
         return not run.running, not run.started, *_urgency(run)
 
-    # A cancelled run that nobody works on is over as soon as somebody says so.
+    # A cancelled run that no worker is at needs no place: it only has to be recorded as ended.
     first = queue_heads(board)
     candidates = (
         run
@@ -163,7 +163,7 @@ def _admitted(board: Board, limits: Limits) -> list[RunState]:
 
 
 def queue_heads(board: Board) -> dict[str, RunState]:
-    """Of each queue the run whose turn it is: the first that has not ended, also where it waits for a person."""
+    """The run whose turn it is in each queue: the first that has not ended, also where it waits for a person."""
     heads: dict[str, RunState] = {}
     for run in board.runs.values():
         if run.queue is None or run.ended:
@@ -232,16 +232,16 @@ def decide(board: Board, catalog: Catalog, now: datetime) -> list[Decision]:
 def _facts(run: RunState, checkpoints: list[Checkpoint], catalog: Catalog, now: datetime) -> Iterator[Fact]:
     undecided = list(endings(run, checkpoints, now))
     yield from undecided
-    said = list(_cancelled(run) if run.cancel_requested else _settled(run, catalog))
-    yield from said
-    ends = [fact for fact in said if fact.outcome is not Outcome.STAGED]
+    ended_tasks = list(_cancelled(run) if run.cancel_requested else _settled(run, catalog))
+    yield from ended_tasks
+    ends = [fact for fact in ended_tasks if fact.outcome is not Outcome.STAGED]
     if run.open == len(ends):
         yield from left_over(checkpoints, {fact.checkpoint_id for fact in undecided})
         yield _finished(run, ends)
 
 
 def _cancelled(run: RunState) -> Iterator[TaskFinished]:
-    """Whatever no worker has. What a worker has, it gives up by itself, or is given up for lost."""
+    """The ends of all tasks of a cancelled run that no worker has. Workers give up their own, or are lost."""
     why = "the run was cancelled" + (f": {run.cancel_reason}" if run.cancel_reason else "")
     for task in run.tasks.values():
         if not task.ended and task.state is not TaskStatus.RUNNING:

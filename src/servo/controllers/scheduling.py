@@ -63,7 +63,7 @@ class Skipped(Exception):  # noqa: N818 (it is no error)
 
 
 class NotYet(Exception):  # noqa: N818 (it is no error)
-    """What a moment asks for is still being worked out: look again."""
+    """The partitions of a moment are still being worked out: look again."""
 
 
 class Due(msgspec.Struct, frozen=True):
@@ -137,7 +137,7 @@ def _ticks(
 ) -> Iterator[Fact]:
     runs = list(schedule.runs)
     for number, moment in enumerate(found.moments):
-        said = _missed(found.missed) if not number else None
+        missed = _missed(found.missed) if not number else None
         if found.problem is not None:
             yield _tick(schedule, moment, TickStatus.FAILED, reason=found.problem)
         elif not schedule.enabled or (schedule.resumed_at is not None and moment <= schedule.resumed_at):
@@ -146,7 +146,7 @@ def _ticks(
         elif runs and schedule.definition.overlap == "skip":
             yield _tick(schedule, moment, TickStatus.SKIPPED, reason=f"{runs[0]} has not ended, and overlap is skip")
         else:
-            facts = tick_of(schedule, moment, catalog, fill, run_id_of, reason=said)
+            facts = tick_of(schedule, moment, catalog, fill, run_id_of, reason=missed)
             runs += [fact.run_id for fact in facts[:1] if fact.run_id is not None]
             yield from facts
 
@@ -195,8 +195,8 @@ def tick_of(
     except (NotYet, *PASSING):
         raise
     except Exception as problem:  # noqa: BLE001 (whatever it is, one schedule must not stop all others)
-        said = str(problem) if isinstance(problem, ServoError) else f"{type(problem).__name__}: {problem}"
-        return (_tick(schedule, moment, TickStatus.FAILED, reason=said, request_id=request_id),)
+        message = str(problem) if isinstance(problem, ServoError) else f"{type(problem).__name__}: {problem}"
+        return (_tick(schedule, moment, TickStatus.FAILED, reason=message, request_id=request_id),)
     ticked = msgspec.structs.replace(
         _tick(schedule, moment, TickStatus.TRIGGERED, reason=_joined(reason, filling.remark), request_id=request_id),
         asset_selection=asked.asset_selection,

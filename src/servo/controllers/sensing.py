@@ -1,6 +1,6 @@
-"""What an evaluation of a sensor comes to: one fact about it and one for each run that it asks for, recorded together.
+"""The facts of a sensor's evaluation: one about itself and one for each run that it asks for, recorded together.
 
-A poll speaks of the cursor that it began with. Where somebody else has moved that meanwhile, the evaluation is recorded
+A poll speaks of the cursor that it began with. Where that was moved meanwhile, the evaluation is recorded
 as having come too late, and its requests are dropped with it.
 """
 
@@ -158,7 +158,7 @@ def with_quiet_polls(facts: Sequence[Fact], quiet: int, since: datetime | None) 
 
 
 def new_values(added: Mapping[str, Iterable[str]], catalog: Catalog) -> dict[str, list[str]]:
-    """Of values of dynamic dimensions those that are not there yet. Refuses what no key can hold."""
+    """The values of dynamic dimensions that are not there yet. Refuses what no key can hold."""
     found = {}
     for dimension, values in added.items():
         known = set(catalog.dynamic.get(dimension, ()))

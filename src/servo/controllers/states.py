@@ -100,7 +100,7 @@ class TaskState:
     superseded: set[str] = field(default_factory=set)  # those of them of which others made a newer version
     settled: set[str] = field(default_factory=set)  # failed in a way that trying again does not mend
     settled_reason: str | None = None
-    # What is left to do, worked out when somebody asks and kept until something happens to the task.
+    # Cache of what is left to do, until something happens to the task.
     memo: Any = field(default=None, compare=False, repr=False)
 
     @classmethod
@@ -135,8 +135,8 @@ class TaskState:
             else:
                 keys = set(partitions.keys) if whole is outcome else set()
             if keys:
-                for said_before in (self.failed, self.skipped, self.cancelled, self.staged):
-                    said_before.difference_update(keys)
+                for earlier in (self.failed, self.skipped, self.cancelled, self.staged):
+                    earlier.difference_update(keys)
                 self._keys(outcome).update(keys - self.succeeded)
 
     def _keys(self, outcome: Outcome) -> set[str]:
@@ -311,11 +311,11 @@ def with_skipped(ending: TaskFinished, blocked: Iterable[object]) -> TaskFinishe
     skipped = [str(key) for key in blocked]
     if not skipped:
         return ending
-    said = ending.partitions
+    known = ending.partitions
     partitions = PartitionOutcomes(
-        keys=[*said.keys, *skipped],
-        outcome=[*said.outcomes(), *[Outcome.SKIPPED] * len(skipped)],
-        error=[*spread(said.error, len(said)), *[None] * len(skipped)],
+        keys=[*known.keys, *skipped],
+        outcome=[*known.outcomes(), *[Outcome.SKIPPED] * len(skipped)],
+        error=[*spread(known.error, len(known)), *[None] * len(skipped)],
     )
     return msgspec.structs.replace(ending, partitions=partitions)
 
@@ -353,5 +353,5 @@ def _readers(run: RunState, asked: PartitionSet, gone: PartitionSet, mapping: Pa
     moment = run.planned_at or run.requested_at
     try:
         return mapping.downstream(gone, asked.partitions, moment) & asked
-    except Exception:  # noqa: BLE001 (a custom mapping is anybody's code, and one run must not stop all others)
+    except Exception:  # noqa: BLE001 (a custom mapping is a project's code, and one run must not stop all others)
         return asked

@@ -10,12 +10,12 @@ from servo.events.fact import Fact, Int64, require_aware
 
 
 def token_subject(name: str) -> str:
-    """What the facts about all tokens of a name are part of the story of: so two cannot take it at the same time."""
+    """The subject of all facts about tokens of a name, so that two requests cannot take it at the same time."""
     return f"token:{name}"
 
 
 class TokenCreated(Fact, frozen=True, kw_only=True):
-    """Somebody gave a name the right to act in this workspace, with a role, until it expires or is revoked."""
+    """A name got the right to act in this workspace, with a role, until the token expires or is revoked."""
 
     event_type: ClassVar[str] = "TokenCreated"
     key: ClassVar[str] = "token_create:{self.token_id}"
@@ -50,10 +50,10 @@ class TokenRevoked(Fact, frozen=True, kw_only=True):
 
 
 class RequestAccepted(Fact, frozen=True, kw_only=True):
-    """Somebody asked for something under a key, and this is what they were answered.
+    """A request under an idempotency key, with the answer that it got.
 
     It is recorded in one append with what the request causes, so a request is either done and known, or neither. Each
-    attempt says it in its own words: the ledger takes one of them, and refuses all others as a whole.
+    attempt has a payload of its own: the ledger takes one of them, and refuses all others as a whole.
     """
 
     event_type: ClassVar[str] = "RequestAccepted"

@@ -189,7 +189,7 @@ class SensorEvaluated(Fact, frozen=True, kw_only=True):
 
 
 class BackfillCreated(Fact, frozen=True, kw_only=True):
-    """Somebody asked for a slice of history. Carries a selector, never the expanded list."""
+    """A slice of history was asked for. Carries a selector, never the expanded list."""
 
     event_type: ClassVar[str] = "BackfillCreated"
     subject: ClassVar[str] = "backfill_id"

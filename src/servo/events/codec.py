@@ -101,7 +101,7 @@ def encode(fact: Fact) -> bytes:
 
 
 def encode_checked(fact: Fact) -> bytes:
-    """The same, after making sure that it can be read back and folded: what is recorded stays for ever."""
+    """Encode a fact, and make sure that it can be read back and folded: what is recorded stays for ever."""
     try:
         payload = encode(fact)
         if (decoder := _DECODERS.get(fact.event_type)) is not None:

@@ -21,7 +21,7 @@ __all__ = [
 
 
 class RunStatus(StrEnum):
-    """Where a run is."""
+    """The status of a run."""
 
     REQUESTED = "REQUESTED"
     PLANNED = "PLANNED"
@@ -37,7 +37,7 @@ class RunStatus(StrEnum):
 
 
 class TaskStatus(StrEnum):
-    """Where a task is. READY is never recorded: it is PLANNED with nothing left to wait for."""
+    """The status of a task. READY is never recorded: it is PLANNED with nothing left to wait for."""
 
     PLANNED = "PLANNED"
     READY = "READY"
@@ -55,7 +55,7 @@ class TaskStatus(StrEnum):
 
 
 class ChunkStatus(StrEnum):
-    """Where a chunk of a backfill is, which follows from its run."""
+    """The status of a backfill's chunk, which follows from its run."""
 
     PLANNED = "PLANNED"
     RUNNING = "RUNNING"
@@ -65,7 +65,7 @@ class ChunkStatus(StrEnum):
 
 
 class TickStatus(StrEnum):
-    """What became of a moment at which a schedule was due."""
+    """The outcome of a moment at which a schedule was due."""
 
     TRIGGERED = "TRIGGERED"
     SKIPPED = "SKIPPED"
@@ -73,7 +73,7 @@ class TickStatus(StrEnum):
 
 
 class EvaluationStatus(StrEnum):
-    """What a sensor found."""
+    """The outcome of a sensor's evaluation."""
 
     TRIGGERED = "TRIGGERED"
     NO_DATA = "NO_DATA"
@@ -83,7 +83,7 @@ class EvaluationStatus(StrEnum):
 
 
 class CheckpointStatus(StrEnum):
-    """Where an approval is. REQUESTED is never recorded as a decision: it is that there is none."""
+    """The status of an approval. REQUESTED is never recorded as a decision: it is that there is none."""
 
     REQUESTED = "REQUESTED"
     APPROVED = "APPROVED"

@@ -73,7 +73,7 @@ class DefinitionsDeployed(Fact, frozen=True, kw_only=True):
 
 
 class CodeDeclaredEqual(Fact, frozen=True, kw_only=True):
-    """Somebody declared that one version of an asset's code makes the same as other versions: a refactoring.
+    """A person declared that one version of an asset's code makes the same as other versions: a refactoring.
 
     It holds in both directions, for what was made before and for what is made later.
     """
@@ -129,11 +129,11 @@ class RunRequested(Fact, frozen=True, kw_only=True):
     queue: str | None = None  # runs of one queue go one after another, in the order in which they were asked for
     retry_of: str | None = None  # the run that this one tries again
     accept_schema: bool = False  # whether it may change the columns of what it writes
-    traceparent: str | None = None  # where the trace of whoever asked goes on (W3C trace context)
+    traceparent: str | None = None  # the trace of the request that it is part of (W3C trace context)
     body_fingerprint: str | None = None  # of the body by which it was asked for over HTTP
 
     def asked_by(self, actor: str) -> str:
-        """Who wanted it, given who recorded it: four eyes are two of people, and not of a person and a controller."""
+        """The person who wanted the run, given the actor that recorded it: four eyes are those of two people."""
         return self.on_behalf_of or actor
 
     @property
@@ -189,7 +189,7 @@ class RunFinished(Fact, frozen=True, kw_only=True):
 
 
 class RunCancelRequested(Fact, frozen=True, kw_only=True):
-    """Somebody asked for a run to stop."""
+    """A run was asked to stop."""
 
     event_type: ClassVar[str] = "RunCancelRequested"
     key: ClassVar[str] = "run_cancel:{self.run_id}"
@@ -308,7 +308,7 @@ class CheckpointRequested(Fact, frozen=True, kw_only=True):
 
 
 class CheckpointDecided(Fact, frozen=True, kw_only=True):
-    """Somebody approved or rejected. The event's actor is who; it is decided once."""
+    """A checkpoint was approved or rejected, once, by the event's actor."""
 
     event_type: ClassVar[str] = "CheckpointDecided"
     key: ClassVar[str] = "checkpoint:{self.checkpoint_id}:decided"
@@ -320,7 +320,7 @@ class CheckpointDecided(Fact, frozen=True, kw_only=True):
 
 
 class CheckpointExpired(Fact, frozen=True, kw_only=True):
-    """Nobody decided: not before the deadline, or not before there was nothing left to decide.
+    """A checkpoint came to its deadline undecided, or there was nothing left to decide.
 
     At the deadline it ends, or is handed on and still waits. Whatever else ends it names its outcome: SUPERSEDED, if
     newer versions of all its partitions were made while it waited; CANCELLED, if its run came to an end.
@@ -365,7 +365,7 @@ class MaterializationPublished(Fact, frozen=True, kw_only=True):
 
 
 class PartitionsInvalidated(Fact, frozen=True, kw_only=True):
-    """Somebody declared partitions stale; as a rule those that were made from others, `downstream_of`."""
+    """Partitions were declared stale; as a rule those that were made from others, `downstream_of`."""
 
     event_type: ClassVar[str] = "PartitionsInvalidated"
     key: ClassVar[str] = "invalidate:{self.invalidation_id}"

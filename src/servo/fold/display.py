@@ -1,4 +1,4 @@
-"""What people are told a partition is: one of four statuses, and beside it what is going on.
+"""The status of a partition as people see it, one of four, and overlays of what is going on with it.
 
 Data and attempts are two halves (see `PartitionStatusRow`): a failed attempt says something about an attempt and hides
 nothing. Which came later is told by the versions of the halves and not by their times, since the versions also order
@@ -16,7 +16,7 @@ from servo.fold.rows import Kind
 
 
 class Status(StrEnum):
-    """What a partition is, worst first as far as people must look at it."""
+    """The status of a partition, the most urgent first."""
 
     MATERIALIZED_BUT_LAST_ATTEMPT_FAILED = "MATERIALIZED_BUT_LAST_ATTEMPT_FAILED"
     NEVER_MATERIALIZED = "NEVER_MATERIALIZED"
@@ -25,7 +25,7 @@ class Status(StrEnum):
 
 
 class Overlay(StrEnum):
-    """What is going on with a partition, whatever its status."""
+    """Work or a state that goes on beside the status."""
 
     RUNNING = "running"
     QUEUED = "queued"
@@ -37,11 +37,11 @@ FAILED = (
     f"last_attempt_outcome = '{Outcome.FAILED}'"
     " AND (materialization_version IS NULL OR attempt_version > materialization_version)"
 )
-"""Of a row of `partition_status`, in SQL: whether its newest attempt failed, and nothing was made current since."""
+"""SQL on `partition_status`: whether the newest attempt failed, and nothing was made current since."""
 
 
 def marked_sql(table: str = "") -> str:
-    """Of a row of `partition_status`, in SQL: whether it was marked as materialized, so that it holds no data."""
+    """SQL on `partition_status`: whether the partition was marked as materialized, so that it holds no data."""
     at = f"{table}." if table else ""
     return (
         f"{at}materialization_id IS NOT NULL AND {at}last_materialization_run_id IS NULL"
@@ -52,7 +52,7 @@ def marked_sql(table: str = "") -> str:
 MARKED = marked_sql()
 
 MATERIALIZED = "materialization_version IS NOT NULL"
-"""Of a row of `partition_status`, in SQL: whether there is data, or it was marked as materialized."""
+"""SQL on `partition_status`: whether there is data, or the partition was marked as materialized."""
 
 
 ADDED = {"status": Kind.TEXT, "overlays": Kind.TEXTS}
@@ -76,7 +76,7 @@ def is_marked(row: Mapping[str, Any]) -> bool:
 
 def display_status(*, made: bool, failed: bool, stale: bool) -> Status:
     """The status of a partition of which it is known whether `MATERIALIZED` and `FAILED` hold. The same as
-    `status_sql`: a failed attempt beats staleness, for it is what somebody has to look at first."""
+    `status_sql`: a failed attempt beats staleness, for people have to look at that first."""
     if not made:
         return Status.NEVER_MATERIALIZED
     if failed:

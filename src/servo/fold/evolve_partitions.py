@@ -39,7 +39,7 @@ def partitions_finished(event: RecordedEvent, fact: TaskFinished) -> Iterator[Ro
     for check in fact.checks:
         count = len(check.keys)
         columns = zip(check.keys, spread(check.passed, count), spread(check.observed, count), strict=True)
-        yield from (CheckResultRow(**checked(event, fact, check, *one)) for one in columns)
+        yield from (CheckResultRow(**checked(event, fact, check, *result)) for result in columns)
 
 
 def published(event: RecordedEvent, fact: MaterializationPublished) -> Iterator[Row]:
@@ -80,9 +80,9 @@ def rolled_back(event: RecordedEvent, fact: RolledBack) -> Iterator[Row]:
         yield RollbackRow(**went_back(event, fact, key, current))
 
 
-def _status(event: RecordedEvent, asset: Making | RolledBack | PartitionSet, key: str, said: Columns) -> Row:
+def _status(event: RecordedEvent, asset: Making | RolledBack | PartitionSet, key: str, columns: Columns) -> Row:
     values = PartitionKey.parse(key).texts()
-    return PartitionStatusRow(**partition(event, asset, key), partition_values=values, **said)
+    return PartitionStatusRow(**partition(event, asset, key), partition_values=values, **columns)
 
 
 def _made(event: RecordedEvent, fact: Making) -> Iterator[Row]:
@@ -143,7 +143,7 @@ class Output(NamedTuple):
 
 
 def partition(event: RecordedEvent, asset: Making | RolledBack | PartitionSet, key: Any) -> Columns:
-    """Whose row it is."""
+    """The columns that name the partition."""
     return {**scope(event), "asset_id": asset.asset_id, "asset_key": asset.asset_key, "partition_key": key}
 
 
@@ -257,7 +257,7 @@ def went_back(event: RecordedEvent, fact: RolledBack, key: Any, current: Columns
 
 
 def declared_stale(event: RecordedEvent, fact: PartitionsInvalidated) -> Columns:
-    """Somebody declared it stale."""
+    """The partition was declared stale."""
     return {
         "invalidated_at": event.occurred_at,
         "invalidated_by": event.actor,
@@ -267,5 +267,5 @@ def declared_stale(event: RecordedEvent, fact: PartitionsInvalidated) -> Columns
 
 
 def frozen(event: RecordedEvent, fact: PartitionsMarked) -> Columns:
-    """It is frozen, or thawed."""
+    """The partition was frozen or thawed."""
     return {"frozen": fact.mark == "FROZEN", "freeze_version": by_moment(event)}

@@ -1,8 +1,8 @@
-"""Who is stale because what it was made from is, as SQL for both engines: one step for each level of the graph.
+"""Partitions that are stale because an upstream is, as SQL for both engines: one step for each level of the graph.
 
 An asset is one level above the highest of its upstreams, so that by the time its turn comes, everything below it is
-known. Beside the relations of `staleness.py` there must be `stale_now` (its answer); `made_from` says who was made from
-whom, `stale_so_far` begins with the roots, and each level adds its own rows to it.
+known. Beside the relations of `staleness.py` there must be `stale_now` (its answer); `made_from` pairs partitions with
+their inputs, `stale_so_far` begins with the roots, and each level adds its own rows to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _CODE = reason_sql("stale_now.")
 
 
 def roots_sql() -> str:
-    """What is stale by itself, which is its own root: where the steps begin."""
+    """The roots: partitions that are stale by themselves. The steps begin with them."""
     return f"""
 SELECT stale_now.asset_id, stale_now.partition_key, {_EARLIEST} AS since, 0 AS depth,
        asset_levels.asset_key AS root_asset_key, stale_now.partition_key AS root_partition_key, {_CODE} AS root_code,
@@ -27,7 +27,7 @@ FROM stale_now JOIN asset_levels ON asset_levels.asset_id = stale_now.asset_id""
 
 
 def made_from_sql(edges: str) -> str:
-    """Who was made from whom, as `edges_sql` tells, with the level of who was made."""
+    """The edges of `edges_sql`, with the level of the partition that was made."""
     return f"SELECT edges.*, asset_levels.level FROM ({edges}) AS edges JOIN asset_levels USING (asset_id)"
 
 

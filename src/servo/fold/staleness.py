@@ -1,6 +1,6 @@
 """Which partitions are stale, as SQL: plain text that DuckDB and Spark SQL both run.
 
-It reads the tables of the projections, and relations that whoever asks puts beside them, since they follow from
+It reads the tables of the projections, and relations that the caller puts beside them, since they follow from
 definitions and the time and not from rows (`RELATIONS`). Names and values of users are in relations, never in the text.
 
 A partition that was materialized, that its definition has and that is neither frozen nor only marked as materialized
@@ -23,7 +23,7 @@ import msgspec
 from servo.fold.display import marked_sql
 from servo.fold.rows import Kind
 
-# Raised where the same rows come to be judged otherwise, so that no kept answer of before is taken for one of now.
+# Raised whenever the same rows are judged in another way, so that no cached answer of before is used.
 LAW = 2
 
 # By weight: the first that holds is the one that is named.
@@ -165,8 +165,8 @@ def changes_sql() -> str:
 
 
 def input_state_sql() -> str:
-    """What an input is to a partition that is given it or read it, of a row with what was read (read_id, read_hash)
-    and what is current of it (current_version, current_id, current_hash, input_marked)."""
+    """The state of an input for a partition that is given it or read it, of a row with what was read (read_id,
+    read_hash) and what is current of it (current_version, current_id, current_hash, input_marked)."""
     return f"""CASE WHEN current_version IS NULL THEN 'missing' WHEN read_id = current_id THEN 'same'
       WHEN input_marked THEN 'marked' WHEN read_id IS NULL THEN 'unread'
       WHEN {_OTHER_CONTENT} THEN 'changed' ELSE 'same_content' END"""
@@ -203,7 +203,7 @@ def deadlines_sql(parts: Parts) -> str:
 
 
 def edges_sql(parts: Parts) -> str:
-    """Who was made from whom, among partitions that are judged and given: two pairs of asset_id and partition_key."""
+    """Edges of lineage among partitions that are judged and given: two pairs of asset_id and partition_key."""
     return _query(
         [*_begun(parts), ("pairs", _pairs(parts))],
         "SELECT DISTINCT pairs.asset_id, pairs.partition_key, pairs.upstream_asset_id, pairs.upstream_partition_key,"

@@ -1,6 +1,6 @@
 """From proposals to recorded events: the part of `append` that every backend shares.
 
-Appends of many threads go into one transaction: whoever comes first records what all who wait want recorded. A commit
+Appends of many threads go into one transaction: the first records what all that wait want recorded. A commit
 costs the same for one event as for a hundred, and so does waiting for the interpreter at each step towards it. So
 nobody queues for a transaction of its own. Each append is decided by itself, on what those before it in the group did:
 one that is refused changes nothing for the others.
@@ -105,7 +105,7 @@ def _require_text(text: str, what: str, *, indexed: bool = False) -> None:
 
 
 class Recording(msgspec.Struct, frozen=True):
-    """What an append will do: what to insert, what to answer."""
+    """The result of an append: events to insert, and receipts to answer."""
 
     events: list[RecordedEvent]
     receipts: list[Receipt]
@@ -217,7 +217,7 @@ class PendingAppend:
 
 
 class GroupCommit:
-    """The appends that wait. `together` records some of them: all in entry transaction, or none.
+    """The appends that wait. `together` records some of them: all in one transaction, or none.
 
     It says in each what came of it. What it raises came of all that it has said nothing else of.
     """
@@ -247,7 +247,7 @@ class GroupCommit:
         except Exception as problem:  # noqa: BLE001 (each is told)
             _blame(pending, problem)
         except BaseException:
-            # Whoever leads is being stopped, which is not for the others to be.
+            # The leading thread is being stopped, and the others are not.
             _blame(pending, AppendOutcomeUnknown("the append was interrupted", hint="repeat it"))
             raise
         finally:
@@ -260,7 +260,7 @@ class GroupCommit:
                 entry.called.set()
 
     def _next(self) -> list[PendingAppend]:
-        """Those that come first, the leader among them: as many as go together well."""
+        """The first appends, the leader among them: as many as go together well."""
         pending: list[PendingAppend] = []
         drafts = 0
         with self._lock:

@@ -17,7 +17,7 @@ BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 
 
 class Appends(msgspec.Struct, frozen=True, kw_only=True):
-    """What was counted: appends by how long they took (the last number is of those beyond all bounds), and the rest."""
+    """Counts of appends by how long they took (the last number is of those beyond all bounds), and the rest."""
 
     counts: tuple[int, ...]
     seconds: float
@@ -26,7 +26,7 @@ class Appends(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AppendMeter:
-    """Counts. Threads share it."""
+    """Counts appends. Threads share it."""
 
     def __init__(self) -> None:
         self._lock = Lock()

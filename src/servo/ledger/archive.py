@@ -4,7 +4,7 @@
     root/{tenant}/{workspace}/segments/{first}-{last}.parquet       written once, never touched again
     root/{tenant}/{workspace}/archive.lock                          one archiver at a time
 
-A file that the index does not name does not exist for anybody. Events are in the index, checked and on disk, before
+A file that the index does not name does not exist for any reader. Events are in the index, checked and on disk, before
 they leave the ledger: at every moment each event is in one of the two, or for a while in both.
 """
 
@@ -174,7 +174,7 @@ class Archive:
         wanted = hash(subject)
         return any(_holds(self._subjects(segment, event_type), wanted) for segment in self.segments)
 
-    # ── for whoever proves it ────────────────────────────────────────────────────────────────────────────────────
+    # ── for verification ────────────────────────────────────────────────────────────────────────────────────
 
     def damage(self, segment: Segment) -> str | None:
         """What is wrong with a file, judged by its bytes alone."""

@@ -1,6 +1,6 @@
 """The whole sequence of events of a workspace: the archived part and the live part as one.
 
-`export` writes it as JSON lines, for whoever wants events without Servo. Each line is one event as canonical JSON:
+`export` writes it as JSON lines, for programs that read events without Servo. Each line is one event as canonical JSON:
 UTF-8, keys sorted, no whitespace, times in UTC with six digits of fraction, the payload as an object. Anybody can
 recompute the chain from the lines alone:
 
@@ -30,8 +30,8 @@ _AFTER_CHAIN_HASH = b'"correlation_id":'  # the next field by name; a quote insi
 class History:
     """Reads across archive and ledger, without a gap or a repeat, also while events move from one to the other.
 
-    Events are in the archive's index before they leave the ledger. So whoever misses an event in the ledger looks
-    into the index *again*, and finds it there.
+    Events are in the archive's index before they leave the ledger. So a reader that misses an event in the ledger
+    looks into the index *again*, and finds it there.
     """
 
     def __init__(self, ledger: Ledger, archive: Archive | None) -> None:
@@ -39,7 +39,7 @@ class History:
         self.archive = archive
 
     def until(self, position: int) -> History:
-        """The same up to a position: of what is recorded later it knows nothing."""
+        """This history up to a position, without what is recorded later."""
         return _HistoryUntil(self.ledger, self.archive, position)
 
     def head(self, beyond: int | None = None, timeout: float = 0.0) -> Head:
@@ -64,7 +64,7 @@ class History:
             yield from events
 
     def batches(self, after: int = 0, until: int | None = None) -> Iterator[list[RecordedEvent]]:
-        """The same in lists, bounded in number and bytes."""
+        """The events in lists, bounded in number and bytes."""
         return batches(self.read, after, until)
 
     def position_at(self, event_id: str) -> int:

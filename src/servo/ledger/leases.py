@@ -1,12 +1,12 @@
-"""Who is alive: workers, control loops and drivers hold leases, and renew them while they live.
+"""Leases: workers, control loops and drivers hold them, and renew them while they live.
 
 Leases are no facts. They are kept beside the ledger, never in it, and to lose them all loses no truth: the living show
-up again with their next beat, and what somebody wrongly given up for lost still tries to record is refused by the
+up again with their next beat, and what a process wrongly given up for lost still tries to record is refused by the
 ledger, where its attempt is over.
 
-**Given up is given up.** A lease that ran out is never renewed. Whoever was once missing from `live()` stays missing,
-whatever clocks do, so that others may act on what they saw; and a holder that was paused for too long is told so by its
-next beat, which raises `FencedOut`. It stops what it is doing, and comes back, if at all, under a new id.
+**Given up is given up.** A lease that ran out is never renewed. A holder that was once missing from `live()` stays
+missing, whatever clocks do, so that others may act on what they saw; and a holder that was paused for too long is told
+so by its next beat, which raises `FencedOut`. It stops what it is doing, and comes back, if at all, under a new id.
 
 Whose clock: on one machine (memory, SQLite) the one that is handed in, and in PostgreSQL the server's alone, so that
 machines whose clocks differ agree.
@@ -67,7 +67,7 @@ class Leases(Protocol):
         """
 
     def live(self) -> list[Holder]:
-        """Who is alive, ordered by id. All others are given up for lost by this very look."""
+        """The holders that are alive, ordered by id. All others are given up for lost by this very look."""
 
     def release(self, id: str) -> None:  # noqa: A002 – it is the id of a holder, and nothing else is one here
         """Leave: not alive any more, by its own wish. Nothing happens where there is no such lease."""

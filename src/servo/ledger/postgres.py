@@ -1,6 +1,6 @@
 """The shared ledger: a schema in a PostgreSQL database, for many processes on many machines.
 
-Whoever appends holds the lock of the workspace's row from reading the head until the commit, so positions are
+An append holds the lock of the workspace's row from reading the head until the commit, so positions are
 commit order and have no gaps. The commit notifies a channel of the workspace, which wakes those who wait.
 """
 

@@ -1,7 +1,7 @@
 """Where facts are kept: the narrow seam that every backend fills.
 
-A ledger belongs to one workspace. Positions are commit order and have no gaps: whoever has seen position n has seen
-every event below it. `append` is atomic and durable when it returns.
+A ledger belongs to one workspace. Positions are commit order and have no gaps: a reader that has seen position n
+has seen every event below it. `append` is atomic and durable when it returns.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Condition(msgspec.Struct, frozen=True, kw_only=True):
 
 
 NEVER = Condition(position=-1)
-"""For who only wants to know whether a fact is there: what is not is refused by an AppendConflict."""
+"""A condition that never holds, to ask whether a fact is there: one that is not is refused by an AppendConflict."""
 
 
 class Receipt(msgspec.Struct, frozen=True, kw_only=True, gc=False):

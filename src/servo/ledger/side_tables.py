@@ -1,7 +1,7 @@
 """Tables beside a ledger, for what is no fact: leases, polls of sensors, fingerprints of secrets.
 
 An embedded ledger has SQLite files beside it for what may be lost (`SqliteTable`). Every transaction has a connection
-of its own, which takes a fraction of a millisecond: threads share nothing, and a file that somebody removed is simply
+of its own, which takes a fraction of a millisecond: threads share nothing, and a file that was removed is simply
 made anew. Nothing is synced to disk: what is in such a file is worth nothing after a power cut. Leases have a file of
 their own, so that heartbeats never wait for an append. A shared ledger has tables in its database
 (`postgres_server.py`).
@@ -150,7 +150,7 @@ class Fingerprints(Protocol):
         """The fingerprint of a tenant, if one was recorded. Writes nothing."""
 
     def record(self, tenant: str, fingerprint: str) -> str:
-        """Record a fingerprint, and give the one that holds: this one, or that of whoever was first."""
+        """Record a fingerprint, and give the one that holds: this one, or the first one."""
 
 
 class MemoryFingerprints:

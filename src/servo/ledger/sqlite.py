@@ -380,8 +380,8 @@ def _explain(path: Path, problem: sqlite3.Error) -> ServoError:
 
 # ── waking those who wait ─────────────────────────────────────────────────────────────────────────────────────────────
 
-# Inside a process an append wakes waiters at once. SQLite has no notification between processes, so while anybody
-# waits, one thread looks every now and then whether somebody has written to its log. To ask the file system for that
+# Inside a process an append wakes waiters at once. SQLite has no notification between processes, so while a reader
+# waits, one thread looks every now and then whether something was written to the log. To ask the file system for that
 # costs next to nothing, and only where it says so is the ledger itself asked; and from time to time anyway, for a clock
 # may be too coarse to tell two writes apart.
 _LOOK_AGAIN_SECONDS = 0.02
@@ -396,7 +396,7 @@ Signs = tuple[int, Log]
 
 
 class Wakeup:
-    """A bell shared by all ledgers on one file in this process."""
+    """Wakes readers of one file that wait for it to grow; shared by all its ledgers in this process."""
 
     _bells: dict[Path, Wakeup] = {}
     _lock = threading.Lock()
@@ -421,7 +421,7 @@ class Wakeup:
             self._rung.notify_all()
 
     def signs(self) -> Signs:
-        """What is otherwise once somebody has appended. To be looked at before the ledger is."""
+        """A value that changes with every append. To be read before the ledger is."""
         return self._rings, self._look()
 
     def wait(self, before: Signs, timeout: float) -> None:

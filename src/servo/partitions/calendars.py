@@ -71,9 +71,11 @@ class TimeDimension(Dimension):
 
     def to_json(self) -> dict[str, Any]:
         # As they stand in keys: a date, or a moment in UTC.
-        said = {"start": self._plain(self.start), "timezone": self.timezone}
-        said["end"] = None if self.end is None else self._plain(self.end)
-        return {"kind": self.kind, "name": self.name} | {name: one for name, one in said.items() if one is not None}
+        fields = {"start": self._plain(self.start), "timezone": self.timezone}
+        fields["end"] = None if self.end is None else self._plain(self.end)
+        return {"kind": self.kind, "name": self.name} | {
+            name: value for name, value in fields.items() if value is not None
+        }
 
     @abstractmethod
     def _plain(self, moment: Any) -> str: ...

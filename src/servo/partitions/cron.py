@@ -41,7 +41,7 @@ _NAMED = {
 }
 NAMES = "@hourly, @daily, @weekly, @monthly or @yearly"
 _AFTERMATH = 3 * 3600  # seconds in which a change may still matter: hours with a fixed time in them end by then
-# Counting reaches from the beginning, so that there must be an end to how far anybody can ask.
+# Counting reaches from the beginning, so that there must be an end to it.
 _LAST_YEAR = 2199
 _LAST_DAY = date(_LAST_YEAR, 12, 31).toordinal() - EPOCH_DAY
 _STRETCH = 366  # local days that are counted at a time
@@ -97,7 +97,7 @@ def parsed_cron(cron: str) -> CronSim:
 def require_cron(cron: str) -> None:
     """Refuse a cron that does not read or never fires, and one that reads and cannot be meant.
 
-    Only for what somebody writes now: what was recorded before is read by `parsed_cron` as it always was.
+    Only for a cron that is written now: what was recorded before is read by `parsed_cron` as it always was.
     """
     parsed_cron(cron)
     for field, text in zip(_FIELDS, cron.lower().split(), strict=True):
@@ -128,7 +128,7 @@ def _nonsense(field: _Field, term: str) -> tuple[str, str] | None:
 
 
 def day_rule(cron: str) -> str | None:
-    """What is to be said of a cron with both a day and a weekday, where one begins with `*`: both must match."""
+    """A remark on a cron with both a day and a weekday, where one begins with `*`: both must match."""
     _, _, day, _, weekday = cron.split()
     if "*" in (day, weekday) or not (day.startswith("*") or weekday.startswith("*")):
         return None

@@ -129,8 +129,8 @@ class Custom(Mapping):
         except ServoError:
             raise
         except Exception as problem:
-            said = f"{reference} raised {type(problem).__name__}: {problem}"
-            raise misfit(self.kind, said, "mend it; it must bear an empty set, too") from problem
+            problem_text = f"{reference} raised {type(problem).__name__}: {problem}"
+            raise misfit(self.kind, problem_text, "mend it; it must bear an empty set, too") from problem
         if not isinstance(answer, PartitionSet) or answer.partitions != target:
             raise misfit(
                 self.kind, f"{reference} returned {answer!r:.60}", "return a set of the definition that it was given"
@@ -139,8 +139,8 @@ class Custom(Mapping):
 
     def to_json(self) -> dict[str, Any]:
         known = {"reverse": self.reverse, "code": self.code, "reverse_code": self.reverse_code}
-        said = {name: value for name, value in known.items() if value is not None}
-        return {"kind": self.kind, "function": self.function, **said}
+        given = {name: value for name, value in known.items() if value is not None}
+        return {"kind": self.kind, "function": self.function, **given}
 
 
 def _reference(function: str | Callable[..., PartitionSet]) -> str:

@@ -98,7 +98,7 @@ class _Windowed(_Linked):
 
 @dataclass(frozen=True, slots=True)
 class Identity(_Linked):
-    """The partition with the same value. `dimension` names the downstream dimension if it is called otherwise."""
+    """The partition with the same value. `dimension` names the downstream dimension if that has another name."""
 
     kind = "identity"
     dimension: str | None = None

@@ -64,13 +64,13 @@ class Catalog(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def with_values(self, added: Mapping[str, Sequence[str]]) -> Catalog:
-        """The same, with more values of dynamic dimensions."""
+        """This catalog with more values of dynamic dimensions."""
         dynamic = {**self.dynamic, **{name: (*self.dynamic.get(name, ()), *new) for name, new in added.items()}}
         specs = [_with_values(spec, dynamic) for spec in self.graph.specs.values()]
         return msgspec.structs.replace(self, graph=Graph.known(specs, self.graph.other_names), dynamic=dynamic)
 
     def with_other_names(self, ids: Callable[[], Mapping[str, str]]) -> Catalog:
-        """The same, whose assets are found by every name that they ever had, as long as no other asset has it.
+        """This catalog, whose assets are found by every name that they ever had, as long as no other asset has it.
 
         `ids`: of assets by every name in the ledger as it is now, asked only where a name is not one of the catalog's:
         one of the past knows what its assets were called then, and is asked by what they are called since.
@@ -201,7 +201,7 @@ class DeployedState(msgspec.Struct, frozen=True, kw_only=True):
         return find_automation(self.sensors, named, what="sensor")
 
     def definitions_hash(self) -> str:
-        """Of what is deployed from code; what people made by other means is not part of that."""
+        """The hash of what is deployed from code, without what people made by other means."""
         schedules = [one.schedule for one in self.schedules if not one.gone and one.is_declared]
         sensors = [one.sensor for one in self.sensors if not one.gone and one.is_declared]
         return fingerprint(self.present, schedules, sensors)
@@ -222,7 +222,7 @@ class DeployedState(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Definitions(msgspec.Struct, frozen=True, kw_only=True):
-    """The definitions to answer by: those deployed, or with what the project's folder says otherwise by now."""
+    """The definitions to answer by: those deployed, or with the changes in the project's folder."""
 
     state: DeployedState
     catalog: Catalog
@@ -231,7 +231,7 @@ class Definitions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def present(automations: Sequence[DeployedAutomation]) -> list[DeployedAutomation]:
-    """Those that were not deleted, by name."""
+    """The automations that were not deleted, by name."""
     return sorted((one for one in automations if not one.gone), key=lambda one: one.name)
 
 

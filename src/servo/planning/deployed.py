@@ -57,7 +57,7 @@ def _settings(spec: AssetSpec) -> dict[str, Any]:
         "source": _place(spec.source),
         "retry": _retry_json(spec.retry),
         "parameters": {one.upstream: one.parameter for one in spec.dependencies if one.parameter is not None},
-        **_where_said(
+        **_given(
             batch=spec.batch or None,
             sample=None if spec.sample else False,
             strict=spec.strict or None,
@@ -156,7 +156,7 @@ def _approval_json(approval: Approval) -> dict[str, Any]:
         "four_eyes": approval.four_eyes,
         "deadline_seconds": None if approval.deadline is None else max(1, approval.deadline // _SECOND),
         "on_deadline": approval.on_deadline,
-        **_where_said(escalate_to=None if approval.escalate_to == ADMIN else approval.escalate_to),
+        **_given(escalate_to=None if approval.escalate_to == ADMIN else approval.escalate_to),
     }
 
 
@@ -196,7 +196,7 @@ def schedule_of(schedule: Schedule, schedule_id: str, version: int, *, enabled: 
             "partitions": schedule.partitions,
             "tags": dict(schedule.tags),
             "source": _place(schedule.source),
-            **_where_said(
+            **_given(
                 function=None if schedule.function is None else True,
                 code_version=schedule.code_version,
                 description=schedule.description,
@@ -217,7 +217,7 @@ def sensor_of(sensor: Sensor, sensor_id: str, version: int, *, enabled: bool) ->
             DECLARED: {"enabled": sensor.enabled},
             "description": sensor.description,
             "source": _place(sensor.source),
-            **_where_said(
+            **_given(
                 code_version=sensor.code_version,
                 timeout_seconds=None if sensor.timeout is None else sensor.timeout // _SECOND,
                 watch=None if sensor.watch is None else sensor.watch.to_json(),
@@ -228,7 +228,7 @@ def sensor_of(sensor: Sensor, sensor_id: str, version: int, *, enabled: bool) ->
     )
 
 
-def _where_said(**settings: Any) -> dict[str, Any]:
+def _given(**settings: Any) -> dict[str, Any]:
     return {name: value for name, value in settings.items() if value is not None}
 
 
@@ -248,24 +248,26 @@ def fingerprint(
     return canonical.sha256_hex(
         {
             "v": 1,
-            "assets": sorted((said(one) for one in assets), key=lambda one: str(one["asset_key"])),
-            "schedules": sorted((said(one) for one in schedules), key=lambda one: str(one["name"])),
-            "sensors": sorted((said(one) for one in sensors), key=lambda one: str(one["name"])),
+            "assets": sorted((declared_fields(one) for one in assets), key=lambda one: str(one["asset_key"])),
+            "schedules": sorted((declared_fields(one) for one in schedules), key=lambda one: str(one["name"])),
+            "sensors": sorted((declared_fields(one) for one in sensors), key=lambda one: str(one["name"])),
         }
     )
 
 
 # Whether a schedule is on is up to people, once it is deployed; what its code says of that is under `declared`. What a
 # code version covers is in the version itself.
-_NOT_SAID = frozenset(
+_NOT_DECLARED = frozenset(
     {"asset_id", "schedule_id", "sensor_id", "version", "enabled", "clock_since", "reached", "same_code_as"}
 )
 
 
-def said(one: events.AssetDefinition | events.ScheduleDefinition | events.SensorDefinition) -> dict[str, Any]:
-    """What a definition says of what the project declares."""
+def declared_fields(
+    one: events.AssetDefinition | events.ScheduleDefinition | events.SensorDefinition,
+) -> dict[str, Any]:
+    """The fields of a definition that the project declares."""
     # Every field, also those that have their default: what is left out of the stored form must not matter here.
-    data = {key: value for key, value in msgspec.structs.asdict(one).items() if key not in _NOT_SAID}
+    data = {key: value for key, value in msgspec.structs.asdict(one).items() if key not in _NOT_DECLARED}
     data["settings"] = dict(one.settings)
     source = data["settings"].pop("source", None) or {}
     data["settings"]["file"] = source.get("file")

@@ -17,7 +17,15 @@ from servo.events.fact import Fact
 from servo.events.model import DefinitionsDeployed
 from servo.partitions import UNPARTITIONED
 from servo.planning.catalog import Catalog, DeployedAutomation, DeployedState
-from servo.planning.deployed import DECLARED, definition_of, fingerprint, said, same_code, schedule_of, sensor_of
+from servo.planning.deployed import (
+    DECLARED,
+    declared_fields,
+    definition_of,
+    fingerprint,
+    same_code,
+    schedule_of,
+    sensor_of,
+)
 from servo.planning.history import HistoryChange, history_changes, identify
 
 __all__ = ["Commit", "changes_of", "deployment_facts", "preview", "state_after"]
@@ -202,6 +210,6 @@ def _current(known: list[DeployedAutomation], declared: Any, made: Callable[...,
     same_wish = before.definition.settings.get(DECLARED) == {"enabled": declared.enabled}
     enabled = before.definition.enabled if same_wish and not before.gone else declared.enabled
     as_it_is = made(declared, before.id, before.version, enabled=enabled)
-    if not before.gone and said(as_it_is) == said(before.definition):
+    if not before.gone and declared_fields(as_it_is) == declared_fields(before.definition):
         return as_it_is
     return made(declared, before.id, before.version + 1, enabled=enabled)

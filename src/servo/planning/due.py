@@ -63,7 +63,7 @@ class Due(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def due(catalog: Catalog, selected: Mapping[str, PartitionSet], present: Mapping[str, Present], now: datetime) -> Due:
-    """Of what is selected. `present` tells of every asset that is selected, and of those that they read."""
+    """Decide what runs of the selection. `present` has every asset that is selected, and those that they read."""
     wanted: dict[str, PartitionSet] = {}
     groups: list[DueGroup] = []
     held: list[Held] = []
@@ -164,7 +164,7 @@ class _Asset:
         if without:
             mapping = self._mapping(upstream)
             readers = mapping.downstream(without, self.wanted.partitions, self._now) & self.wanted
-            # Where a custom mapping does not tell who reads it, anybody may.
+            # Where a custom mapping does not tell which partitions read it, all may.
             self._hold(f"reads {no_data(upstream, without)}", readers or self.wanted)
 
     def _hold(self, why: str, some: PartitionSet) -> None:

@@ -83,7 +83,7 @@ def _moved(
     while True:
         moved = {**renamed, **back}
         given_away = set(moved.values())
-        # Who is there already takes over from another only where somebody takes over from it.
+        # An asset that is there already takes over from another only where yet another takes over from it.
         keep = [key for key in renamed if key in there and there[key].asset_id not in given_away]
         for key, asset_id in back.items():
             holder = names.get(asset_id)

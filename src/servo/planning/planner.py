@@ -22,8 +22,8 @@ from servo.planning.stages import HeldBack, LeftOut, MissingInput, Plan, TaskPla
 
 Wanted = Mapping[str, PartitionSet]
 
-# Mappings for which reading nothing is meant: there is no day before the first, and who writes a table or a function
-# knows best.
+# Mappings that may give nothing to read: there is no day before the first, and a table or a function is written so on
+# purpose.
 _MAY_READ_NOTHING = (Offset, Lookback, Last, Explicit, Custom)
 # So many groups, each of which shares inputs with the one before it, are taken for a chain without an end.
 _LONGEST_CHAIN = 16
@@ -176,7 +176,7 @@ def without_input(mapping: PartitionMapping, asked: PartitionSet, needed: Partit
             needed = mapping.upstream(asked, Partitions(others), now)
     elif isinstance(mapping, _MAY_READ_NOTHING):
         return asked.partitions.empty()
-    # Who reads something is found again from what is read; whoever is not found has nothing to read.
+    # A partition that reads something is found again from what is read; any other has nothing to read.
     return asked - mapping.downstream(needed, asked.partitions, now) if needed else asked
 
 
@@ -332,7 +332,7 @@ def hold_back(
             may_wait = left[key] & added[key] if key in added else None
             if not may_wait:
                 continue
-            # Where a custom mapping does not tell who reads what is missing, anybody may.
+            # Where a custom mapping does not tell which partitions read what is missing, all may.
             readers = may_wait & missing.needed_for if missing.needed_for else may_wait
             if readers:
                 left[key] = left[key] - readers

@@ -1,7 +1,7 @@
 """What a partition is given to read, by the mappings of today: whatever of it was not read makes it stale.
 
 Three kinds of inputs, by how much must be listed to tell. Where a partition reads the one of the same key, nothing is:
-whoever has both tables joins them. Where all partitions of an asset read the same, that is listed once. Only what is
+both tables are joined. Where all partitions of an asset read the same, that is listed once. Only what is
 left is listed for groups of partitions, and for each partition its group.
 """
 
@@ -25,7 +25,7 @@ _ANY_TIME = datetime(2000, 1, 1, tzinfo=UTC)
 
 
 class Reads(msgspec.Struct, frozen=True, kw_only=True):
-    """Who reads whom by asset keys, and for which of them the keys that are there must be known."""
+    """Dependencies between assets, by how their partitions must be listed."""
 
     same_key: list[tuple[str, str]]  # (asset, upstream)
     others: list[tuple[str, str]]
@@ -76,7 +76,7 @@ def given_to(  # noqa: PLR0917 (two sides, each with its keys)
     inputs: Sequence[PartitionKey],
     now: datetime,
 ) -> Given:
-    """Of some upstream partitions, those that each of some partitions is given; the definitions have all of them."""
+    """The upstream partitions, of `inputs`, that each of `outputs` is given; the definitions have all of both."""
     product = _product(catalog, asset_key, upstream, now)
     if not outputs or not inputs:
         return Given(asset_key=asset_key, upstream=upstream, groups=[])
@@ -115,9 +115,9 @@ def touched_by(
         for asset_key in catalog.graph.downstream(upstream) if found else ():
             downstream, mapping = catalog.spec(asset_key).partitions, catalog.graph.mapping(upstream, asset_key)
             product = _product(catalog, asset_key, upstream, now)
-            told = set() if product is None else {link.source for link in product.links}
+            sources = set() if product is None else {link.source for link in product.links}
             timed = {place for place, dimension in enumerate(downstream.dimensions) if dimension.timed}
-            exact = isinstance(mapping, Explicit) or (product is not None and timed <= told)
+            exact = isinstance(mapping, Explicit) or (product is not None and timed <= sources)
             yield asset_key, mapping.downstream(found, downstream, now) if exact else None
 
 
@@ -144,7 +144,7 @@ def gives_the_same(catalog: Catalog, asset_key: str, before: datetime, now: date
 
 
 def given_from(catalog: Catalog, asset_key: str, upstream: str) -> Callable[[str], datetime | None]:
-    """What tells, for a key of an upstream partition, from when on the asset is given it, where that is of a time."""
+    """A function from the key of an upstream partition to the moment from which the asset is given it, if any."""
     if upstream not in catalog.graph.upstream(asset_key):
         return lambda _: None
     when = _when_given(_product(catalog, asset_key, upstream, _ANY_TIME))
