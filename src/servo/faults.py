@@ -21,6 +21,8 @@ POINTS = frozenset(
         "append.after_commit",
         "compact.begin",
         "compact.after_file",
+        "compact.during_merge",
+        "compact.after_merge",
         "compact.after_files",
         "manifest.before_write",
         "manifest.after_write",

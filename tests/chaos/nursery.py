@@ -67,7 +67,7 @@ def work(work: Work) -> None:
             if not work.compacts:
                 continue
             if number % 3 == 2:
-                compactor = compactor or Compactor(place.store, place.history, clock=system_clock, mint=place.mint_text)
+                compactor = compactor or _compactor(place)
                 compactor.compact()
             if number % 6 == 5:
                 archive_events(
@@ -78,6 +78,11 @@ def work(work: Work) -> None:
                 )
             if compactor is not None and number % 10 == 9:
                 compactor.remove_unneeded_files()
+
+
+def _compactor(place: Place) -> Compactor:
+    """One with no memory to spare, which merges files as it does large ones."""
+    return Compactor(place.store, place.history, clock=system_clock, mint=place.mint_text, memory=0)
 
 
 def _append(place: Place, work: Work, number: int, receipts: IO[str]) -> None:

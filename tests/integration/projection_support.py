@@ -82,7 +82,7 @@ from servo.ledger.history import History
 from servo.ledger.protocol import Ledger
 from servo.partitions import PartitionKey
 from servo.projections import Manifest, Reader, Snapshot, Store, TailLimits
-from servo.projections.compactor import Compactor
+from servo.projections.compactor import MEMORY, Compactor
 
 NOW = datetime(2025, 1, 15, 12, 0, 0, 123456, tzinfo=UTC)
 WORKSPACE = Workspace("acme", "main")
@@ -110,6 +110,7 @@ class Place:
     folder: Path
     clock: Clock = system_clock
     url: str | None = None
+    memory: int = MEMORY
     _ledger: Ledger | None = None
     _mint: UlidFactory = field(init=False)
 
@@ -152,7 +153,7 @@ class Place:
 
     @contextmanager
     def compactor(self) -> Iterator[Compactor]:
-        compactor = Compactor(self.store, self.history, clock=self.clock, mint=self.mint_text)
+        compactor = Compactor(self.store, self.history, clock=self.clock, mint=self.mint_text, memory=self.memory)
         try:
             yield compactor
         finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import accumulate, chain
 from typing import Any
 
@@ -21,6 +22,8 @@ _TYPES = {
     Kind.TEXTS: pa.list_(pa.string()),
     Kind.TEXT_MAP: pa.map_(pa.string(), pa.string()),
 }
+
+_LAST_TEXT = "\U0010ffff"
 
 
 def schema(table: type[Row]) -> pa.Schema:
@@ -64,19 +67,27 @@ def rows(table: type[Row], chunks: Sequence[Chunk], shared: Shared | None = None
 
 def in_order(rows: pa.Table, names: list[str]) -> pa.Table:
     """The rows in the order of these columns; those of a run usually lie so already."""
-    keys = {name: _decoded(rows.column(name)) for name in names}
-    if _is_sorted(list(keys.values())):
+    keys = sort_keys(rows, names)
+    if is_sorted(keys):
         return rows
-    return rows.take(pc.sort_indices(pa.table(keys), sort_keys=[(name, "ascending") for name in names]))
+    return rows.take(pc.sort_indices(pa.table(keys, names), sort_keys=[(name, "ascending") for name in names]))
 
 
-def _is_sorted(columns: list[pa.Array]) -> bool:
-    ordered = pa.repeat(True, max(len(columns[0]) - 1, 0))
-    for column in reversed(columns):
-        before, after = column.slice(0, len(column) - 1), column.slice(1)
-        ordered = pc.or_kleene(pc.less(before, after), pc.and_kleene(pc.equal(before, after), ordered))
-    # A null is in no order with anything: then it is not known to be sorted.
-    return bool(pc.all(ordered, skip_nulls=False).as_py())
+def sort_keys(rows: pa.Table, names: list[str]) -> list[pa.Array]:
+    """Columns to sort by, with nulls as texts that come last, as DuckDB has them."""
+    keys = [_decoded(rows.column(name)) for name in names]
+    return [key.fill_null(_LAST_TEXT) if key.null_count else key for key in keys]
+
+
+def is_sorted(keys: list[pa.Array]) -> bool:
+    """Whether rows with these keys lie in their order."""
+    if len(keys[0]) < 2:
+        return True
+    ordered = pa.repeat(True, len(keys[0]) - 1)
+    for key in reversed(keys):
+        before, after = key.slice(0, len(key) - 1), key.slice(1)
+        ordered = pc.or_(pc.less(before, after), pc.and_(pc.equal(before, after), ordered))
+    return bool(pc.all(ordered).as_py())
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.Array:
@@ -144,6 +155,7 @@ def partition_values(keys: pa.Array) -> pa.Array:
     return pa.MapArray.from_arrays(dimensions.offsets, names, texts)
 
 
+@lru_cache(1 << 16)
 def _dimension(text: str) -> tuple[str, str]:
     if not text:
         return "", ""

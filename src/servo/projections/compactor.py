@@ -8,7 +8,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 
 import msgspec
 
@@ -22,7 +22,7 @@ from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.draft import Draft
 from servo.projections.manifest import FOLD, Manifest, watermark_of
-from servo.projections.store import Store, require_same_ledger, warn_of_unknown
+from servo.projections.store import Store, require_same_ledger, storage_explained, warn_of_unknown
 from servo.projections.table_sql import merged
 from servo.projections.thinning import Thinning
 
@@ -30,9 +30,14 @@ log = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], None]  # (position reached, position aimed at)
 
-# A batch is bounded in events and in bytes: a set of partitions may be large, and memory is not.
+MEMORY = 512 << 20  # bytes that folding and merging take, about, beside what the process itself does
+_LEAST_FOR_DUCKDB = 64 << 20
+# A batch is bounded in events and in bytes: a set of partitions may be large, and memory is not. What an event says
+# takes about so many bytes: for the event, for each of its payload, and for each dimension of a partition key in it.
 _BATCH_EVENTS = 20_000
-_BATCH_BYTES = 128 << 20
+_EVENT_BYTES, _PAYLOAD_BYTES, _DIMENSION_BYTES = 4_000, 24, 1_500
+# A version is published after as much again as was folded before it, so that few rows are merged more than once.
+_VERSION_BYTES = 128 << 20
 
 
 class Compactor:
@@ -46,14 +51,16 @@ class Compactor:
         clock: Clock,
         mint: Callable[[], str],
         thinning: Thinning | None = None,
+        memory: int = MEMORY,
     ) -> None:
         self._thinning = thinning or Thinning()
+        self._memory = memory
         self._store = store
         self._history = history
         self._clock = clock
         self._mint = mint
         self._epoch = store.take_epoch()
-        self._connection = engine.connect()
+        self._connection = connect(store, mint, memory)
 
     def compact(self, progress: Progress | None = None) -> Manifest:
         """Fold and publish everything up to the ledger's head, batch by batch; the newest version.
@@ -63,19 +70,26 @@ class Compactor:
         current = self._store.current()
         require_same_ledger(self._store, self._history, current)
         until = self._history.head().position
-        for events in _batches(self._history, current.watermark.position, until):
-            draft = Draft(self._store, self._connection, self._mint, current)
+        draft = self._draft(current)
+        done, more = _Amount(), _Amount()
+        for events in _batches(self._history, current.watermark.position, until, self._memory):
             _fold(draft, events)
-            current = self._publish(draft, events[-1], current.version + 1, replayed=current.replayed)
+            more = more.plus(events)
+            reached = events[-1].position
+            if more.is_worth_a_version(done) or reached == until:
+                draft.stack()
+                current = self._publish(draft, events[-1], current.version + 1, replayed=current.replayed)
+                draft = self._draft(current)
+                done, more = done.plus_all(more), _Amount()
             if progress:
-                progress(current.watermark.position, until)
+                progress(reached, until)
         return current
 
     def replay(self, progress: Progress | None = None, until: int | None = None) -> Manifest:
         """Rebuild every projection from the first event up to a position or the head, and publish it at once."""
         until = self._history.head().position if until is None else until
-        draft = Draft(self._store, self._connection, self._mint, Manifest())
-        last = _fold_all(draft, self._history, until, progress)
+        draft = self._draft(Manifest())
+        last = _fold_all(draft, self._history, until, self._memory, progress)
         draft.settle()
         version = self._store.next_version()
         return self._publish(draft, last, version, replayed=version)
@@ -87,7 +101,11 @@ class Compactor:
     def close(self) -> None:
         self._connection.close()
 
+    def _draft(self, base: Manifest) -> Draft:
+        return Draft(self._store, self._connection, self._mint, base, self._memory)
+
     def _publish(self, draft: Draft, last: RecordedEvent | None, version: int, *, replayed: int) -> Manifest:
+        reach("compact.after_files")
         manifest = Manifest(
             version=version,
             epoch=self._epoch,
@@ -101,24 +119,34 @@ class Compactor:
         return manifest
 
 
-def rebuild(store: Store, history: History, until: int, mint: Callable[[], str], *, base: Manifest) -> Manifest:
+def connect(store: Store, mint: Callable[[], str], memory: int) -> engine.Connection:
+    """DuckDB for half of the memory: the other is for rows in columns. It spills beside the files, where room is."""
+    staging = store.root / "staging"
+    with storage_explained(staging):
+        staging.mkdir(parents=True, exist_ok=True)
+    return engine.connect(str(staging / mint()), max(memory // 2, _LEAST_FOR_DUCKDB))
+
+
+def rebuild(
+    store: Store, history: History, until: int, mint: Callable[[], str], *, base: Manifest, memory: int = MEMORY
+) -> Manifest:
     """The projections as of a position, built in a store of their own and published to nobody.
 
     `base`: an earlier version whose files are in that store, to go on from; one without tables to begin anew.
     """
-    connection = engine.connect()
-    draft = Draft(store, connection, mint, base)
-    last = _fold_all(draft, history, until, after=base.watermark.position)
-    connection.close()
+    with closing(connect(store, mint, memory)) as connection:
+        draft = Draft(store, connection, mint, base, memory)
+        last = _fold_all(draft, history, until, memory, after=base.watermark.position)
+        draft.stack()
     return Manifest(watermark=base.watermark if last is None else watermark_of(last), tables=draft.tables)
 
 
 def _fold_all(
-    draft: Draft, history: History, until: int, progress: Progress | None = None, *, after: int = 0
+    draft: Draft, history: History, until: int, memory: int, progress: Progress | None = None, *, after: int = 0
 ) -> RecordedEvent | None:
     """Fold all events after a position up to another into a draft; the last of them."""
     last: RecordedEvent | None = None
-    for events in _batches(history, after, until):
+    for events in _batches(history, after, until, memory):
         _fold(draft, events)
         last = events[-1]
         if progress:
@@ -133,7 +161,6 @@ def _fold(draft: Draft, events: list[RecordedEvent]) -> None:
         folded = batch(events)
         warn_of_unknown(folded)
         draft.add(folded)
-    reach("compact.after_files")
 
 
 @contextmanager
@@ -149,18 +176,34 @@ def collector_paused() -> Iterator[None]:
             gc.enable()
 
 
-def _batches(history: History, after: int, until: int) -> Iterator[list[RecordedEvent]]:
+def _batches(history: History, after: int, until: int, memory: int) -> Iterator[list[RecordedEvent]]:
     """Events after a position up to another, in batches large enough to be worth a file and bounded in size."""
     gathered: list[RecordedEvent] = []
     size = 0
-    for events in history.batches(after, until):
-        gathered += events
-        size += sum(len(event.payload) for event in events)
-        if len(gathered) >= _BATCH_EVENTS or size >= _BATCH_BYTES:
+    for event in history.events(after, until):
+        gathered.append(event)
+        size += _EVENT_BYTES + _PAYLOAD_BYTES * len(event.payload) + _DIMENSION_BYTES * event.payload.count(b"=")
+        if len(gathered) >= _BATCH_EVENTS or size >= memory:
             yield gathered
             gathered, size = [], 0
     if gathered:
         yield gathered
+
+
+class _Amount(msgspec.Struct, frozen=True):
+    """So many events, and the bytes of their payloads."""
+
+    events: int = 0
+    bytes: int = 0
+
+    def plus(self, events: list[RecordedEvent]) -> _Amount:
+        return _Amount(self.events + len(events), self.bytes + sum(len(event.payload) for event in events))
+
+    def plus_all(self, other: _Amount) -> _Amount:
+        return _Amount(self.events + other.events, self.bytes + other.bytes)
+
+    def is_worth_a_version(self, done: _Amount) -> bool:
+        return self.events >= max(_BATCH_EVENTS, done.events) or self.bytes >= max(_VERSION_BYTES, done.bytes)
 
 
 class TableComparison(msgspec.Struct, frozen=True, kw_only=True):

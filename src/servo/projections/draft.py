@@ -1,16 +1,20 @@
 """A version in the making: files are written here, and seen by nobody until a manifest names them.
 
-The files of a table form a stack, each several times larger than the next. New rows go on top; when the top has grown
-too large for what is under it, the two are merged. So folding n events writes O(n) rows now and each row O(log) times
-over its life, never the whole table for a handful of events.
+Each batch of events becomes one sorted file for each table that it speaks of. Before a version is published those are
+merged, many at a time, and the result goes on the table's stack, whose files are each several times larger than the
+next: what is on top and too small for what comes is merged with it. So folding n events writes each row a few times,
+never the whole table for a handful of events, and takes no more memory than a batch.
 
 Reads do without this file: half of Arrow comes with writing Parquet.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,12 +22,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from servo.faults import reach
-from servo.fold.rows import Row, columns
+from servo.fold.rows import Row
 from servo.fold.tables import TABLES_BY_NAME, RunKeyConflictRow, RunKeyRow
 from servo.ledger.archive import sync_file
 from servo.projections import engine
 from servo.projections.arrow import in_order, rows, tables
 from servo.projections.manifest import ROW_GROUP, FileRef, Manifest, file_ref
+from servo.projections.merging import PAGE, Merge, dictionaries, one_row_per_key
 from servo.projections.store import Store, storage_explained
 from servo.projections.table_sql import conflicts, merged, sort_order
 
@@ -32,102 +37,146 @@ if TYPE_CHECKING:
 
 # A file on the stack holds at least this many times the rows of the one above it.
 _GROWTH = 8
-_WRITERS = 4
-_HASH = "hash_of_key"  # a column that no table has
+_FAN_IN = 32  # files that are merged at once, at most
+_WRITERS, _MERGERS = 4, 2
+# Arrow's own allocator keeps for each thread what was freed: half as much again as a merge needs.
+pa.set_memory_pool(pa.system_memory_pool())
 
 
 class Draft:
-    """Tables as lists of files, begun from a manifest or from nothing."""
+    """Tables as lists of files, begun from a manifest or from nothing. It takes about so many bytes of `memory`."""
 
-    def __init__(self, store: Store, connection: engine.Connection, mint: Callable[[], str], base: Manifest) -> None:
+    def __init__(
+        self, store: Store, connection: engine.Connection, mint: Callable[[], str], base: Manifest, memory: int
+    ) -> None:
         self._store = store
         self._connection = connection
         self._mint = mint
+        self._memory = memory
         self.tables: dict[str, list[FileRef]] = {name: list(files) for name, files in base.tables.items()}
+        # Of each table the files of what was folded since, by how many times their rows were merged.
+        self._runs: dict[str, list[list[FileRef]]] = {}
+        self._own: set[str] = set()  # files that no other process knows of
+        # A batch is written while the next one is folded, its tables side by side.
+        self._writers = ThreadPoolExecutor(_WRITERS, "servo-write")
+        self._writing: list[tuple[type[Row], Future[FileRef]]] = []
 
     def add(self, batch: Batch) -> None:
-        """Fold a batch in."""
-        self._push({TABLES_BY_NAME[name]: contributions for name, contributions in tables(batch).items()})
+        """Fold a batch in: one more file for each table that it speaks of."""
+        self._add({TABLES_BY_NAME[name]: contributions for name, contributions in tables(batch).items()})
         if batch.requests:
-            self._push({RunKeyConflictRow: self._conflicts(rows(RunKeyConflictRow, batch.requests))})
+            self._add({RunKeyConflictRow: self._conflicts(rows(RunKeyConflictRow, batch.requests))})
+
+    def stack(self) -> None:
+        """Put what was folded on the stacks, together with the files on top that are too small to lie under it."""
+        self._finish_writing()
+        self._merge_tables({name: self._taken(name) for name in self._runs})
+
+    def settle(self) -> None:
+        """Merge every stack, and what was folded, into one file."""
+        self._finish_writing()
+        files = {name: [*self.tables.get(name, []), *self._waiting(name)] for name in {*self.tables, *self._runs}}
+        self.tables = {}
+        self._merge_tables(files)
+
+    # ── what was folded ──────────────────────────────────────────────────────────────────────────────────────────
+
+    def _add(self, said: dict[type[Row], pa.Table]) -> None:
+        settled = {table: self._settled(table, rows) for table, rows in said.items() if rows.num_rows}
+        self._finish_writing()
+        self._writing = [
+            (table, self._writers.submit(self._write_rows, table, rows)) for table, rows in settled.items()
+        ]
+
+    def _finish_writing(self) -> None:
+        writing, self._writing = self._writing, []
+        for table, file in writing:
+            self._add_run(table, file.result())
+            reach("compact.after_file")
 
     def _conflicts(self, requests: pa.Table) -> pa.Table:
         """The run requests that the index, as it is after this batch, gives another fingerprint."""
+        self._finish_writing()
         self._connection.register("requests", requests)
-        files = self._parquet(RunKeyRow, self.tables[RunKeyRow.table])
+        name = RunKeyRow.table
+        files = engine.parquet(self._store.intact(name, [*self.tables.get(name, []), *self._waiting(name)]))
         index = merged(RunKeyRow, f"(SELECT * FROM {files} SEMI JOIN requests USING (run_key))")
         return engine.fetch_arrow(self._connection, conflicts("requests", f"({index})"))
 
-    def _push(self, said: dict[type[Row], pa.Table]) -> None:
-        """Put rows on the stacks, together with the files on top of them that are too small to lie under them."""
-        as_they_are: dict[type[Row], pa.Table] = {}
-        for table, contributions in said.items():
-            if not contributions.num_rows:
-                continue
-            merging = self._take_smaller(table, contributions.num_rows)
-            relation = "SELECT * FROM said"
-            if merging:
-                relation += f" UNION ALL SELECT * FROM {self._parquet(table, merging)}"
-            self._connection.register("said", contributions)
-            repeated = self._repeated(table, f"({relation})")
-            if merging or repeated:
-                self.tables[table.table].append(self._merge(table, f"({relation})", repeated=repeated))
-            else:
-                as_they_are[table] = contributions
-        # Arrow writes what is in memory several times as fast as DuckDB, and tables side by side.
-        with ThreadPoolExecutor(_WRITERS, "servo-write") as writers:
-            files = writers.map(self._write_rows, as_they_are.keys(), as_they_are.values())
-            for table, file in zip(as_they_are, files, strict=True):
-                self.tables[table.table].append(file)
+    def _settled(self, table: type[Row], said: pa.Table) -> pa.Table:
+        """One row for each key."""
+        self._connection.register("said", said)
+        rows = one_row_per_key(self._connection, table, "said")
+        return said if rows is None else engine.fetch_arrow(self._connection, rows)
 
-    def _take_smaller(self, table: type[Row], count: int) -> list[FileRef]:
-        """Take from the stack the files that are too small to lie under so many rows."""
-        stack = self.tables.setdefault(table.table, [])
-        taken: list[FileRef] = []
+    def _write_rows(self, table: type[Row], rows: pa.Table) -> FileRef:
+        ordered = in_order(rows, sort_order(table))
+        return self._write(table, lambda path: write(ordered, path))
+
+    def _add_run(self, table: type[Row], file: FileRef) -> None:
+        """One more file that waits to be merged. Where many wait they are merged, and wait as one of a level higher."""
+        levels = self._runs.setdefault(table.table, [])
+        for level in itertools.count():
+            if level == len(levels):
+                levels.append([])
+            levels[level].append(file)
+            if len(levels[level]) < _FAN_IN:
+                return
+            file = self._merge(table, levels[level], self._memory)
+            levels[level] = []
+
+    def _waiting(self, name: str) -> list[FileRef]:
+        return [file for level in self._runs.get(name, []) for file in level]
+
+    # ── merging ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def _taken(self, name: str) -> list[FileRef]:
+        """All files that wait, and those taken from the stack because they are too small to lie under so many rows."""
+        taken, stack = self._waiting(name), self.tables.get(name, [])
+        count = sum(file.rows for file in taken)
         while stack and count * _GROWTH > stack[-1].rows:
             taken.append(stack.pop())
             count += taken[-1].rows
         return taken
 
-    def _write_rows(self, table: type[Row], contributions: pa.Table) -> FileRef:
-        ordered = in_order(contributions, sort_order(table))
-        return self._write(table, lambda path: write(ordered, path))
+    def _merge_tables(self, files: dict[str, list[FileRef]]) -> None:
+        """Put one file on each stack, made of these, two tables at a time."""
+        with ThreadPoolExecutor(_MERGERS, "servo-merge") as mergers:
+            made = mergers.map(self._merge_all, files.keys(), files.values())
+            for name, file in zip(files, made, strict=True):
+                self.tables.setdefault(name, []).append(file)
+                reach("compact.after_file")
+        self._runs = {}
 
-    def settle(self) -> None:
-        """Merge every stack into one file."""
-        for name, stack in self.tables.items():
-            if len(stack) > 1:
-                table = TABLES_BY_NAME[name]
-                relation = f"(SELECT * FROM {self._parquet(table, stack)})"
-                stack[:] = [self._merge(table, relation, repeated=self._repeated(table, relation))]
+    def _merge_all(self, name: str, files: list[FileRef]) -> FileRef:
+        """One file of many, the smallest first, so that the fewest rows are written more than once."""
+        while len(files) > 1:
+            files = sorted(files, key=lambda file: file.rows)
+            file = self._merge(TABLES_BY_NAME[name], files[:_FAN_IN], self._memory // (_MERGERS + 1))
+            files = [file, *files[_FAN_IN:]]
+        return files[0]
 
-    def _parquet(self, table: type[Row], files: list[FileRef]) -> str:
-        """A relation over files, none of which is damaged: a merge would write the damage on."""
-        return engine.parquet(self._store.intact(table.table, files))
-
-    def _repeated(self, table: type[Row], relation: str) -> bool:
-        """Whether any key is spoken of twice; which ones, by their hashes, is in `repeated`.
-
-        Hashes are counted faster than texts; two keys with one hash are merely looked at twice.
-        """
-        hashes = f"SELECT hash({', '.join(table.key)}) AS {_HASH} FROM {relation} GROUP BY {_HASH} HAVING count(*) > 1"
-        repeated = engine.fetch_arrow(self._connection, hashes)
-        self._connection.register("repeated", repeated)
-        return bool(repeated.num_rows)
-
-    def _merge(self, table: type[Row], relation: str, *, repeated: bool) -> FileRef:
+    def _merge(self, table: type[Row], files: list[FileRef], memory: int) -> FileRef:
         """A sorted file with one row per key."""
-        select = f"({self._merged(table, relation)})" if repeated else relation
-        ordered = f"SELECT * FROM {select} ORDER BY {', '.join(sort_order(table))}"
-        return self._write(table, lambda path: engine.write(self._connection, ordered, path))
+        paths = self._store.intact(table.table, files)  # a merge would write a damage on
+        with self._scratch() as scratch, self._connection.cursor() as connection:
+            merge = Merge(table, connection, memory, scratch)
+            made = self._write(table, lambda path: merge.write(paths, path))
+        reach("compact.after_merge")
+        for file in files:
+            if file.name in self._own:
+                self._own.remove(file.name)
+                self._store.path(table.table, file).unlink(missing_ok=True)
+        return made
 
-    @staticmethod
-    def _merged(table: type[Row], relation: str) -> str:
-        """One row per key. Merging is dear, so rows whose key is spoken of once are passed on as they are."""
-        names = ", ".join(columns(table))
-        numbered = f"(SELECT *, hash({', '.join(table.key)}) AS {_HASH} FROM {relation})"
-        again = merged(table, f"(SELECT {names} FROM {numbered} SEMI JOIN repeated USING ({_HASH}))")
-        return f"SELECT {names} FROM {numbered} ANTI JOIN repeated USING ({_HASH}) UNION ALL {again}"
+    @contextmanager
+    def _scratch(self) -> Iterator[Path]:
+        """A folder for what a merge needs beside the files, which is swept where a crash leaves it."""
+        folder = self._store.root / "staging" / self._mint()
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _write(self, table: type[Row], write_to: Callable[[Path], None]) -> FileRef:
         path = self._store.root / "files" / table.table / f"{self._mint()}.parquet"
@@ -140,19 +189,19 @@ class Draft:
                 raise
             sync_file(path)
             sync_file(path.parent)
-            reach("compact.after_file")
+            self._own.add(path.name)
             return file_ref(path, row_count(path))
 
 
 def write(rows: pa.Table, path: Path) -> None:
     """A new Parquet file. Texts that differ from row to row are not worth a dictionary."""
-    unlike = {pa.string(), pa.int64()}
     pq.write_table(
         rows,
         path,
         compression="zstd",
         row_group_size=ROW_GROUP,
-        use_dictionary=[field.name for field in rows.schema if field.type not in unlike],
+        data_page_size=PAGE,
+        use_dictionary=dictionaries(rows),
         store_schema=False,  # dictionaries are how we hold the rows, not what they are
     )
 

@@ -12,7 +12,7 @@ import re
 import tempfile
 import threading
 import weakref
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -22,7 +22,7 @@ import duckdb
 
 from servo.errors import InvalidQuery, ProjectionDamaged, StorageFailed
 from servo.fold.rows import Kind, Row, columns
-from servo.projections.manifest import REBUILD, ROW_GROUP
+from servo.projections.manifest import REBUILD
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,8 +39,11 @@ TYPES = {
 Connection = duckdb.DuckDBPyConnection
 
 
-def connect(spill: str | None = None) -> Connection:
-    """A connection of our own. What does not fit into memory goes to the folder `spill`, by default a temporary one."""
+def connect(spill: str | None = None, memory: int | None = None) -> Connection:
+    """A connection of our own. What does not fit into memory goes to the folder `spill`, by default a temporary one.
+
+    `memory`: how many bytes it may take, by default most of what the machine has.
+    """
     connection = duckdb.connect(
         ":memory:",
         config={
@@ -59,6 +62,9 @@ def connect(spill: str | None = None) -> Connection:
     connection.execute("SET GLOBAL preserve_insertion_order = false")
     # Files are never changed, so what they say of themselves is read once.
     connection.execute("SET GLOBAL parquet_metadata_cache = true")
+    if memory is not None:
+        connection.execute(f"SET GLOBAL memory_limit = '{memory}B'")
+        connection.execute("SET GLOBAL enable_external_file_cache = false")
     return connection
 
 
@@ -115,20 +121,6 @@ def empty(table: type[Row]) -> str:
     return f"(SELECT {names} WHERE false)"
 
 
-def write(connection: Connection, select: str, path: Path) -> None:
-    """Write a query's rows, in its order, to a new Parquet file."""
-    try:
-        # The preserved order is the one thing that makes the file sorted, so it is switched on just for this.
-        connection.execute("SET preserve_insertion_order = true")
-        connection.execute(
-            f"COPY ({select}) TO {literal(str(path))} (FORMAT parquet, COMPRESSION zstd, ROW_GROUP_SIZE {ROW_GROUP})"
-        )
-    except duckdb.Error as problem:
-        raise explain(problem) from problem
-    finally:
-        connection.execute("SET preserve_insertion_order = false")
-
-
 def run(connection: Connection, sql: str) -> None:
     """Execute a statement of our own that answers nothing: if it fails, the files are not what they should be."""
     try:
@@ -182,6 +174,14 @@ def fetch(
 def fetch_arrow(connection: Connection, sql: str) -> pa.Table:
     try:
         return connection.sql(sql).to_arrow_table()
+    except duckdb.Error as problem:
+        raise explain(problem) from problem
+
+
+def batches(connection: Connection, sql: str, rows: int) -> Iterator[pa.RecordBatch]:
+    """A query's rows in its order, so many at a time, of which no more are in memory than DuckDB needs."""
+    try:
+        yield from connection.sql(sql).to_arrow_reader(rows)
     except duckdb.Error as problem:
         raise explain(problem) from problem
 

@@ -54,6 +54,12 @@ class VersionSettings(msgspec.Struct, frozen=True, kw_only=True):
     monthly_years: Annotated[int, msgspec.Meta(ge=0, le=1_000)] | None = None
 
 
+class CompactionSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How much memory folding and merging may take, beside what the process itself takes."""
+
+    memory_mb: Annotated[int, msgspec.Meta(ge=64)] = 512
+
+
 class LimitSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How much happens at the same time: tasks and runs at all, partitions of one task, tasks of each pool."""
 
@@ -127,6 +133,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     approvals: dict[str, list[_Name]] = {}  # who has which role, by the names that they are known by
     tail: TailSettings = TailSettings()
     versions: VersionSettings = VersionSettings()
+    compaction: CompactionSettings = CompactionSettings()
     spark: SparkSettings = SparkSettings()
     limits: LimitSettings = LimitSettings()
     batch: BatchSettings = BatchSettings()

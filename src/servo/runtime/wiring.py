@@ -174,7 +174,10 @@ class Project:
         from servo.projections.thinning import Thinning  # noqa: PLC0415
 
         thinning = Thinning(**msgspec.structs.asdict(self.settings.versions))
-        compactor = Compactor(self.store, self.history, clock=self.clock, mint=self.mint, thinning=thinning)
+        memory = self.settings.compaction.memory_mb << 20
+        compactor = Compactor(
+            self.store, self.history, clock=self.clock, mint=self.mint, thinning=thinning, memory=memory
+        )
         try:
             yield compactor
         finally:
