@@ -26,7 +26,7 @@ from bench.measure_lineage import walk_a_million
 from bench.measure_load import highest_rate_postgres, highest_rate_sqlite
 from bench.measure_read import count_million, count_ten_million, find_one
 from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
-from bench.measure_sessions import session_of_its_own, slices_and_one_batch
+from bench.measure_sessions import narrow_slices, session_of_its_own, slices_and_one_batch
 from bench.measure_staleness import stale_after_few, stale_deep, stale_long, stale_wide
 from bench.measure_up import due_to_requested, push_to_acknowledged
 from bench.measure_why import count_million as count_statuses
@@ -48,6 +48,7 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "cli.asset_list": asset_list,
     "sessions.call": session_of_its_own,
     "sessions.slices": slices_and_one_batch,
+    "sessions.narrow": narrow_slices,
     "staleness.long": stale_long,
     "staleness.wide": stale_wide,
     "staleness.after": stale_after_few,

@@ -70,6 +70,16 @@ def median(work: Callable[[], object], *, times: int) -> float:
     return statistics.median(seconds(work) for _ in range(times))
 
 
+def in_turns(*works: Callable[[], object], times: int) -> list[list[float]]:
+    """Seconds that each work took in so many rounds. Another one is first in each: what a job leaves warms the next."""
+    taken: list[list[float]] = [[] for _ in works]
+    for number in range(times):
+        for place in range(len(works)):
+            chosen = (number + place) % len(works)
+            taken[chosen].append(seconds(works[chosen]))
+    return taken
+
+
 def alternating(one: Callable[[], object], other: Callable[[], object], *, times: int) -> tuple[float, float]:
     """Medians of two works that take turns, so that the machine's moods hit both alike."""
     pairs = [(seconds(one), seconds(other)) for _ in range(times)]

@@ -15,7 +15,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from bench.figure import Figure, seconds
+from bench.figure import Figure, in_turns, seconds
 from bench.workshop import DAYS, DEFINITIONS, ROWS, SPAN, Workshop, scratch, workshop
 
 TIMES = 8
@@ -70,15 +70,10 @@ def runs_on_spark() -> Iterator[Figure]:
         yield from _control_plane(shop)
 
 
-def side_by_side(ours: Callable[[], object], theirs: Callable[[], object]) -> tuple[float, float]:
-    """Median seconds of both. They take turns at being first: what a job leaves behind warms the one after it."""
-    for warm in (theirs, ours, theirs, ours):  # Spark compiles what it meets for the first time
-        warm()
-    times: dict[object, list[float]] = {ours: [], theirs: []}
-    for number in range(TIMES):
-        for work in (ours, theirs) if number % 2 else (theirs, ours):
-            times[work].append(seconds(work))
-    return statistics.median(times[ours]), statistics.median(times[theirs])
+def side_by_side(*works: Callable[[], object], times: int = TIMES) -> list[float]:
+    """Median seconds of each, in rounds."""
+    in_turns(*works, times=2)  # Spark compiles what it meets for the first time
+    return [statistics.median(taken) for taken in in_turns(*works, times=times)]
 
 
 def bare_job(shop: Workshop, sources: list[str]) -> None:
