@@ -158,6 +158,39 @@ def test_a_call_that_a_connect_server_goes_on_with_is_ended_by_releasing_its_ses
         assert other.result(PATIENCE) == 2
 
 
+def test_what_a_call_cached_goes_with_its_session_when_that_is_released_on_a_connect_server(
+    request: pytest.FixtureRequest, pool: ThreadPoolExecutor, tmp_path: Path
+) -> None:
+    """The server keeps caches by plan, for all its sessions: nobody could release them after the session has gone."""
+    server: Connect = request.getfixturevalue("connect_place")
+
+    def unheard(_: str) -> None:
+        raise RuntimeError("as of a session whose call ends at this moment")
+
+    def work(base: SparkSession) -> int:
+        with call_session(base) as call, tagged(call, run_id="caching"):
+            call.range(17).cache().count()
+            call.range(18).createOrReplaceTempView("eighteen")
+            call.sql("CACHE TABLE eighteen")
+            assert _is_cached(call, 17)
+            assert _is_cached(call, 18)
+            call.client.interrupt_tag = unheard  # type: ignore[attr-defined]  # of the Connect half
+            return len(_stuck(call, tmp_path / "caching", tmp_path / "never").collect())
+
+    with session(SparkSettings(remote=server.address, timeout_seconds=PATIENCE)) as base:
+        cancelled = pool.submit(work, base)
+        _wait_for_workers(tmp_path / "caching", cancelled)
+        assert _is_cached(base, 17)
+        assert _is_cached(base, 18)
+        interrupt(base, "caching")
+        _failure(cancelled)
+        _wait(lambda: not _is_cached(base, 17) and not _is_cached(base, 18))
+
+
+def _is_cached(spark: SparkSession, rows: int) -> bool:
+    return spark.range(rows).storageLevel.useMemory
+
+
 def test_interrupt_holds_until_the_work_has_ended(
     spark: SparkSession, pool: ThreadPoolExecutor, tmp_path: Path
 ) -> None:
