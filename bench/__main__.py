@@ -23,7 +23,7 @@ from bench.measure_batches import sampled_batch
 from bench.measure_cli import cold_query, help_time
 from bench.measure_fold import bytes_on_disk, fold_few_over_many, fold_million, record_a_large_run
 from bench.measure_lineage import walk_a_million
-from bench.measure_load import highest_rate_postgres, highest_rate_sqlite
+from bench.measure_load import highest_rate_postgres, highest_rate_sqlite, mixed_postgres, mixed_sqlite, reads_alone
 from bench.measure_read import count_million, count_ten_million, find_one
 from bench.measure_runs import asset_list, first_job, import_time, runs_on_spark
 from bench.measure_sessions import narrow_slices, session_of_its_own, slices_and_one_batch
@@ -69,6 +69,9 @@ BENCHMARKS: dict[str, Callable[[], Iterator[Figure]]] = {
     "api.backfill": one_backfill,
     "api.million": of_a_million,
     "api.post_run": post_runs,
+    "api.mixed.sqlite": mixed_sqlite,
+    "api.mixed.postgres": mixed_postgres,
+    "api.reads": reads_alone,
     "api.load.sqlite": highest_rate_sqlite,
     "api.load.postgres": highest_rate_postgres,
     "up.idle": standing_by,
@@ -95,6 +98,8 @@ QUICK = (
     "sensors.ask",
     "api.backfill",
     "api.post_run",
+    "api.mixed",
+    "api.reads",
     "up.idle",
     "batches",
     "runs.on_spark",

@@ -11,11 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, date, datetime, timedelta
+from itertools import count
 from pathlib import Path
 
 from bench.figure import Figure, alternating
 from bench.measure_why import record_run
-from bench.serving import Up, closed_loop, percentile, timed, up
+from bench.serving import Up, closed_loop, cpu_seconds, get, memory_of, percentile, timed, up
 from servo.api.inputs import Cursors
 from servo.api.operation_routes import query_type
 from servo.api.request_context import filters_of
@@ -26,6 +27,7 @@ from servo.partitions import Daily, Static
 from servo.projections.compactor import Compactor
 from servo.runtime import Project
 from servo.runtime.deploying import deploy
+from servo.runtime.states import state_of
 from servo.status.partitions import Place, text_of
 from tests.support.operating import Backfills
 from tests.support.traffic import DEFINITIONS, PREFIX
@@ -70,16 +72,25 @@ def of_a_million() -> Iterator[Figure]:
         pages = timed(server.port, paths)
         path = f"{PREFIX}/assets/sales/partitions/summary"
         summary, bare = timed(server.port, [path] * 20), timed(server.port, ["/healthz"] * 20)
+        number = count()
+        after_writes = timed(server.port, [path] * 10, before=lambda: _write_a_thousand(server.project, next(number)))
+        pages_after = timed(server.port, paths[:10], before=lambda: _write_a_thousand(server.project, next(number)))
     total = _DAYS * _REGIONS
     yield _milliseconds("api.partitions_p99", pages, 99, first, "the first page", size=total, aim="value < 50")
-    yield _milliseconds("api.summary", summary, 50, bare, "GET /healthz", size=total, aim="value < 300")
+    yield _milliseconds("api.summary", summary, 50, bare, "GET /healthz", size=total, aim="value < 100")
+    for name, took, before, aim in (
+        ("summary", after_writes, summary, "value < 100"),
+        ("partitions", pages_after, pages, "value < 50"),
+    ):
+        figure = f"api.{name}_after_a_thousand"
+        yield _milliseconds(figure, took, 50, before, "the same without a write", size=total, aim=aim)
 
 
 def post_runs() -> Iterator[Figure]:
     """Runs that are asked for and durable, by clients that each ask again as soon as they were answered."""
     with up(DEFINITIONS) as server:
         _post(server.port, 2.0, "before")
-        bare = closed_loop(server.port, _POST_CLIENTS, 3.0, _health) / 3.0
+        bare = closed_loop(server.port, _POST_CLIENTS, 3.0, lambda one, _: get(one, "/healthz")) / 3.0
         rate = _post(server.port, _POST_SECONDS, "run") / _POST_SECONDS
     yield Figure(
         id="api.post_run",
@@ -98,11 +109,11 @@ def standing_by() -> Iterator[Figure]:
         timed(server.port, [f"{PREFIX}/runs", f"{PREFIX}/schedules"])
         time.sleep(5.0)
         family = [server.pid, *_children(server.pid)]
-        before, began = _cpu_seconds(family), time.perf_counter()
+        before, began = cpu_seconds(family), time.perf_counter()
         time.sleep(_IDLE_SECONDS)
-        share = (_cpu_seconds(family) - before) / (time.perf_counter() - began)
-        memory = _memory(server.pid)
-        shared = sum(_memory(pid) for pid in family[1:])
+        share = (cpu_seconds(family) - before) / (time.perf_counter() - began)
+        memory = memory_of(server.pid)
+        shared = sum(memory_of(pid) for pid in family[1:])
     python = int(subprocess.run([sys.executable, "-c", _OWN_MEMORY], capture_output=True, check=True).stdout) / 1024
     yield Figure(
         id="up.idle_memory",
@@ -168,6 +179,12 @@ def _a_million(project: Project) -> None:
         compactor.compact()
 
 
+def _write_a_thousand(project: Project, number: int) -> None:
+    known = state_of(project).catalog
+    some = known.spec("shop/sales").partitions.everything(project.clock()).slice(number * 1_000, number * 1_000 + 1_000)
+    record_run(project, known, "shop/sales", f"after{number}", chunk=some, read={})
+
+
 def _places() -> list[Place]:
     """Far from the beginning of the list, and from each other."""
     days = Daily("date", start="1990-01-01", end=str(date(1990, 1, 1) + timedelta(days=_DAYS)))
@@ -179,12 +196,6 @@ def _places() -> list[Place]:
         for place in range(step, step * (_PAGES + 1), step)
         for key in everything.slice(place, place + 1)
     ]
-
-
-def _health(connection: http.client.HTTPConnection, _: int) -> None:
-    connection.request("GET", "/healthz")
-    with connection.getresponse() as answer:
-        answer.read()
 
 
 def _post(port: int, seconds: float, prefix: str) -> int:
@@ -214,17 +225,3 @@ _OWN_MEMORY = "print(next(line.split()[1] for line in open('/proc/self/status') 
 def _children(pid: int) -> list[int]:
     found = [int(text) for text in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
     return found + [below for child in found for below in _children(child)]
-
-
-def _memory(pid: int) -> float:
-    """Megabytes that are in memory."""
-    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 1024
-
-
-def _cpu_seconds(pids: list[int]) -> float:
-    ticks = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")

