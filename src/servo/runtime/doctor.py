@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from importlib import metadata
@@ -264,7 +263,6 @@ def _files(paths: list[Path]) -> str:
 # ── the machine: Python, Java, Spark ─────────────────────────────────────────────────────────────────────────────────
 
 
-_PYTHON = (3, 11)
 _FEW_BYTES, _TOO_FEW_BYTES = 2 << 30, 200 << 20
 _CORE = "spark-core_*.jar"
 _PROBE_SECONDS = 15.0  # for a remote store to answer somebody who waits for it
@@ -276,11 +274,7 @@ _CONNECTORS = {"s3": _HADOOP_AWS, "s3a": _HADOOP_AWS, "gs": _GCS, "gcs": _GCS, "
 
 
 def machine(environ: Mapping[str, str]) -> Iterator[Check]:
-    python = platform.python_version()
-    if sys.version_info >= _PYTHON:
-        yield good("python", python)
-    else:
-        yield problem("python", python, "use Python 3.11 or newer")
+    yield good("python", platform.python_version())  # an older one than is needed could not import this
     yield _java(environ)
     for package in ("pyspark", "duckdb", "pyarrow"):
         try:

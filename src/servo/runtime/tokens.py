@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
@@ -27,8 +27,6 @@ from servo.ledger.protocol import Condition
 from servo.local_server import TOKEN_PREFIX
 from servo.runtime.keyed_requests import Patience
 from servo.runtime.wiring import Project
-
-_Rows = list[dict[str, Any]]
 
 PREFIX = TOKEN_PREFIX
 _BYTES = 32
@@ -167,8 +165,7 @@ class Tokens:
 
     def list(self, *, everything: bool = False) -> list[Token]:
         """The live tokens, oldest first; with `everything` also those that have expired or were revoked."""
-        found = [self._token(row) for row in self._rows()]
-        return [token for token in found if everything or token.status == "live"]
+        return [token for token in self._select() if everything or token.status == "live"]
 
     def revoke(self, token: str, *, reason: str | None = None, actor: str) -> TokenRevocation:
         """End a token, given its id, the name of a live one, or the text of the token itself, such as one found."""
@@ -188,10 +185,9 @@ class Tokens:
 
     def _find(self, token: str) -> Token:
         if token.startswith(PREFIX):
-            rows = self._rows("secret_hash = $value", hash_of(token))
-            found = [self._token(row) for row in rows]
+            found = self._select("secret_hash = $value", hash_of(token))
         else:
-            found = [self._token(row) for row in self._rows("name = $value OR token_id = $value", token)]
+            found = self._select("name = $value OR token_id = $value", token)
             exact = [one for one in found if one.token_id == token]
             found = exact or [one for one in found if one.status == "live"] or found[-1:]
         if not found:
@@ -200,16 +196,16 @@ class Tokens:
         return found[-1]
 
     def _require_free(self, name: str) -> None:
-        if any(self._token(row).status == "live" for row in self._rows("name = $value", name)):
+        if any(one.status == "live" for one in self._select("name = $value", name)):
             raise Conflict(
                 f"there is a live token named {name}",
                 hint=f"give this one another name, or revoke it: servo token revoke {name}",
             )
 
-    def _rows(self, where: str = "true", value: str | None = None) -> _Rows:
+    def _select(self, where: str = "true", value: str | None = None) -> Sequence[Token]:
         sql = _LIST.replace("WHERE", f"WHERE ({where}) AND")
         parameters = {} if value is None else {"value": value}
-        return self._project.query(sql, parameters).dicts()
+        return [self._token(row) for row in self._project.query(sql, parameters).dicts()]
 
     def _token(self, row: dict[str, Any]) -> Token:
         expires = row["expires_at"]

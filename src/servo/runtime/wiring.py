@@ -196,12 +196,9 @@ class Project:
         return uuid7(int(self.clock().timestamp() * 1000), self._random_bytes)
 
     def close(self) -> None:
-        if "ledger" in self.__dict__:
-            self.ledger.close()
-        if "leases" in self.__dict__:
-            self.leases.close()
-        if "polls" in self.__dict__:
-            self.polls.close()
+        for name in ("ledger", "leases", "polls"):
+            if name in self.__dict__:
+                self.__dict__[name].close()
 
     def __enter__(self) -> Self:
         return self
