@@ -130,11 +130,11 @@ def _parked(job: BackfillView) -> bool:
 def outcome(tree: BackfillTree) -> int:
     """The exit code: 0 if all that it was to make is there, if need be with retries, or waits for people."""
     made_since, listed = repaired(tree.jobs), {job.backfill_id for job in tree.jobs}
-    asked = [job for job in tree.jobs if job.retry_of not in listed]
-    if all(job.state == "SUCCEEDED" or job.backfill_id in made_since for job in asked):
+    roots = [job for job in tree.jobs if job.retry_of not in listed]
+    if all(job.state == "SUCCEEDED" or job.backfill_id in made_since for job in roots):
         return 0
     people = any(job.waiting_approval for job in tree.jobs)
-    return 0 if people and not any(_is_lost(job, tree) for job in asked) else 1
+    return 0 if people and not any(_is_lost(job, tree) for job in roots) else 1
 
 
 def _is_lost(job: BackfillView, tree: BackfillTree) -> bool:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from servo.answers.values import moment, plain, text
-from servo.cli.opening import folder, needs_folder, project, read_ahead, server, service, service_type, services
+from servo.cli.opening import folder, needs_folder, project, read_ahead, server, service, services
 from servo.cli.options import (
     Answer,
     asset_argument,
@@ -136,7 +136,9 @@ def query(
 
 
 def _tables(as_json: bool) -> None:
-    found = service_type().tables()
+    from servo.runtime.maintenance import Maintenance  # noqa: PLC0415 (the ledger comes with it)
+
+    found = Maintenance.tables()
     if as_json:
         echo_json({"tables": found})
         return

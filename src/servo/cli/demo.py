@@ -102,14 +102,14 @@ class Story:
         self._child = self.start(*command, stderr=subprocess.PIPE if quiet else None, group=0 if quiet else None)
         if self.stopped:
             self.stop()  # the signal came while it was being started
-        said = self._child.communicate()[1]
+        errors = self._child.communicate()[1]
         ended, self._child = self._child.returncode, None
         self.go_on()
         if ended == _CLOSED_PIPE:
             raise BrokenPipeError
         if ended != code:
-            if said:
-                click.echo(said.decode(errors="replace").rstrip(), err=True)
+            if errors:
+                click.echo(errors.decode(errors="replace").rstrip(), err=True)
             raise click.ClickException(f"the demonstration went wrong: `{shown}` ended with {ended}, not with {code}")
 
     def start(
@@ -187,13 +187,13 @@ def up(story: Story) -> Iterator[None]:
 
 def _wait_until_up(story: Story, process: subprocess.Popen[bytes], log: Path) -> None:
     deadline = time.monotonic() + _START_SECONDS
-    while "✓ up" not in (said := log.read_text(errors="replace")) or not _at_work(story):
+    while "✓ up" not in (output := log.read_text(errors="replace")) or not _at_work(story):
         story.go_on()
         if process.poll() is not None or time.monotonic() > deadline:
-            reason = said.strip().rpartition("\n")[2] or "it says nothing"
+            reason = output.strip().rpartition("\n")[2] or "it says nothing"
             raise click.ClickException(f"`servo up` did not come up: {reason}")
         time.sleep(0.1)
-    click.echo(said.partition("\n")[0])
+    click.echo(output.partition("\n")[0])
 
 
 def _at_work(story: Story) -> bool:
@@ -281,8 +281,8 @@ def _tell(story: Story) -> None:
         click.secho(f"  ✓ the report of then, to the last bit: content {before[0][:12]}…", fg="green")
 
         story.step("A week is to be computed anew, with all that it is made from first: a backfill, in chunks")
-        asked = ("revenue", "--start", "2025-01-06", "--end", "2025-01-12", "--name", "week-2")
-        story.servo("backfill", "create", *asked, "--include-upstream", "--max-upstream-depth", "2", "--wait")
+        week = ("revenue", "--start", "2025-01-06", "--end", "2025-01-12", "--name", "week-2")
+        story.servo("backfill", "create", *week, "--include-upstream", "--max-upstream-depth", "2", "--wait")
         story.expect("of the backfill", story.ask(_BACKFILLS), [("SUCCEEDED", 3, 4 * 7)])
 
         story.step("Was anything in the ledger changed, removed or inserted?")

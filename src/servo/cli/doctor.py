@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
@@ -76,22 +77,19 @@ def server_checks(home: Path | None) -> Iterator[Check]:
             return
         url = running.url.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:")
     try:
-        asked = Transport(url, token_for(url), timeout=_SECONDS, retry_seconds=0.0)
-        try:
-            yield from _examined(asked)
-        finally:
-            asked.close()
+        with closing(Transport(url, token_for(url), timeout=_SECONDS, retry_seconds=0.0)) as transport:
+            yield from _examined(transport)
     except ServoError as why:
         yield failed("server", why)
     except (OSError, HTTPException, ValueError) as why:
         yield problem("server", f"{url} does not answer as a Servo: {why}", "see SERVO_URL")
 
 
-def _examined(asked: Transport) -> Iterator[Check]:
-    document = json.loads(asked.ask("GET", "/schema/openapi.json").body)
+def _examined(transport: Transport) -> Iterator[Check]:
+    document = json.loads(transport.ask("GET", "/schema/openapi.json").body)
     version = str(document["info"]["version"])
-    date = asked.ask("GET", "/healthz").date
-    text = f"{asked.url} answers, version {version}"
+    date = transport.ask("GET", "/healthz").date
+    text = f"{transport.url} answers, version {version}"
     if version == __version__:
         yield good("server", text)
     else:
@@ -99,7 +97,7 @@ def _examined(asked: Transport) -> Iterator[Check]:
     if date is not None:
         yield _clock(parsedate_to_datetime(date))
     try:
-        ready = json.loads(asked.ask("GET", "/readyz", refused=(503,)).body)
+        ready = json.loads(transport.ask("GET", "/readyz", refused=(503,)).body)
     except NotAllowed as why:
         yield problem("token", why.message, "make one there: `servo token create NAME --role viewer`; set SERVO_TOKEN")
         return

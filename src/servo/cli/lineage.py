@@ -43,7 +43,6 @@ from servo.ui.marks import counted
 
 if TYPE_CHECKING:
     from servo.answers.lineage import LineageGraph
-    from servo.cli.lineage_tables import DrawnLineage
     from servo.operations.operation import Question
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -143,7 +142,9 @@ def graph(here: Services, *, shape: str | None, output: Path | None, as_json: bo
     if chosen == "json":
         document = json.dumps(plain_struct(found), ensure_ascii=False, allow_nan=False) + "\n"
     else:
-        document = _drawn(here, found, as_of).document(chosen)
+        from servo.cli import lineage_tables  # noqa: PLC0415 (as in `_shown`)
+
+        document = lineage_tables.document(found, here.definitions(as_of=as_of), chosen)
     if output is None:
         return Answer(found, lambda: click.echo(document, nl=False))
     output.write_text(document, encoding="utf-8")
@@ -167,7 +168,7 @@ def invalidate(here: Services, request_id: str | None, **fields: Any) -> Answer:
     done = here.do(Invalidate(**fields), key=request_id)
 
     def show() -> None:
-        from servo.cli.lineage_tables import show_invalidated  # noqa: PLC0415 (as in `_drawn`)
+        from servo.cli.lineage_tables import show_invalidated  # noqa: PLC0415 (as in `_shown`)
 
         show_invalidated(here, done)
 
@@ -206,20 +207,15 @@ def _lineage(
     return here.ask(kind(partition=walk.pop("partitions"), **walk), as_of=as_of)
 
 
-def _drawn(here: Services, lineage: LineageGraph, as_of: str | None) -> DrawnLineage:
-    from servo.cli.lineage_tables import drawn_lineage  # noqa: PLC0415 (Rich, calendars and zones come with it)
-
-    return drawn_lineage(lineage, here.definitions(as_of=as_of))
-
-
 def _shown(here: Services, kind: type[Question[LineageGraph]], walk: dict[str, Any], *, impact: bool = False) -> Answer:
     as_of = walk.pop("as_of")
     lineage = _lineage(here, kind, walk, as_of)
 
     def show() -> None:
-        drawn = _drawn(here, lineage, as_of)
-        drawn.show()
-        if impact and drawn.found:
-            drawn.show_impact()
+        from servo.cli import lineage_tables  # noqa: PLC0415 (Rich, calendars and zones come with it)
+
+        lineage_tables.show(lineage, here.definitions(as_of=as_of))
+        if impact:
+            lineage_tables.show_impact(lineage)
 
     return Answer(lineage, show)

@@ -6,10 +6,10 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 import click
-import msgspec
 from rich.console import Console
 from rich.text import Text
 from rich.tree import Tree
@@ -20,14 +20,11 @@ from servo.cli.output import note, table
 from servo.errors import AssetNotFound, InvalidPartition, InvalidPartitionKey
 from servo.lineage.graph import picture, short_time, status_text, tree
 from servo.lineage.graph_formats import dot, mermaid, svg
-from servo.lineage.walk import Direction, LineageNode
+from servo.lineage.walk import Direction
 from servo.partitions import UNPARTITIONED, PartitionKey, Partitions
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
-    from rich.text import Text
-    from rich.tree import Tree
-
     from servo.cli.opening import Services
     from servo.lineage.graph import Branch
 
@@ -43,92 +40,75 @@ _URGENT = ("MATERIALIZED_BUT_LAST_ATTEMPT_FAILED", "STALE", "NEVER_MATERIALIZED"
 _WIDE = 10_000  # columns of a pipe
 
 
-class DrawnLineage(LineageGraph, frozen=True, kw_only=True):
-    """A lineage and the definitions of its assets, by their keys; without those that are gone."""
-
-    definitions: Mapping[str, Partitions]
-
-    @property
-    def start(self) -> list[LineageNode]:
-        return [node for node in self.nodes if node.depth == 0]
-
-    @property
-    def found(self) -> list[LineageNode]:
-        """All but those it began with."""
-        return [node for node in self.nodes if node.depth]
-
-    def show(self) -> None:
-        """Print it: one tree for a direction, two where it goes both ways."""
-        at_terminal = sys.stdout.isatty()
-        console = Console(
-            file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if at_terminal else _WIDE
-        )
-        ways: list[tuple[Direction, str, int]] = [("upstream", "made from", -1), ("downstream", "made into", 1)]
-        for direction, told, sign in ways:
-            if self.direction not in (direction, "both"):
-                continue
-            # In both directions at once, what is upstream has a negative depth.
-            nodes = [node for node in self.nodes if self.direction != "both" or node.depth * sign >= 0]
-            if self.direction == "both":
-                click.echo(told)
-            for branch in tree(nodes, self.edges, direction, exact=self.scope == "exact"):
-                console.print(_drawn(self, branch, direction), no_wrap=True, overflow="ellipsis", crop=at_terminal)
-        _legend(self)
-
-    def show_impact(self) -> None:
-        """Say how much of each asset would be reached, by status."""
-        counts: dict[str, dict[str, int]] = {}
-        for node in self.found:
-            own = counts.setdefault(node.asset_key, {})
-            own[node.status or ""] = own.get(node.status or "", 0) + 1
-        statuses = sorted({status for own in counts.values() for status in own})
-        click.echo()
-        table(
-            ["asset", "reached", *(status_text(status) for status in statuses)],
-            [(asset, sum(own.values()), *(own.get(status, 0) for status in statuses)) for asset, own in counts.items()],
-            f"{counted(len(self.found), 'partition')} of {counted(len(counts), 'asset')}",
-        )
-
-    def document(self, shape: str) -> str:
-        """The picture as a text that other programs draw: dot, mermaid or svg."""
-
-        def described(asset: str, keys: Any) -> str:
-            return describe(self.definitions, asset, keys)
-
-        title = "the whole project"
-        if self.asset_key is not None:
-            title = f"{self.asset_key} {described(self.asset_key, [node.partition_key for node in self.start])}".strip()
-        if self.run_id is not None:
-            title += f" in {self.run_id}"
-        if self.as_of is not None:
-            title += f" as of {self.as_of}"
-        drawn = picture(title, self.nodes, self.edges, described, exact=self.scope == "exact")
-        return {"dot": dot, "mermaid": mermaid, "svg": svg}[shape](drawn)
+def show(graph: LineageGraph, definitions: Mapping[str, Partitions]) -> None:
+    """Show one tree for a direction, two for both. `definitions`: of the assets by their keys, but of those gone."""
+    at_terminal = sys.stdout.isatty()
+    console = Console(file=sys.stdout, highlight=False, markup=False, emoji=False, width=None if at_terminal else _WIDE)
+    ways: list[tuple[Direction, str, int]] = [("upstream", "made from", -1), ("downstream", "made into", 1)]
+    for direction, title, sign in ways:
+        if graph.direction not in (direction, "both"):
+            continue
+        # In both directions at once, what is upstream has a negative depth.
+        nodes = [node for node in graph.nodes if graph.direction != "both" or node.depth * sign >= 0]
+        if graph.direction == "both":
+            click.echo(title)
+        for branch in tree(nodes, graph.edges, direction, exact=graph.scope == "exact"):
+            drawn = _drawn(definitions, branch, direction)
+            console.print(drawn, no_wrap=True, overflow="ellipsis", crop=at_terminal)
+    _legend(graph, definitions)
 
 
-def drawn_lineage(graph: LineageGraph, definitions: Mapping[str, Partitions]) -> DrawnLineage:
-    return DrawnLineage(**msgspec.structs.asdict(graph), definitions=definitions)
+def show_impact(graph: LineageGraph) -> None:
+    """Show how much of each asset would be reached, by status; nothing where nothing would."""
+    reached = [node for node in graph.nodes if node.depth]
+    if not reached:
+        return
+    counts: dict[str, Counter[str]] = {}
+    for node in reached:
+        counts.setdefault(node.asset_key, Counter())[node.status or ""] += 1
+    statuses = sorted({status for own in counts.values() for status in own})
+    click.echo()
+    table(
+        ["asset", "reached", *(status_text(status) for status in statuses)],
+        [(asset, own.total(), *(own[status] for status in statuses)) for asset, own in counts.items()],
+        f"{counted(len(reached), 'partition')} of {counted(len(counts), 'asset')}",
+    )
 
 
-def _drawn(found: DrawnLineage, root: Branch, direction: str) -> Tree:
-    drawn = Tree(_line(found, root, direction, root=True), guide_style="dim")
+def document(graph: LineageGraph, definitions: Mapping[str, Partitions], shape: str) -> str:
+    """The picture as a text that other programs draw: dot, mermaid or svg."""
+    described = partial(describe, definitions)
+    title = "the whole project"
+    if graph.asset_key is not None:
+        start = [node.partition_key for node in graph.nodes if node.depth == 0]
+        title = f"{graph.asset_key} {described(graph.asset_key, start)}".strip()
+    if graph.run_id is not None:
+        title += f" in {graph.run_id}"
+    if graph.as_of is not None:
+        title += f" as of {graph.as_of}"
+    drawn = picture(title, graph.nodes, graph.edges, described, exact=graph.scope == "exact")
+    return {"dot": dot, "mermaid": mermaid, "svg": svg}[shape](drawn)
+
+
+def _drawn(definitions: Mapping[str, Partitions], root: Branch, direction: str) -> Tree:
+    drawn = Tree(_line(definitions, root, direction, root=True), guide_style="dim")
     left = [(drawn, root)]
     while left:
         place, branch = left.pop()
         for below in branch.below:
-            left.append((place.add(_line(found, below, direction)), below))
+            left.append((place.add(_line(definitions, below, direction)), below))
         if branch.cut:
             place.add(Text("… and further; see --json", style="dim"))
     return drawn
 
 
-def _line(found: DrawnLineage, branch: Branch, direction: str, *, root: bool = False) -> Text:
+def _line(definitions: Mapping[str, Partitions], branch: Branch, direction: str, *, root: bool = False) -> Text:
     counts = Counter(node.status or "MATERIALIZED" for node in branch.nodes)
     mark, colour = _MARKS[next((one for one in _URGENT if counts[one]), "MATERIALIZED")]
     line = Text(no_wrap=True, overflow="ellipsis")
     line.append(f"{mark} ", style=colour)
     line.append(text(branch.asset_key), style="bold" if root else "")
-    described = describe(found.definitions, branch.asset_key, branch.keys)
+    described = describe(definitions, branch.asset_key, branch.keys)
     if described:
         line.append(f" {text(described)}", style="cyan")
     if len(branch.nodes) > 1:
@@ -138,8 +118,8 @@ def _line(found: DrawnLineage, branch: Branch, direction: str, *, root: bool = F
             shown = status_text(status) if len(branch.nodes) == 1 else f"{number:,} {status_text(status)}"
             line.append(f"  {shown}", style=_MARKS[status][1])
     if branch.outdated:
-        told = "not the version that was read" if direction == "upstream" else "made from another version"
-        line.append(f"  {told if len(branch.nodes) == 1 else f'{branch.outdated:,} {told}'}", style="yellow")
+        words = "not the version that was read" if direction == "upstream" else "made from another version"
+        line.append(f"  {words if len(branch.nodes) == 1 else f'{branch.outdated:,} {words}'}", style="yellow")
     if branch.again:
         line.append("  see above", style="dim")
     elif len(branch.nodes) == 1:
@@ -151,22 +131,18 @@ def _line(found: DrawnLineage, branch: Branch, direction: str, *, root: bool = F
     return line
 
 
-def _legend(found: DrawnLineage) -> None:
-    """Where there is no colour to tell, or more than one status to be told."""
-    seen = [one for one in _URGENT if any((node.status or "MATERIALIZED") == one for node in found.nodes)]
+def _legend(graph: LineageGraph, definitions: Mapping[str, Partitions]) -> None:
+    """Explain the marks, where there is more than one status; and name assets without data, or that there is none."""
+    seen = [one for one in _URGENT if any((node.status or "MATERIALIZED") == one for node in graph.nodes)]
     if sys.stdout.isatty() and (len(seen) > 1 or seen != ["MATERIALIZED"]):
         note("  ".join(f"{_MARKS[one][0]} {status_text(one)}" for one in reversed(seen)))
-    if found.asset_key is None:
-        empty = sorted(set(found.definitions) - {node.asset_key for node in found.nodes})
+    if graph.asset_key is None:
+        empty = sorted(set(definitions) - {node.asset_key for node in graph.nodes})
         if empty:
             note(f"without data: {', '.join(empty)}")
-    elif not found.found:
-        note(
-            "nothing else: "
-            + {"upstream": "it was made from no other asset", "downstream": "nothing was made from it"}.get(
-                found.direction, "it stands alone"
-            )
-        )
+    elif not any(node.depth for node in graph.nodes):
+        reasons = {"upstream": "it was made from no other asset", "downstream": "nothing was made from it"}
+        note(f"nothing else: {reasons.get(graph.direction, 'it stands alone')}")
 
 
 def show_invalidated(here: Services, done: Invalidated) -> None:
@@ -176,7 +152,7 @@ def show_invalidated(here: Services, done: Invalidated) -> None:
         return
     definitions = {}
     for some in sets:
-        with suppress(AssetNotFound):  # it is gone: its partitions are told as they stand
+        with suppress(AssetNotFound):  # it is gone: its partitions are named by their keys
             definitions[some.asset_key] = here.definition(some.asset_key, as_of=None)
     rows = [(some.asset_key, some.partition_keys) for some in sets]
     table(["asset", "partitions", "count"], [(key, describe(definitions, key, keys), len(keys)) for key, keys in rows])
@@ -199,11 +175,11 @@ def describe(definitions: Mapping[str, Partitions], asset_key: str, keys: Sequen
     distinct = list(dict.fromkeys(keys))
     if len(distinct) > 1:
         try:
-            told = definition.set_of(distinct).describe()
+            words = definition.set_of(distinct).describe()
         except (InvalidPartition, InvalidPartitionKey):
             pass  # some are of an earlier definition
         else:
-            return told.removeprefix(f"{len(distinct):,} partitions: ")
+            return words.removeprefix(f"{len(distinct):,} partitions: ")
     shown = [_label(definition, key) for key in distinct[:_NAMED]]
     return ", ".join([*shown, "…"] if len(distinct) > _NAMED else shown)
 

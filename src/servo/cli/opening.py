@@ -165,18 +165,13 @@ def project(
         yield opened
 
 
-def service_type() -> type[Maintenance]:
-    """What knows the ledger and the projections of a project."""
-    from servo.runtime.maintenance import Maintenance  # noqa: PLC0415 (the ledger comes with it)
-
-    return Maintenance
-
-
 @contextmanager
 def service(*, as_json: bool) -> Iterator[Maintenance]:
     """The ledger and the projections of the project in the current folder."""
+    from servo.runtime.maintenance import Maintenance  # noqa: PLC0415 (the ledger comes with it)
+
     with project(as_json=as_json, local=True) as opened:
-        yield service_type()(opened)
+        yield Maintenance(opened)
 
 
 def actor() -> str:

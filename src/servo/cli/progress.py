@@ -141,28 +141,16 @@ class _Interrupt:
 
 def outcome_document(run: RunProgress, details: RunView) -> dict[str, Any]:
     """How a run stands or ended, as JSON."""
+    times = ("requested_at", "started_at", "finished_at")
+    counts = ("total", "succeeded", "failed", "skipped", "unchanged")
+    findings = ("failures", "held_back", "checks", "checkpoints", "rows_left_out", "samples")
     return {
-        "run_id": run.run_id,
-        "status": run.status,
-        "reason": run.reason,
+        **{name: getattr(run, name) for name in ("run_id", "status", "reason")},
         "waiting_for_approval": run.parked,
-        "requested_at": plain(run.requested_at),
-        "started_at": plain(run.started_at),
-        "finished_at": plain(run.finished_at),
-        "partitions": {
-            "total": run.total,
-            "succeeded": run.succeeded,
-            "failed": run.failed,
-            "skipped": run.skipped,
-            "unchanged": run.unchanged,
-        },
+        **{name: plain(getattr(run, name)) for name in times},
+        "partitions": {name: getattr(run, name) for name in counts},
         "tasks": run.tasks,
-        "failures": details.failures,
-        "held_back": details.held_back,
-        "checks": details.checks,
-        "checkpoints": details.checkpoints,
-        "rows_left_out": details.rows_left_out,
-        "samples": details.samples,
+        **{name: getattr(details, name) for name in findings},
     }
 
 

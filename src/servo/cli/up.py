@@ -164,27 +164,27 @@ class _Member:
         """Notice an end, and start again when it is time."""
         now = time.monotonic()
         if not self._not_before and (code := self.process.poll()) is not None:
-            told = self._how_it_ended(code)
+            end = self._how_it_ended(code)
             self.end()
             self._short_lives = self._short_lives + 1 if now - self._born < _SHORT_LIFE_SECONDS else 0
             wait = min(2.0**self._short_lives - 1, _LONGEST_WAIT_SECONDS)
             self._not_before = now + wait
-            _tell(f"{told}; it is started again in {wait:.0f} s, see {self._worker.output}")
+            _tell(f"{end}; it is started again in {wait:.0f} s, see {self._worker.output}")
         if self._not_before and now >= self._not_before:
             self._not_before = 0.0
             self._start()
 
     def _how_it_ended(self, code: int) -> str:
         """What it died of, what it was working on, and what becomes of that."""
-        told = f"worker {self._number} (process {self.process.pid}) {exit_text(code)}"
+        end = f"worker {self._number} (process {self.process.pid}) {exit_text(code)}"
         if code and (tasks := tasks_of_worker(self._opened, self.process.pid)):
             write_last_words(self._opened, tasks, self.process.pid, code)
             lease = self._opened.settings.worker.lease_seconds
-            told += (
+            end += (
                 f" while it worked on {', '.join(map(str, tasks))}; another attempt begins once its lease has run out,"
                 f" in at most {lease:g} s"
             )
-        return told
+        return end
 
     def ask_to_end(self) -> None:
         self._worker.ask_to_end()

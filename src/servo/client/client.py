@@ -400,12 +400,12 @@ def follow_events(
     transport: Transport, *, after: str, event_type: Sequence[str], correlation_id: str | None, until_now: bool
 ) -> Iterator[Event]:
     """Events after one, or after `0`, the beginning. A break is no end: it goes on after the last one that came."""
-    asked = {"event_type": list(event_type), "correlation_id": correlation_id, "until_now": until_now or None}
+    query = {"event_type": list(event_type), "correlation_id": correlation_id, "until_now": until_now or None}
     last = after
     patience = Patience(transport.retry_seconds)
     while True:
         try:
-            connection, response = transport.stream(path_of("events"), asked, {"Last-Event-ID": last})
+            connection, response = transport.stream(path_of("events"), query, {"Last-Event-ID": last})
         except ServoError as problem:
             passing = isinstance(problem, ServerUnreachable) or vars(problem).get("status") in _TRY_AGAIN
             if not passing or not patience.pause():

@@ -129,8 +129,8 @@ class Transport:
         return ServerUnreachable(f"{self.url} does not answer: {what}", hint="is `servo up` there? see SERVO_URL")
 
     def _target(self, path: str, query: Query | None) -> str:
-        asked = _asked(query or {})
-        return f"{self._base}{path}" + (f"?{urlencode(asked)}" if asked else "")
+        pairs = _pairs(query or {})
+        return f"{self._base}{path}" + (f"?{urlencode(pairs)}" if pairs else "")
 
     def _headers(self, more: Mapping[str, str] | None, sent: bytes | None) -> dict[str, str]:
         headers = {"Accept": "application/json, application/problem+json, text/event-stream", **(more or {})}
@@ -174,25 +174,25 @@ def path_of(*parts: str) -> str:
     return PREFIX + "".join(f"/{quote(part, safe='')}" for part in parts)
 
 
-def _asked(query: Query) -> list[tuple[str, str]]:
+def _pairs(query: Query) -> list[tuple[str, str]]:
     """What was given, as it is written behind a question mark; a list is given one by one."""
-    asked: list[tuple[str, str]] = []
+    pairs: list[tuple[str, str]] = []
     for name, value in query.items():
         if value is None:
             continue
         several = value if isinstance(value, Sequence) and not isinstance(value, str) else [value]
-        asked += [(name, _written(one)) for one in several]
-    return asked
+        pairs += [(name, _as_text(value)) for value in several]
+    return pairs
 
 
-def _written(value: Any) -> str:
+def _as_text(value: Any) -> str:
     match value:
         case bool():
             return "true" if value else "false"
         case str() | int() | float():
             return str(value)
-    written: str = msgspec.to_builtins(value)  # a time
-    return written
+    time: str = msgspec.to_builtins(value)
+    return time
 
 
 def _replayed(response: HTTPResponse) -> bool:

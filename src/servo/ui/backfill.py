@@ -112,15 +112,15 @@ def waiting(tree: BackfillTree) -> str:
 
 def _head(tree: BackfillTree) -> Node:
     root = tree.root
-    said = [f"{tree.succeeded:,} of {counted(tree.partitions, 'partition')}", f"{int(tree.percent)} %"]
+    words = [f"{tree.succeeded:,} of {counted(tree.partitions, 'partition')}", f"{int(tree.percent)} %"]
     if tree.failed:
-        said.append(f"{tree.failed:,} failed")
+        words.append(f"{tree.failed:,} failed")
     made_since = repaired(tree.jobs)
     if stopped := sum(job.cancelled for job in tree.jobs if job.backfill_id not in made_since):
-        said.append(f"{stopped:,} cancelled")
+        words.append(f"{stopped:,} cancelled")
     if not tree.over and (until := time_left(tree.eta_seconds, reliable=tree.eta_reliable)):
-        said.append(until)
-    return Node(line=[state(root.display_state), Span(f" {root.name} ", bold=True), Span(", ".join(said))])
+        words.append(until)
+    return Node(line=[state(root.display_state), Span(f" {root.name} ", bold=True), Span(", ".join(words))])
 
 
 def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
@@ -135,9 +135,9 @@ def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
     for same in shown:
         yield _failure(same)
     # Of many, the tree has the first alone; how many there are is counted with each job.
-    told = [one for same in shown for one in same]
+    listed = [one for same in shown for one in same]
     lost = {job.backfill_id: _lost_chunks(job, tree) for job in tree.jobs}
-    more = {one: count - sum(each.backfill_id == one for each in told) for one, count in lost.items()}
+    more = {one: count - sum(each.backfill_id == one for each in listed) for one, count in lost.items()}
     hidden = [job for job in tree.jobs if job.backfill_id not in made_since and more[job.backfill_id] > 0]
     if hidden:
         count, most_of = (
@@ -151,8 +151,8 @@ def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
 
 def _lost_chunks(job: BackfillView, tree: BackfillTree) -> int:
     """How many chunks of a job were not made, also those that the tree has no room for."""
-    told = sum(one.backfill_id == job.backfill_id for one in tree.failures)
-    return max(job.chunks.get("FAILED", 0) + job.chunks.get("CANCELLED", 0), told)
+    listed = sum(one.backfill_id == job.backfill_id for one in tree.failures)
+    return max(job.chunks.get("FAILED", 0) + job.chunks.get("CANCELLED", 0), listed)
 
 
 def _failure(same: Sequence[BackfillFailure]) -> Node:
@@ -231,20 +231,20 @@ def _count(job: BackfillView) -> str:
 
 
 def _details(job: BackfillView) -> str:
-    said = []
+    words = []
     if job.failed:
-        said.append(f"{job.failed:,} failed")
+        words.append(f"{job.failed:,} failed")
     if job.cancelled:
-        said.append(f"{job.cancelled:,} cancelled")
+        words.append(f"{job.cancelled:,} cancelled")
     if job.waiting_approval:
-        said.append(f"{counted(job.waiting_approval, 'run')} to approve")
+        words.append(f"{counted(job.waiting_approval, 'run')} to approve")
     if job.display_state in ("RUNNING", "RESUMING"):
         if job.rate_per_minute is not None:
-            said.append(f"{_rate(job.rate_per_minute)}/min")
-        said.append(time_left(job.eta_seconds, reliable=job.eta_reliable))
+            words.append(f"{_rate(job.rate_per_minute)}/min")
+        words.append(time_left(job.eta_seconds, reliable=job.eta_reliable))
     elif job.state not in _ENDED or job.state == "CANCELLED":
-        said.append(job.state_reason or "")
-    text = ", ".join(filter(None, said))
+        words.append(job.state_reason or "")
+    text = ", ".join(filter(None, words))
     return f" {text}" if text else ""
 
 

@@ -85,8 +85,8 @@ def _made(why: PartitionWhy) -> Node:
     assert made is not None
     by = made.run_id or made.made_by or "somebody"
     if made.mark_reason is not None:
-        said = f" by {by}: {made.mark_reason}; there is no data"
-        return Node([Span("marked as materialized "), *_moment(made.made_at, why.now), Span(said)])
+        words = f" by {by}: {made.mark_reason}; there is no data"
+        return Node([Span("marked as materialized "), *_moment(made.made_at, why.now), Span(words)])
     node = Node([Span("made "), *_moment(made.made_at, why.now), Span(f" by {by}")])
     facts = [
         ("materialization", made.materialization_id),
@@ -94,8 +94,8 @@ def _made(why: PartitionWhy) -> Node:
         ("code", made.code_version),
         ("rows", None if made.rows is None else f"{made.rows:,}"),
     ]
-    told = [f"{name} {value}" for name, value in facts if value is not None]
-    node.below = [Node([Span(", ".join(told), DIM)])] if told else []
+    known = [f"{name} {value}" for name, value in facts if value is not None]
+    node.below = [Node([Span(", ".join(known), DIM)])] if known else []
     if made.rolled_back_at is not None:
         why_back = f": {made.rollback_reason}" if made.rollback_reason else ""
         by_whom = f" by {made.rolled_back_by}{why_back}"
@@ -138,8 +138,8 @@ def _input(one: InputState, now: datetime, label: Label) -> Node:
 
 def _inputs(why: PartitionWhy, label: Label) -> Node:
     counts = Counter(one.state for one in why.inputs)
-    told = ", ".join(f"{counts[state]:,} {words}" for state, words in _STATES.items() if counts[state])
-    node = Node([Span(f"{counted(len(why.inputs), 'input')}: "), Span(told)])
+    states = ", ".join(f"{counts[state]:,} {words}" for state, words in _STATES.items() if counts[state])
+    node = Node([Span(f"{counted(len(why.inputs), 'input')}: "), Span(states)])
     # Those that are guilty of something are named above, with their proof.
     if not why.reasons and len(why.inputs) <= _SHOWN:
         node.below = [_input(one, why.now, label) for one in why.inputs]
