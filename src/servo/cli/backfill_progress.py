@@ -40,7 +40,7 @@ from servo.cli.output import (
 from servo.cli.progress import tell_who_works
 from servo.errors import EnvironmentProblem
 from servo.operations.backfills.requests import GetBackfillTree
-from servo.ui.backfill import COLOURS, lines, repaired, rounded, time_left, to_retry, waiting
+from servo.ui.backfill import COLOURS, lines, repaired, rounded, time_left, to_retry, troubles, waiting
 from servo.ui.marks import Span, counted
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ def outcome(tree: BackfillTree) -> int:
 
 
 def _is_lost(job: BackfillView, tree: BackfillTree) -> bool:
-    """Whether something of a job was not made, and nobody tries it again."""
+    """Whether something of a job was not made, and no retry makes it."""
     if not job.failed and not job.cancelled and job.state not in ("FAILED", "CANCELLED"):
         return False
     retries = [one for one in tree.jobs if one.retry_of == job.backfill_id]
@@ -212,12 +212,7 @@ class Lines(Show):
 def _line(job: BackfillView) -> str:
     state = click.style(job.display_state, fg=COLOURS.get(job.display_state))
     words = [f"{job.name} {state} {job.succeeded:,}/{job.partitions:,}"]
-    if job.failed:
-        words.append(f"{job.failed:,} failed")
-    if job.cancelled:
-        words.append(f"{job.cancelled:,} cancelled")
-    if job.waiting_approval:
-        words.append(f"{counted(job.waiting_approval, 'run')} to approve")
+    words += troubles(job)
     if job.blocked_by:
         words.append(f"by {', '.join(job.blocked_by)}")
     if job.display_state == "RUNNING" and job.eta_seconds is not None:

@@ -1,8 +1,8 @@
 """What Ctrl-C and SIGTERM do.
 
 A command works in a thread of its own while the main thread listens (see `servo.cli.main`). Left to itself a signal
-ends the program at once. A command that has something to put in order first says so with `reacting`. SIGUSR1 writes the
-stack of every thread to stderr, and nothing else happens.
+ends the program at once. A command that has to put something in order first registers a function with `reacting`.
+SIGUSR1 writes the stack of every thread to stderr, and nothing else happens.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ _reactions: list[Callable[[], None]] = []
 
 
 class Terminated(KeyboardInterrupt):
-    """SIGTERM: somebody else's Ctrl-C."""
+    """SIGTERM arrived."""
 
 
 class Left(KeyboardInterrupt):
-    """Whoever asked has stopped waiting; what was asked for goes on. The message says how to get back to it."""
+    """The command stops waiting, and the work goes on. The message says how to get back to it."""
 
     def __init__(self, message: str, hint: str) -> None:
         super().__init__(message)
@@ -42,7 +42,7 @@ def reacting(react: Callable[[], None]) -> Iterator[None]:
 
 
 def react() -> bool:
-    """Let the command react; False if it has nothing to say, or has had its chance."""
+    """Call the newest reaction, once; False if there is none."""
     if not _reactions:
         return False
     _reactions.pop()()
@@ -50,9 +50,9 @@ def react() -> bool:
 
 
 def listen() -> None:
-    """Hear SIGTERM as Ctrl-C is heard, and SIGUSR1. Only the main thread may call this."""
+    """Handle SIGTERM like Ctrl-C, and SIGUSR1. Only the main thread may call this."""
     signal.signal(signal.SIGTERM, _terminated)
-    if sys.stderr is not None:  # somebody may have closed it
+    if sys.stderr is not None:  # it may have been closed
         signal.signal(signal.SIGUSR1, _write_stacks)
 
 

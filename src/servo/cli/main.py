@@ -1,4 +1,4 @@
-"""The way in: `servo …`. Every error ends here, as one line or one JSON object on stderr and an exit code."""
+"""The entry point, `servo …`. Every error ends here, as one line or one JSON object on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ click.version_option(__version__, "-V", "--version", prog_name="servo")(cli)
 
 def main() -> None:
     """The entry point of the `servo` command."""
-    if sys.stdout is None:  # somebody closed it
+    if sys.stdout is None:  # it was closed
         sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 (it lives as long as the program)
     # Modules are many objects and no garbage: while they are loaded there is little to collect.
     gc.set_threshold(_OBJECTS)
@@ -64,8 +64,10 @@ def main() -> None:
 
 
 def _leave(code: int) -> NoReturn:
-    """End the process: after what has to be done at its end, but without taking apart all that was loaded, object by
-    object. That took as long as many a command."""
+    """End the process: run exit functions, but do not destroy all loaded modules, object by object.
+
+    That took as long as many a command.
+    """
     if all(thread.daemon or thread is main_thread() for thread in enumerate_threads()):
         atexit._run_exitfuncs()  # as Python would
         with contextlib.suppress(OSError):
@@ -82,9 +84,9 @@ _LISTEN_SECONDS = 0.2
 
 
 def _interruptibly(work: Callable[[], Any]) -> Any:
-    """Work in a thread of its own, so that the main one hears Ctrl-C: databases at work do not.
+    """Work in a thread, so that the main one receives Ctrl-C, which databases at work do not.
 
-    A command that has asked for it reacts to the first Ctrl-C and goes on; see `servo.cli.interrupts`.
+    A command may register a reaction to the first Ctrl-C, and then goes on; see `servo.cli.interrupts`.
     """
     result: list[Any] = []
     failure: list[BaseException] = []
@@ -117,37 +119,37 @@ def run(args: Sequence[str]) -> int:
     try:
         result = _interruptibly(lambda: cli.main(list(args), prog_name="servo", standalone_mode=False))
     except ServoError as problem:
-        _say(problem.code, problem.message, problem.hint, as_json=as_json)
+        _print_error(problem.code, problem.message, problem.hint, as_json=as_json)
         return problem.exit_code
     except NoArgsIsHelpError as problem:
         problem.show()
         return problem.exit_code
     except click.UsageError as problem:
         where = problem.ctx.command_path if problem.ctx else "servo"
-        _say("usage", problem.format_message(), f"see `{where} --help`", as_json=as_json)
+        _print_error("usage", problem.format_message(), f"see `{where} --help`", as_json=as_json)
         return problem.exit_code
     except click.ClickException as problem:
-        _say("failed", problem.format_message(), None, as_json=as_json)
+        _print_error("failed", problem.format_message(), None, as_json=as_json)
         return problem.exit_code
     except interrupts.Terminated:
-        _say("interrupted", "terminated", None, as_json=as_json)
+        _print_error("interrupted", "terminated", None, as_json=as_json)
         return TERMINATED
     except interrupts.Left as left:
-        _say("interrupted", left.message, left.hint, as_json=as_json)
+        _print_error("interrupted", left.message, left.hint, as_json=as_json)
         return INTERRUPTED
     except (click.Abort, KeyboardInterrupt):
-        _say("interrupted", "interrupted", None, as_json=as_json)
+        _print_error("interrupted", "interrupted", None, as_json=as_json)
         return INTERRUPTED
     except ClosedPipe:
         return CLOSED_PIPE
     except OSError as problem:
         # Servo's own files have errors of their own; what is left is where the answer was to go.
-        _say("output", f"the answer cannot be written: {problem.strerror or problem}", None, as_json=as_json)
+        _print_error("output", f"the answer cannot be written: {problem.strerror or problem}", None, as_json=as_json)
         return 1
     return result if isinstance(result, int) else 0
 
 
-def _say(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
+def _print_error(code: str, message: str, hint: str | None, *, as_json: bool) -> None:
     if as_json:
         error = {"code": code, "message": message, "hint": hint}
         click.echo(json.dumps({"error": error}, ensure_ascii=False), err=True)

@@ -73,13 +73,13 @@ def definition_of(asset: AssetView | AssetDetails) -> Partitions:
 
 
 def read_ahead() -> None:
-    """For a command that only reads: load the database in a thread, as there are other things to load until then."""
+    """Load the database in a thread, while a command that only reads loads its other modules."""
     if server() is not None:
-        return  # whose database it is
+        return  # it has the database
     do_without_pandas()
 
     def load() -> None:
-        with suppress(ImportError):  # the command will meet it too, and say so
+        with suppress(ImportError):  # the command meets it too, and reports it
             # By name, and nothing of ours: of two threads that import modules which need each other, one may be given
             # a module that is only half made.
             import_module("duckdb")
@@ -107,7 +107,7 @@ def settings(place: Path | None = None, environ: Mapping[str, str] | None = None
 
 
 def about_here(but: str | None = None) -> None:
-    """Say, where commands are to ask a server, that this one is about this folder all the same: all `but` a part."""
+    """Warn, with SERVO_URL, that a command is about this folder and not the server: all `but` a part of it."""
     url = server()
     if url is not None:
         what = "this is" if but is None else f"all but {but} is"
@@ -175,7 +175,7 @@ def service(*, as_json: bool) -> Iterator[Maintenance]:
 
 
 def actor() -> str:
-    """Who types: `person:` and the name by which this machine knows them."""
+    """The person at this machine: `person:` and their user name."""
     try:
         return f"person:{getpass.getuser()}"
     except (KeyError, OSError):  # a user id without a name, as in many containers
@@ -212,8 +212,11 @@ class _AsJson(logging.Formatter):
 
 
 class _Lean:
-    """Finds no pandas for Arrow, which loads it at its first array where it finds it: that takes longer than all else
-    that a command does which only reads. Whoever else imports it, such as a project's own code, finds it as ever."""
+    """An import hook that hides pandas from Servo's own code, and from Arrow when Servo calls it.
+
+    Arrow loads pandas at its first array, which takes longer than all else that a command does which only reads. Other
+    importers, such as a project's own code, find it.
+    """
 
     def find_spec(
         self,
@@ -222,13 +225,13 @@ class _Lean:
         target: ModuleType | None = None,  # noqa: ARG002
         /,
     ) -> ModuleSpec | None:
-        if fullname == "pandas" and _asked_by().startswith("servo."):
+        if fullname == "pandas" and _importer().startswith("servo."):
             raise ImportError("nothing here needs it")
         return None
 
 
-def _asked_by() -> str:
-    """The module whose code caused an import. Arrow is compiled, and leaves no trace: then it is who called Arrow."""
+def _importer() -> str:
+    """The module whose code caused an import. Arrow is compiled, and leaves no frame: then the caller of Arrow."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_globals.get("__name__", "") in (__name__, *_MACHINERY):
         frame = frame.f_back
@@ -239,6 +242,6 @@ _MACHINERY = ("importlib", "importlib._bootstrap", "importlib._bootstrap_externa
 
 
 def do_without_pandas() -> None:
-    """From here on, in this process. Servo's own code never asks for pandas."""
+    """Hide pandas from here on, in this process. Servo's own code never imports it."""
     if "pandas" not in sys.modules and not any(isinstance(one, _Lean) for one in sys.meta_path):
         sys.meta_path.insert(0, _Lean())

@@ -104,7 +104,7 @@ def given(**options: Any) -> dict[str, Any]:
 
 
 def pairs(_: click.Context, parameter: click.Parameter, values: Sequence[str]) -> dict[str, str]:
-    """`key=value`, as often as one likes."""
+    """Parse `key=value`, given any number of times."""
     found: dict[str, str] = {}
     for value in values:
         name, equals, text = value.partition("=")
@@ -122,7 +122,7 @@ def completer(items: Callable[[Services], Iterable[CompletionItem]], *, upper: b
 
     def complete(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem]:
         found: list[CompletionItem] = []
-        with suppress(Exception), services() as here:  # whatever is wrong, the command will say it better
+        with suppress(Exception), services() as here:  # the command reports errors better
             found = list(items(here))
         return [item for item in found if item.value.startswith(incomplete.upper() if upper else incomplete)]
 

@@ -1,6 +1,6 @@
 """The services of a server, as commands call them (`servo.cli.folder` has those of a folder).
 
-Who did it is the token's name, so nobody's name is sent.
+Changes are recorded under the token's name, so none is sent.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Remote:
         return system_clock()
 
     def at_work(self) -> set[str]:
-        """As the server says it; whoever serves drives too. Workers come and go, so none of them is no fault of it."""
+        """As its readiness tells; a server drives too. A server without workers is well, so their check says `none`."""
         well = [one for one in self._client.ready()["checks"] if one["ok"] and one.get("detail") != "none"]
         return {"driver", *(one["name"] for one in well)}
 
@@ -154,12 +154,12 @@ class Remote:
 
 
 class _Elsewhere:
-    """Others work there: nobody is started here."""
+    """The processes of a server: nothing is started here."""
 
     embedded = False
 
     def alive(self) -> None:
-        """Nothing is to be seen to."""
+        """The server looks after its processes."""
 
 
 class _Labels:

@@ -47,7 +47,7 @@ _PLACES = ("tenant", "workspace", "ledger", "storage", "projections", "spark.mas
 def run_up(workers: int, host: str | None, port: int | None, *, as_json: bool) -> None:
     """Run everything until stopped: the control loop, the driver and the server in threads, workers as processes."""
     do_without_pandas()
-    # Many threads answer here while others decide: who waits for the interpreter is not to wait long.
+    # Many threads answer here while others decide: none may wait long for the interpreter.
     sys.setswitchinterval(_SWITCH_SECONDS)
     stop = Event()
 
@@ -107,7 +107,7 @@ def run_up(workers: int, host: str | None, port: int | None, *, as_json: bool) -
 
 
 def _tell(line: str) -> None:
-    """Say what has happened, and when."""
+    """Print what has happened, with the time."""
     aside(f"{timed_at(system_clock())} {line}")
 
 
@@ -123,7 +123,7 @@ def _rebuild_damaged(opened: Project) -> None:
 
 
 def _begin_compacted(opened: Project) -> None:
-    """Begin with projections that know all of the ledger: then nothing of what folds events need be loaded here."""
+    """Compact first, if the projections lag behind: then the code that folds events need not be loaded here."""
     if opened.store.current().watermark.position < opened.ledger.head().position:
         compaction = CompactionProcess(opened.settings)
         compaction()
@@ -133,7 +133,7 @@ def _begin_compacted(opened: Project) -> None:
 def _served(
     opened: Project, evaluators: EvaluatorPool, host: str | None, port: int | None
 ) -> AbstractContextManager[Served]:
-    """The server. Where nobody chose its port, and another project's server has it, it takes any other."""
+    """The server. If its default port is taken by another project's server, it takes any other."""
     return serving(
         opened,
         user_code=Sensing(opened, evaluators),
@@ -161,7 +161,7 @@ class _Member:
         self.process = self._worker.process
 
     def look(self) -> None:
-        """Notice an end, and start again when it is time."""
+        """Notice that the process ended, and start it again when it is time."""
         now = time.monotonic()
         if not self._not_before and (code := self.process.poll()) is not None:
             end = self._how_it_ended(code)
@@ -175,7 +175,7 @@ class _Member:
             self._start()
 
     def _how_it_ended(self, code: int) -> str:
-        """What it died of, what it was working on, and what becomes of that."""
+        """Describe how the process ended, what it was working on, and what becomes of that."""
         end = f"worker {self._number} (process {self.process.pid}) {exit_text(code)}"
         if code and (tasks := tasks_of_worker(self._opened, self.process.pid)):
             write_last_words(self._opened, tasks, self.process.pid, code)
@@ -190,7 +190,7 @@ class _Member:
         self._worker.ask_to_end()
 
     def end(self) -> None:
-        """Wait for it to hand back what it is at."""
+        """Wait for the process to hand back its tasks."""
         self._life.close()
 
 

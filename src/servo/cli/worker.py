@@ -22,7 +22,7 @@ from servo.runtime.worker.worker import open_worker
 from servo.ui.marks import counted
 
 _LOOK_SECONDS = 1.0  # between two looks at whether there is anything left to do
-_GRACE_SECONDS = 20.0  # for what it is at, once whoever started it is gone
+_GRACE_SECONDS = 20.0  # for the tasks at work, once the parent process is gone
 _ALL = 1_000_000
 _SESSIONS_LOST = "SERVO_SESSIONS_LOST"  # in a row, as one worker tells the next
 _WORK = ("READY", "RUNNING", "RETRY_WAIT")
@@ -30,7 +30,7 @@ _UNDER_WAY = ("PLANNED", "RUNNING", "CANCELLING")
 
 
 def run_worker(*, until_idle: bool, run_id: str | None, child: bool, as_json: bool) -> None:
-    """Take tasks until it is enough, or somebody stops it; `child`: until whoever started it is gone."""
+    """Take tasks until there are enough, or a signal stops it; `child`: until the parent process is gone."""
     stop = Event()
 
     def stopping() -> None:
@@ -44,7 +44,7 @@ def run_worker(*, until_idle: bool, run_id: str | None, child: bool, as_json: bo
         if wants_json(as_json=as_json):
             log_as_json(opened.settings)
         if child:
-            Thread(target=_outlive_nobody, args=(stop,), name="parent", daemon=True).start()
+            Thread(target=_end_with_parent, args=(stop,), name="parent", daemon=True).start()
         opened.ledger.head()
         opened.require_own_secret()
         with open_worker(opened, sessions_lost=lost) as at_work:
@@ -56,7 +56,7 @@ def run_worker(*, until_idle: bool, run_id: str | None, child: bool, as_json: bo
 
 
 def _replace(sessions_lost: int) -> None:
-    """Begin anew in the same process: with its id, its standard streams and its arguments, and without its objects."""
+    """Replace the program in this process: it keeps its id, streams and arguments, and loses its objects."""
     os.environ[_SESSIONS_LOST] = str(sessions_lost)
     sys.stdout.flush()
     sys.stderr.flush()
@@ -64,7 +64,7 @@ def _replace(sessions_lost: int) -> None:
 
 
 def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable[[], bool]:
-    """What says that it is enough. It is asked often, and looks seldom."""
+    """Make the test for the end of the loop, which is called often, and looks seldom."""
     if not until_idle and run_id is None:
         return lambda: False
     looked = time.monotonic()
@@ -73,8 +73,8 @@ def _until(opened: Project, *, until_idle: bool, run_id: str | None) -> Callable
         planning = any(holder.kind == "control" for holder in opened.leases.live())
         waiting = (*_UNDER_WAY, "REQUESTED") if planning else _UNDER_WAY
         under_way = _progress(opened, waiting)
-        # What waits for a person may wait for days, and nothing is left to do for a worker. Neither is where all that
-        # is left is to be decided, and nobody is there to decide it.
+        # What waits for a person may wait for days, and leaves nothing to do for a worker. Nor do runs of which only
+        # decisions are left, while no process takes them.
         # Between two chunks of a backfill no run may be under way.
         more = planning and any(job.next_chunk < job.chunks for job in _progressing(opened))
         return not more and all(run.parked or not (planning or _computable(run)) for run in under_way)
@@ -97,14 +97,14 @@ def _progressing(opened: Project) -> list[Backfill]:
 
 
 def _undecided(opened: Project) -> int:
-    """How many runs are under way although nobody is there to plan or end them."""
+    """Count the runs that are under way while no process plans or ends them."""
     if any(holder.kind == "control" for holder in opened.leases.live()):
         return 0
     return sum(not run.parked for run in _progress(opened, (*_UNDER_WAY, "REQUESTED")))
 
 
 def _progress(opened: Project, statuses: tuple[str, ...]) -> list[RunProgress]:
-    """How far the runs are that have one of these statuses."""
+    """The progress of the runs that have one of these statuses."""
     state = state_of(opened)
     runs = [run for status in statuses for run in runs_listed(state, status=status, limit=_ALL)]
     return [progress_of(run_of(state, run.run_id)) for run in runs]
@@ -114,11 +114,11 @@ def _computable(run: RunProgress) -> bool:
     return any(task.state in _WORK for task in run.tasks)
 
 
-def _outlive_nobody(stop: Event) -> None:
-    """Standard input ends when the process that holds its other end does, however that ends.
+def _end_with_parent(stop: Event) -> None:
+    """End when standard input does: the process that holds its other end has ended, however it did.
 
-    What a worker is at may be where nothing can interrupt it, for hours: it has as long as its parent would have given
-    it, and is then given up like one that was killed.
+    A task may be where nothing can interrupt it, for hours: it has as long as the parent would have given it, and is
+    then given up like one that was killed.
     """
     # Not through sys.stdin, whose lock the interpreter wants when it ends.
     while os.read(0, 1024):

@@ -8,7 +8,18 @@ from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView
 from servo.ui.marks import DIM, Line, Node, Span, cells, counted, drawn, width
 from servo.ui.proof import ranges
 
-__all__ = ["COLOURS", "bar", "lines", "ordered", "repaired", "rounded", "time_left", "to_retry", "waiting"]
+__all__ = [
+    "COLOURS",
+    "bar",
+    "lines",
+    "ordered",
+    "repaired",
+    "rounded",
+    "time_left",
+    "to_retry",
+    "troubles",
+    "waiting",
+]
 
 COLOURS = {
     "RUNNING": "cyan",
@@ -39,7 +50,7 @@ def state(word: str) -> Span:
 
 
 def time_left(seconds: float | None, *, reliable: bool) -> str:
-    """`about 3 min left`; with a tilde where that is no more than a guess; nothing where nobody can tell."""
+    """`about 3 min left`; with a tilde where that is no more than a guess; nothing where it is not known."""
     if seconds is None:
         return ""
     return f"about {rounded(seconds)} left" if reliable else f"~{rounded(seconds)} left, a guess"
@@ -86,7 +97,7 @@ def repaired(jobs: Sequence[BackfillView]) -> set[str]:
 
 
 def to_retry(jobs: Sequence[BackfillView]) -> list[BackfillView]:
-    """The jobs whose failures nobody has repaired or tries again; of retries that failed in turn, the last."""
+    """The jobs whose failures no retry has repaired or tries again; of retries that failed in turn, the last."""
     shown = {job.backfill_id for job in jobs}
     return [lost for job in jobs if job.retry_of not in shown for lost in _lost(job, jobs)]
 
@@ -124,7 +135,7 @@ def _head(tree: BackfillTree) -> Node:
 
 
 def _failures(tree: BackfillTree, most: int) -> Iterator[Node]:
-    """What nobody has repaired yet: which chunks of what failed of the same, how many partitions, and why."""
+    """Failures that are not repaired yet: chunks with the same reason, how many partitions, and why."""
     made_since = repaired(tree.jobs)
     groups: dict[tuple[str, str, str], list[BackfillFailure]] = {}
     for one in tree.failures:
@@ -230,14 +241,15 @@ def _count(job: BackfillView) -> str:
     return f"{job.succeeded:,}/{job.partitions:,}"
 
 
+def troubles(job: BackfillView) -> list[str]:
+    """How many partitions of a job failed or were cancelled, and how many of its runs wait for people."""
+    counts = [(job.failed, "failed"), (job.cancelled, "cancelled")]
+    words = [f"{count:,} {what}" for count, what in counts if count]
+    return words + ([f"{counted(job.waiting_approval, 'run')} to approve"] if job.waiting_approval else [])
+
+
 def _details(job: BackfillView) -> str:
-    words = []
-    if job.failed:
-        words.append(f"{job.failed:,} failed")
-    if job.cancelled:
-        words.append(f"{job.cancelled:,} cancelled")
-    if job.waiting_approval:
-        words.append(f"{counted(job.waiting_approval, 'run')} to approve")
+    words = troubles(job)
     if job.display_state in ("RUNNING", "RESUMING"):
         if job.rate_per_minute is not None:
             words.append(f"{_rate(job.rate_per_minute)}/min")
@@ -253,7 +265,7 @@ def _rate(rate: float) -> str:
 
 
 def _roots(jobs: Sequence[BackfillView]) -> list[BackfillView]:
-    """Those that nobody waits for, and that repair nothing that is shown."""
+    """The jobs that no other waits for, and that repair nothing that is shown."""
     shown = {job.backfill_id for job in jobs}
     waited_for = {key for job in jobs if job.retry_of is None for key in job.waits_for}
     repairs = [job for job in jobs if job.retry_of is not None and job.retry_of not in shown]
