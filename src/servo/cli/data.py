@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from servo.answers.values import moment, plain, text
-from servo.cli.opening import folder, needs_folder, project, read_ahead, server, service, services
+from servo.cli.opening import folder, needs_folder, project, read_ahead, server, service
 from servo.cli.options import (
     Answer,
     asset_argument,
@@ -23,7 +23,9 @@ from servo.cli.output import echo_json, note, plain_struct, table
 from servo.ui.marks import counted
 
 if TYPE_CHECKING:
+    from servo.answers.assets import Rows
     from servo.cli.folder import Folder
+    from servo.cli.opening import Label, Services
     from servo.execution.protocol import RowsApart
     from servo.runtime.reproducing import Reproduction
     from servo.runtime.wiring import Project
@@ -33,14 +35,14 @@ _MOST_NAMED = 5
 _MOST_SHOWN = 20
 
 
-@click.command()
+@command(reading=True)
 @click.argument("asset", required=False, shell_complete=complete_assets)
 @click.argument("partitions", nargs=-1, metavar="[PARTITION]…")
 @click.option("--as-of", metavar="TIME|EVENT_ID", help="The data that was current then.")
 @click.option("--checkpoint", metavar="ID", help="Instead of an asset: the data that waits to be approved, or did.")
 @click.option("--limit", type=click.IntRange(min=0), metavar="N", help="At most so many rows (100 on a terminal).")
-@json_option
 def read(
+    here: Services,
     *,
     asset: str | None,
     partitions: tuple[str, ...],
@@ -48,7 +50,7 @@ def read(
     checkpoint: str | None,
     limit: int | None,
     as_json: bool,
-) -> None:
+) -> Answer:
     """Show the data of an asset: exactly what is current, or was as of then. Starts no JVM.
 
     \b
@@ -56,38 +58,37 @@ def read(
     servo read revenue 2025-01-01..2025-01-07 --as-of 2025-02-01T00:00:00Z --json
     servo read --checkpoint 01JHMN…
     """
-    read_ahead()
     if (asset is None) == (checkpoint is None) or (checkpoint is not None and as_of is not None):
         raise click.UsageError("give an asset, or --checkpoint ID without anything else")
     if limit is None and sys.stdout.isatty() and not as_json:
         limit = 100
-    with services(as_json=as_json) as here:
-        if checkpoint is not None:
-            found = here.staged(checkpoint, limit=limit)
-        else:
-            assert asset is not None
-            found = here.read(asset, partitions, as_of=past(as_of), limit=limit)
-        made, name = found.materializations, found.asset_key
-        named = made[:_MOST_NAMED] if sys.stdout.isatty() and not as_json else []
-        labels = [here.labels()(name, one.partition_key) for one in named]
-    if as_json:
-        echo_json(
-            {
-                "columns": found.columns,
-                "rows": [[plain(cell) for cell in row] for row in found.rows],
-                "total_rows": found.total_rows,
-                "materializations": made,
-            }
-        )
-        return
+    if checkpoint is not None:
+        found = here.staged(checkpoint, limit=limit)
+    else:
+        assert asset is not None
+        found = here.read(asset, partitions, as_of=past(as_of), limit=limit)
+    return Answer(_document(found) if as_json else None, lambda: _show_rows(found, here.labels()))
+
+
+def _document(found: Rows) -> dict[str, Any]:
+    return {
+        "columns": found.columns,
+        "rows": [[plain(cell) for cell in row] for row in found.rows],
+        "total_rows": found.total_rows,
+        "materializations": found.materializations,
+    }
+
+
+def _show_rows(found: Rows, label: Label) -> None:
     table(found.columns, found.rows)
     if not sys.stdout.isatty():
         return
-    total = found.total_rows
+    total, made, name = found.total_rows, found.materializations, found.asset_key
     rows = f"the first {counted(len(found.rows), 'row')}" if total is None else counted(total, "row")
     note(f"{rows} · {counted(len(made), 'partition')}")
-    for label, one in zip(labels, named, strict=True):
-        note(f"  {label or name}  {one.materialization_id}  {(one.content_hash or '')[:12]}")
+    for one in made[:_MOST_NAMED]:
+        where = label(name, one.partition_key) or name
+        note(f"  {where}  {one.materialization_id}  {(one.content_hash or '')[:12]}")
     if len(made) > _MOST_NAMED:
         note(f"  and {len(made) - _MOST_NAMED:,} more; see --json")
 
@@ -216,13 +217,13 @@ def _show_compared(found: Reproduction) -> None:
     ):
         if names:
             click.echo(f"  {what}: {', '.join(map(text, names))}")
-    _show_rows("only then", found.only_then)
-    _show_rows("only now", found.only_now)
+    _show_differing("only then", found.only_then)
+    _show_differing("only now", found.only_now)
     if found.not_compared is not None:
         note(f"  rows were not compared: {text(found.not_compared)}")
 
 
-def _show_rows(when: str, apart: RowsApart | None) -> None:
+def _show_differing(when: str, apart: RowsApart | None) -> None:
     if apart is None or not apart.count:
         return
     click.echo(f"  {counted(apart.count, 'row')} {when}" + (", such as" if apart.examples else ""))
