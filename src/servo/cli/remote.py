@@ -150,7 +150,20 @@ class Remote:
         needs_folder()
 
     def labels(self, as_of: When = None) -> Label:
-        return _Labels(self._client, as_of)
+        # An asset's definition is asked for when the first of its partitions is named.
+        definition = cache(lambda asset: self.definition(asset, as_of=as_of))
+
+        def label(asset: str, key: str | None) -> str:
+            if not key:
+                return ""
+            try:
+                return definition(asset).short_key(PartitionKey.parse(key))
+            except AssetNotFound:
+                return UNPARTITIONED.short_key(PartitionKey.parse(key))
+            except InvalidPartitionKey:
+                return key
+
+        return label
 
 
 class _Elsewhere:
@@ -160,23 +173,6 @@ class _Elsewhere:
 
     def alive(self) -> None:
         """The server looks after its processes."""
-
-
-class _Labels:
-    """What people type for partitions. Asks for an asset's definition when the first of its partitions is named."""
-
-    def __init__(self, client: Client, as_of: When) -> None:
-        self._definition = cache(lambda asset: definition_of(client.assets.get(asset, as_of=as_of)))
-
-    def __call__(self, asset: str, key: str | None) -> str:
-        if not key:
-            return ""
-        try:
-            return self._definition(asset).short_key(PartitionKey.parse(key))
-        except AssetNotFound:
-            return UNPARTITIONED.short_key(PartitionKey.parse(key))
-        except InvalidPartitionKey:
-            return key
 
 
 def _reading(as_of: When) -> Reading:

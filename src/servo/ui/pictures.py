@@ -104,17 +104,22 @@ def _told(row: GridRow, room: int) -> Line:
 
 
 def strip(cells: Sequence[Mapping[str, int]]) -> Line:
-    """Each cell as the worst that is in it; neighbours of one colour are one piece."""
+    """Each cell as the worst that is in it."""
     line: Line = []
     for cell in cells:
         kind = worst(cell, KINDS)
         mark = None if kind is None else MARKS[kind]
         symbol, colour = (" ", None) if mark is None else (mark.symbol, mark.colour)
-        if line and line[-1].colour == colour:
-            line[-1] = Span(line[-1].text + symbol, colour)
-        else:
-            line.append(Span(symbol, colour))
+        _append(line, symbol, colour)
     return line
+
+
+def _append(line: Line, symbol: str, colour: str | None) -> None:
+    """Add a symbol to a line; neighbours of one colour are one piece."""
+    if line and line[-1].colour == colour:
+        line[-1] = Span(line[-1].text + symbol, colour)
+    else:
+        line.append(Span(symbol, colour))
 
 
 _NONE, _ONE = "·", "●"
@@ -135,11 +140,7 @@ def timeline(rows: Mapping[str, Sequence[int]], since: datetime, until: datetime
         line: Line = [Span(shown + " " * (widest - cells(shown) + 2))]
         for count in counts:
             symbol = _NONE if count == 0 else _ONE if count == 1 else str(count) if count <= _MOST else "#"
-            colour = DIM if count == 0 else "cyan"
-            if line[-1].colour == colour:
-                line[-1] = Span(line[-1].text + symbol, colour)
-            else:
-                line.append(Span(symbol, colour))
+            _append(line, symbol, DIM if count == 0 else "cyan")
         lines.append(line)
     return lines
 
