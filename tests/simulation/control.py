@@ -69,7 +69,7 @@ class Controller(Actor):
             reason = missing.message
             fact = [
                 RunPlanned(run_id=run.run_id, tasks=[]),
-                RunFinished(run_id=run.run_id, outcome=Outcome.FAILED, source=run.source, reason=reason),
+                RunFinished(run_id=run.run_id, outcome=Outcome.FAILED, source=run.request.source, reason=reason),
             ]
         subjects = frozenset({run.run_id})
         return Decision(

@@ -81,7 +81,7 @@ class Worker(Actor):
         if claim is None:
             return
         run = self.board.runs[claim.run_id]
-        facts: list[Fact] = [] if run.started else [RunStarted(run_id=run.run_id, source=run.source)]
+        facts: list[Fact] = [] if run.started else [RunStarted(run_id=run.run_id, source=run.request.source)]
         facts.append(
             TaskStarted(
                 run_id=claim.run_id,

@@ -38,8 +38,13 @@ def test_a_run_from_its_request_to_its_end() -> None:
     story = Story(SHOP)
     asked = story.asked("a", CHAIN, priority=2, tags={"team": "x"})
     run = story.run("a")
-    assert (run.status, run.priority, run.tags, run.requested_by) == ("REQUESTED", 2, {"team": "x"}, "alice")
-    assert (run.run_key, run.request_fingerprint) == ("manual:a", asked.request_fingerprint)
+    assert (run.status, run.request.priority, run.request.tags, run.requested_by) == (
+        "REQUESTED",
+        2,
+        {"team": "x"},
+        "alice",
+    )
+    assert (run.request.run_key, run.request.request_fingerprint) == ("manual:a", asked.request_fingerprint)
     assert requested(run, SHOP) == CHAIN
     story.planned("a", CHAIN, priority=2, tags={"team": "x"})
     orders, revenue = run.tasks.values()
@@ -178,7 +183,7 @@ def test_the_same_run_key_for_something_else_makes_no_second_run() -> None:
     story = Story(SHOP)
     first = story.asked("a", {"shop/orders": BOTH})
     story.asked("a", CHAIN)
-    assert [run.request_fingerprint for run in story.board.runs.values()] == [first.request_fingerprint]
+    assert [run.request.request_fingerprint for run in story.board.runs.values()] == [first.request_fingerprint]
     story.happens(RunCancelRequested(run_id="run_a"))
     story.decided(decide(story.board, SHOP, story.now))
     story.asked("a", {"shop/revenue": BOTH})

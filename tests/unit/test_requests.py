@@ -13,7 +13,7 @@ from servo.controllers.states import RunState
 from servo.errors import AssetNotFound, InvalidPartition, InvalidSelection
 from servo.events.columns import Outcome
 from servo.events.definitions import Source
-from servo.events.model import RunPlanned, TaskFinished
+from servo.events.model import RunPlanned, RunRequested, TaskFinished
 from servo.partitions import UNPARTITIONED, Cron, Daily, Dynamic, Hourly, Monthly, Partitions, Static, Weekly
 from servo.planning.stages import apart, no_longer_there
 from tests.support.catalogs import asset_id, catalog, spec
@@ -24,15 +24,16 @@ LATER = Daily("date", start="2025-01-03", end="2025-01-06")
 
 
 def run(partitions: dict[str, Any]) -> RunState:
-    return RunState(
+    request = RunRequested(
         run_id="r",
         run_key="k",
         request_fingerprint="f",
         source=Source(kind="manual", id="m"),
-        asset_selection=tuple(partitions),
+        asset_selection=list(partitions),
         partitions=partitions,
-        priority=0,
-        tags={},
+    )
+    return RunState(
+        request=request,
         requested_at=NOW,
         requested_by="person:tester",
         position=1,

@@ -59,23 +59,10 @@ class Board(EventBoard):
         if fact.run_id in self.runs or fact.run_id in self._over:
             return  # the same request again, or another one under a run key that is taken
         self.runs[fact.run_id] = RunState(
-            run_id=fact.run_id,
-            run_key=fact.run_key,
-            request_fingerprint=fact.request_fingerprint,
-            source=fact.source,
-            asset_selection=tuple(fact.asset_selection),
-            partitions=fact.partitions,
-            priority=fact.priority,
-            tags=fact.tags,
+            request=fact,
             requested_at=event.occurred_at,
             requested_by=fact.asked_by(event.actor),
             position=event.position,
-            added=fact.added,
-            asset_ids=fact.asset_ids,
-            only_stale=fact.only_stale,
-            queue=fact.queue,
-            accept_schema=fact.accept_schema,
-            traceparent=fact.traceparent,
         )
 
     def _planned(self, event: RecordedEvent, fact: model.RunPlanned) -> None:

@@ -140,7 +140,7 @@ def next_wake(board: Board, now: datetime) -> datetime | None:
 
 
 def _urgency(run: RunState) -> tuple[int, int]:
-    return -run.priority, run.position
+    return -run.request.priority, run.position
 
 
 def _admitted(board: Board, limits: Limits) -> list[RunState]:
@@ -157,7 +157,7 @@ def _admitted(board: Board, limits: Limits) -> list[RunState]:
         if not run.ended
         and not run.parked
         and (run.running or not run.cancel_requested)
-        and (run.queue is None or first[run.queue] is run)
+        and (run.request.queue is None or first[run.request.queue] is run)
     )
     return nsmallest(limits.runs, candidates, key=rank)
 
@@ -166,10 +166,10 @@ def queue_heads(board: Board) -> dict[str, RunState]:
     """The run whose turn it is in each queue: the first that has not ended, also where it waits for a person."""
     heads: dict[str, RunState] = {}
     for run in board.runs.values():
-        if run.queue is None or run.ended:
+        if run.request.queue is None or run.ended:
             continue
-        if run.queue not in heads or run.position < heads[run.queue].position:
-            heads[run.queue] = run
+        if run.request.queue not in heads or run.position < heads[run.request.queue].position:
+            heads[run.request.queue] = run
     return heads
 
 
@@ -203,9 +203,9 @@ def _claim(run: RunState, task: TaskState, catalog: Catalog) -> Claim | None:
         sessions_lost=task.sessions_lost,
         failed_before=len(task.given_up),
         failure=task.settled_reason,
-        accept_schema=run.accept_schema,
-        traceparent=run.traceparent,
-        only_stale=run.only_stale,
+        accept_schema=run.request.accept_schema,
+        traceparent=run.request.traceparent,
+        only_stale=run.request.only_stale,
     )
 
 
@@ -321,7 +321,7 @@ def _finished(run: RunState, ends: list[TaskFinished]) -> RunFinished:
     return RunFinished(
         run_id=run.run_id,
         outcome=outcome,
-        source=run.source,
+        source=run.request.source,
         tasks_succeeded=count[Outcome.SUCCEEDED],
         tasks_failed=count[Outcome.FAILED],
         tasks_skipped=count[Outcome.SKIPPED],

@@ -70,7 +70,7 @@ def requested(run: RunState, catalog: Catalog) -> dict[str, PartitionSet]:
 
 def requested_additions(run: RunState, catalog: Catalog) -> dict[str, PartitionSet]:
     """Of what a run was asked to compute, what only a `+` added, as far as the definitions of today still have it."""
-    asked = run.added or {}
+    asked = run.request.added or {}
     keys = _current_keys(run, catalog)
     return {now: apart(catalog.spec(now).partitions, asked[key])[0] for key, now in keys.items() if key in asked}
 
@@ -80,15 +80,15 @@ def _current_keys(run: RunState, catalog: Catalog) -> dict[str, str]:
 
     By their ids, so that nobody who has taken over a name is made instead. Requests of earlier versions name no ids.
     """
-    if run.asset_ids:
-        known = {key: catalog.current_key(asset_id, key) for key, asset_id in run.asset_ids.items()}
-        gone = [key for key in run.asset_selection if known.get(key) is None]
+    if run.request.asset_ids:
+        known = {key: catalog.current_key(asset_id, key) for key, asset_id in run.request.asset_ids.items()}
+        gone = [key for key in run.request.asset_selection if known.get(key) is None]
         if gone:
             raise AssetNotFound(f"{gone[0]} is no longer deployed", hint="`servo asset list` names them all")
-        return {key: known[key] or key for key in run.asset_selection}
+        return {key: known[key] or key for key in run.request.asset_selection}
     others = catalog.graph.other_names
-    renamed = {} if others is None or all(key in catalog.graph for key in run.asset_selection) else others()
-    return {key: key if key in catalog.graph else renamed.get(key, key) for key in run.asset_selection}
+    renamed = {} if others is None or all(key in catalog.graph for key in run.request.asset_selection) else others()
+    return {key: key if key in catalog.graph else renamed.get(key, key) for key in run.request.asset_selection}
 
 
 def gone(run: RunState, catalog: Catalog) -> tuple[LeftOut, ...]:
@@ -108,7 +108,7 @@ def require_some(run: RunState, catalog: Catalog) -> dict[str, PartitionSet]:
 
 
 def _asked(run: RunState, catalog: Catalog) -> dict[str, tuple[PartitionSet, PartitionSet]]:
-    asked = run.partitions or {}
+    asked = run.request.partitions or {}
     return {now: apart(catalog.spec(now).partitions, asked[key]) for key, now in _current_keys(run, catalog).items()}
 
 
@@ -153,7 +153,7 @@ def retry_selection(
     return Selection(
         wanted=wanted,
         added={key: some for key, some in additions.items() if some},
-        only_stale=run.only_stale and not everything,
+        only_stale=run.request.only_stale and not everything,
     )
 
 

@@ -181,7 +181,6 @@ def failed(sensor: SensorState, occasion: Occasion, reason: str, *, log: str | N
             failures=_failures(sensor, occasion),
             message=occasion.message,
             log=log,
-            cursor_after=None,
         )
     ]
 
@@ -197,20 +196,18 @@ def _failures(sensor: SensorState, occasion: Occasion) -> int:
 
 def skipped(sensor: SensorState, occasion: Occasion, reason: str) -> list[Fact]:
     """A message that came while nobody was to look at it."""
-    return [
-        _evaluated(
-            sensor, occasion, EvaluationStatus.SKIPPED, reason=reason, message=occasion.message, cursor_after=None
-        )
-    ]
+    return [_evaluated(sensor, occasion, EvaluationStatus.SKIPPED, reason=reason, message=occasion.message)]
 
 
 def late(sensor: SensorState, occasion: Occasion, now: SensorState) -> list[Fact]:
     """A poll of a cursor that was moved meanwhile: what it asked for is dropped."""
     reason = f"the cursor was at version {sensor.state_version}, and is at {now.state_version} by now"
-    return [_evaluated(sensor, occasion, EvaluationStatus.SKIPPED_STALE_CURSOR, reason=reason, cursor_after=None)]
+    return [_evaluated(sensor, occasion, EvaluationStatus.SKIPPED_STALE_CURSOR, reason=reason)]
 
 
-def _evaluated(sensor: SensorState, occasion: Occasion, status: EvaluationStatus, **more: Any) -> SensorEvaluated:
+def _evaluated(
+    sensor: SensorState, occasion: Occasion, status: EvaluationStatus, *, cursor_after: str | None = None, **more: Any
+) -> SensorEvaluated:
     polled = occasion.trigger == "poll"
     return SensorEvaluated(
         eval_id=occasion.eval_id(sensor),
@@ -222,6 +219,7 @@ def _evaluated(sensor: SensorState, occasion: Occasion, status: EvaluationStatus
         request_id=occasion.request_id,
         expected_state_version=sensor.state_version if polled else None,
         cursor_before=sensor.cursor if polled else None,
+        cursor_after=cursor_after if polled else None,
         definition_version=sensor.definition.version,
-        **{**more, "cursor_after": more["cursor_after"] if polled else None},
+        **more,
     )

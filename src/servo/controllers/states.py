@@ -13,9 +13,9 @@ import msgspec
 from servo.errors import InvalidInput
 from servo.events import RecordedEvent, UnknownEvent, decode
 from servo.events.columns import Outcome, PartitionOutcomes, spread
-from servo.events.definitions import HeldBack, PlannedTask, Source
+from servo.events.definitions import HeldBack, PlannedTask
 from servo.events.lifecycles import RunStatus, TaskStatus
-from servo.events.model import TaskFinished
+from servo.events.model import RunRequested, TaskFinished
 from servo.partitions import PartitionSet
 from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
@@ -186,23 +186,10 @@ class TaskState:
 class RunState:
     """A run from its request to its end, with its tasks in the order of the plan."""
 
-    run_id: str
-    run_key: str
-    request_fingerprint: str
-    source: Source
-    asset_selection: tuple[str, ...]
-    partitions: dict[str, Any] | None
-    priority: int
-    tags: dict[str, str]
+    request: RunRequested
     requested_at: datetime
     requested_by: str
     position: int  # of its request: older runs come first
-    only_stale: bool = False  # what is current when its turn comes is left as it is
-    added: dict[str, Any] | None = None  # of the partitions, those that only a `+` added
-    asset_ids: dict[str, str] = field(default_factory=dict)  # of what was asked for, by asset key
-    queue: str | None = None  # runs of one queue go one after another
-    accept_schema: bool = False
-    traceparent: str | None = None
     held_back: list[HeldBack] = field(default_factory=list)
     planned_at: datetime | None = None
     deployment_id: str | None = None
@@ -218,6 +205,10 @@ class RunState:
     running: dict[str, None] = field(default_factory=dict)
     waiting: dict[str, None] = field(default_factory=dict)  # WAITING_APPROVAL
     open: int = 0  # tasks that have not ended
+
+    @property
+    def run_id(self) -> str:
+        return self.request.run_id
 
     def copy(self) -> RunState:
         other = copy(self)

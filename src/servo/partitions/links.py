@@ -54,7 +54,7 @@ class Constant(Relation):
 
     def backward(self, axis: Axis) -> Axis:
         """What they read of this: not empty if they read any."""
-        return tuple([span for span in axis if _meet((span,), self.upstream)])
+        return tuple([span for span in axis if _common((span,), self.upstream)])
 
 
 class Equal(Relation):
@@ -124,7 +124,7 @@ def same_grid(a: Dimension, b: Dimension) -> bool:
         return a.cron == b.cron and a.timezone == b.timezone
     if isinstance(a, Calendar) and isinstance(b, Calendar):
         steps = a.kind == b.kind and getattr(a, "week_start", None) == getattr(b, "week_start", None)
-        return steps and (a.timezone is None or b.timezone is None or a.timezone == b.timezone)
+        return steps and _civil(a, b)
     return False
 
 
@@ -168,10 +168,6 @@ def _without(axis: Axis, points: list[int]) -> Axis:
     for point in points:
         axis = normal(piece for low, high in axis for piece in ((low, min(high, point)), (max(low, point + 1), high)))
     return axis
-
-
-def _meet(a: Axis, b: Axis) -> bool:
-    return any(low < other_high and other_low < high for low, high in a for other_low, other_high in b)
 
 
 def _holds(axis: Axis, ordinal: int) -> bool:

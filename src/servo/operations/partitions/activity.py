@@ -332,7 +332,7 @@ class QueuePosition:
         run = self._board.runs.get(run_id)
         if run is None:
             return "it waits for its turn", []
-        ahead = run if run.queue is None else queue_heads(self._board).get(run.queue, run)
+        ahead = run if run.request.queue is None else queue_heads(self._board).get(run.request.queue, run)
         if ahead is not run:
             return f"it waits for {ahead.run_id}: they go one after another", [ahead.run_id]
         if task_key is None or task_key not in run.tasks:

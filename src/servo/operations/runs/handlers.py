@@ -203,11 +203,11 @@ def retry_run(state: State, request: RetryRun, trace: Trace) -> Decision[Request
         found = _retried(state, run, request)
         require_inputs(plan_for(found.state, found.selection, frozen=found.frozen))
         wishes = {
-            "priority": run.priority,
-            "tags": run.tags,
-            "queue": run.queue,
+            "priority": run.request.priority,
+            "tags": run.request.tags,
+            "queue": run.request.queue,
             "retry_of": run.run_id,
-            "accept_schema": run.accept_schema,
+            "accept_schema": run.request.accept_schema,
         }
         return _requested(state, request, found, trace, wishes)
 

@@ -89,7 +89,7 @@ def _with_history(known: Catalog, plan: Plan) -> Plan:
 def retry_subset(state: State, run: RunState, partitions: str) -> dict[str, PartitionSet]:
     """These partitions, of every asset of the run that can have them: days say nothing about its months."""
     found, refused = {}, []
-    for key in run.asset_selection:
+    for key in run.request.asset_selection:
         try:
             found[key] = state.local.catalog.spec(key).partitions.parse_set(partitions, state.now)
         except InvalidInput as problem:

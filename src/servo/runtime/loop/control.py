@@ -143,7 +143,7 @@ class Control(ServiceLoop):
         known = self._tracker.catalog
         state = state_of(self._project, catalog=known, now=now)
         wanted, left_out = require_some(run, known), gone(run, known)
-        if run.source.kind == "backfill":
+        if run.request.source.kind == "backfill":
             # A person who names partitions is told at once; of thousands, one must not keep the others from being made.
             plan, unread = plan_of_what_can_be_made(state, wanted)
             left_out += unread
@@ -153,7 +153,7 @@ class Control(ServiceLoop):
         return planned_without(run, plan_fact(plan, run.run_id), left_out, known)
 
     def _refused(self, run: RunState, reason: str) -> Decision:
-        refused = RunFinished(run_id=run.run_id, outcome=Outcome.FAILED, source=run.source, reason=reason)
+        refused = RunFinished(run_id=run.run_id, outcome=Outcome.FAILED, source=run.request.source, reason=reason)
         return self._decision(run, RunPlanned(run_id=run.run_id, tasks=[]), refused)
 
     def _decision(self, run: RunState, *facts: Fact) -> Decision:

@@ -269,7 +269,7 @@ class Worker(ServiceLoop):
             worker=worker,
             spark_application_id=self._runner.application(),
         )
-        facts = [started] if run.started else [RunStarted(run_id=claim.run_id, source=run.source), started]
+        facts = [started] if run.started else [RunStarted(run_id=claim.run_id, source=run.request.source), started]
         proposals = [Proposal(fact=fact, occurred_at=now, actor=f"worker:{worker}") for fact in facts]
         try:
             # Limits hold across workers, so a claim holds only while the whole ledger is as it was looked at.
