@@ -17,8 +17,7 @@ from servo.assets.code_version import code_of
 from servo.assets.importing import IMPORTING, forget, import_named, importable, own_modules
 from servo.assets.reach import Reach
 from servo.errors import InvalidDefinition, InvalidInput, InvalidPartition
-from servo.partitions.mapping import Mapping, Resolve
-from servo.partitions.mappings import Custom
+from servo.partitions.mappings import Custom, Mapping, Resolve
 
 _DIGITS = 12
 _Function: TypeAlias = Callable[..., Any]

@@ -15,9 +15,8 @@ from servo.assets.checks import Check
 from servo.assets.spec import ADMIN, Approval, AssetSpec, Dependency, Retry, Source
 from servo.events import definitions as events
 from servo.partitions import UNPARTITIONED, Partitions
-from servo.partitions.mapping import Resolve
 from servo.partitions.mappings import Mapping as PartitionMapping
-from servo.partitions.mappings import mapping_from_json
+from servo.partitions.mappings import Resolve, mapping_from_json
 
 _SECOND = timedelta(seconds=1)
 _MILLISECOND = timedelta(milliseconds=1)

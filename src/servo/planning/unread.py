@@ -15,8 +15,8 @@ import msgspec
 
 from servo.partitions import PartitionKey, Partitions, PartitionSet
 from servo.partitions.links import Equal, Product, translation
-from servo.partitions.mapping import Mapping as PartitionMapping
 from servo.partitions.mappings import Explicit, edges
+from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.partitions.windows import moment_of
 from servo.planning.catalog import Catalog
 

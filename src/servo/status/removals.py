@@ -22,8 +22,8 @@ from servo import canonical
 from servo.errors import InvalidInput, InvalidPartition
 from servo.fold.rows import as_json
 from servo.partitions import PartitionKey, Partitions, PartitionSet
-from servo.partitions.mapping import Mapping as PartitionMapping
 from servo.partitions.mappings import Custom, default_mapping, edges, mapping_from_json
+from servo.partitions.mappings import Mapping as PartitionMapping
 from servo.planning.catalog import Catalog
 from servo.planning.deployed import definition_of, same_code
 from servo.planning.unread import follows_the_clock

@@ -13,8 +13,7 @@ import pytest
 from servo.errors import AssetNotFound
 from servo.events.model import RunCancelRequested
 from servo.partitions import Daily, Dynamic, Monthly, Static
-from servo.partitions.mapping import Mapping
-from servo.partitions.mappings import All, Identity, Last, Lookback
+from servo.partitions.mappings import All, Identity, Last, Lookback, Mapping
 from servo.projections.manifest import decode
 from servo.runtime.states import state_of
 from servo.status.staleness import StalePartition, _KeptSets, stale_counts, stale_sets
