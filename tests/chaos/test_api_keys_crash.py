@@ -15,7 +15,7 @@ import httpx
 import pytest
 
 from servo.events.access import RequestAccepted
-from servo.operations.schedules.requests import CreateSchedule
+from servo.operations.automations.requests import CreateSchedule
 from tests.support.operating import Schedules
 from tests.support.workshop import ME, PATIENCE, Workshop, spark_workshop
 

@@ -13,8 +13,7 @@ from servo.assets.evaluation import Message
 from servo.controllers.automation_boards import ScheduleState, SensorState
 from servo.events.automation import ScheduleTicked, SensorEvaluated
 from servo.events.model import RunRequested
-from servo.operations.schedules.requests import TriggerSchedule
-from servo.operations.sensors.requests import EvaluateSensor
+from servo.operations.automations.requests import EvaluateSensor, TriggerSchedule
 from servo.runtime import Project
 from servo.runtime.evaluation.pool import EvaluatorPool
 from servo.runtime.loop.driver import Driver

@@ -16,6 +16,7 @@ from servo.controllers.automation_boards import SensorState
 from servo.controllers.backfill_board import Backfill
 from servo.events.definitions import ScheduleDefinition
 from servo.operations.assets.materializations import Table, staged_rows
+from servo.operations.automations import requests as automations
 from servo.operations.backfills.plan import BackfillPlan, plan_backfill
 from servo.operations.backfills.records import backfills_of, find_backfill
 from servo.operations.backfills.requests import (
@@ -33,8 +34,6 @@ from servo.operations.lineage.requests import Invalidate, Rematerialize
 from servo.operations.operation import Change, ListQuestion, Question
 from servo.operations.runs import requests as runs
 from servo.operations.runs.selection import plan_of_chosen, plan_of_due
-from servo.operations.schedules import requests as schedules
-from servo.operations.sensors import requests as sensors
 from servo.planning import Plan
 from servo.planning.catalog import DeployedAutomation
 from servo.planning.due import Due
@@ -147,25 +146,25 @@ class Schedules(Operating):
         return deployed_state(self.project).schedule(schedule)
 
     def list(self) -> list[ScheduleView]:
-        return self.items(schedules.ListSchedules())
+        return self.items(automations.ListSchedules())
 
     def show(self, schedule: str) -> ScheduleView:
-        return self.ask(schedules.GetSchedule(schedule=schedule))
+        return self.ask(automations.GetSchedule(schedule=schedule))
 
     def ticks(self, schedule: str, limit: int = 50, **asked: Any) -> Any:
         asked |= {name: asked[name].isoformat() for name in ("since", "until") if name in asked}
-        found: list[TickView] = self.items(schedules.ListTicks(schedule=schedule, **asked), limit)
+        found: list[TickView] = self.items(automations.ListTicks(schedule=schedule, **asked), limit)
         return found
 
     def next(self, *, name: str | None = None, since: datetime | None = None, **asked: Any) -> Forecast:
         begin = None if since is None else since.isoformat()
-        return self.ask(schedules.ForecastSchedules(schedule=name, since=begin, **asked))
+        return self.ask(automations.ForecastSchedules(schedule=name, since=begin, **asked))
 
-    def create(self, request: schedules.CreateSchedule, *, actor: str, request_id: str | None = None) -> Changed:
+    def create(self, request: automations.CreateSchedule, *, actor: str, request_id: str | None = None) -> Changed:
         return self.do(request, actor=actor, request_id=request_id)
 
     def update(self, schedule: str, *, actor: str, expected_version: int | None = None, **edit: Any) -> Changed:
-        request = schedules.UpdateSchedule(schedule=schedule, expected_state_version=expected_version, **edit)
+        request = automations.UpdateSchedule(schedule=schedule, expected_state_version=expected_version, **edit)
         return self.do(request, actor=actor)
 
     def _switch(
@@ -177,17 +176,17 @@ class Schedules(Operating):
     def delete(
         self, schedule: str, *, actor: str, expected_version: int | None = None, reason: str | None = None
     ) -> Changed:
-        return self._switch(schedules.DeleteSchedule, schedule, expected_version, reason, actor)
+        return self._switch(automations.DeleteSchedule, schedule, expected_version, reason, actor)
 
     def pause(
         self, schedule: str, *, actor: str, expected_version: int | None = None, reason: str | None = None
     ) -> Changed:
-        return self._switch(schedules.PauseSchedule, schedule, expected_version, reason, actor)
+        return self._switch(automations.PauseSchedule, schedule, expected_version, reason, actor)
 
     def resume(
         self, schedule: str, *, actor: str, expected_version: int | None = None, reason: str | None = None
     ) -> Changed:
-        return self._switch(schedules.ResumeSchedule, schedule, expected_version, reason, actor)
+        return self._switch(automations.ResumeSchedule, schedule, expected_version, reason, actor)
 
 
 class Sensors(Operating):
@@ -197,17 +196,17 @@ class Sensors(Operating):
         return deployed_state(self.project).sensor(sensor)
 
     def list(self) -> list[SensorView]:
-        return self.items(sensors.ListSensors())
+        return self.items(automations.ListSensors())
 
     def show(self, sensor: str) -> SensorView:
-        return self.ask(sensors.GetSensor(sensor=sensor))
+        return self.ask(automations.GetSensor(sensor=sensor))
 
     def evals(self, sensor: str, limit: int = 50, **asked: Any) -> Any:
         asked |= {name: asked[name].isoformat() for name in ("since", "until") if name in asked}
-        found: list[EvalView] = self.items(sensors.ListEvaluations(sensor=sensor, **asked), limit)
+        found: list[EvalView] = self.items(automations.ListEvaluations(sensor=sensor, **asked), limit)
         return found
 
-    def create(self, request: sensors.CreateSensor, *, actor: str, request_id: str | None = None) -> Changed:
+    def create(self, request: automations.CreateSensor, *, actor: str, request_id: str | None = None) -> Changed:
         return self.do(request, actor=actor, request_id=request_id)
 
     def _switch(self, kind: Any, sensor: str, expected_version: int | None, reason: str | None, actor: str) -> Changed:
@@ -216,17 +215,17 @@ class Sensors(Operating):
     def delete(
         self, sensor: str, *, actor: str, expected_version: int | None = None, reason: str | None = None
     ) -> Changed:
-        return self._switch(sensors.DeleteSensor, sensor, expected_version, reason, actor)
+        return self._switch(automations.DeleteSensor, sensor, expected_version, reason, actor)
 
     def pause(
         self, sensor: str, *, actor: str, expected_version: int | None = None, reason: str | None = None
     ) -> Changed:
-        return self._switch(sensors.PauseSensor, sensor, expected_version, reason, actor)
+        return self._switch(automations.PauseSensor, sensor, expected_version, reason, actor)
 
     def resume(
         self, sensor: str, *, actor: str, expected_version: int | None = None, reason: str | None = None
     ) -> Changed:
-        return self._switch(sensors.ResumeSensor, sensor, expected_version, reason, actor)
+        return self._switch(automations.ResumeSensor, sensor, expected_version, reason, actor)
 
     def reset_cursor(
         self,
@@ -237,7 +236,7 @@ class Sensors(Operating):
         expected_state_version: int | None = None,
         reason: str | None = None,
     ) -> CursorReset:
-        request = sensors.ResetCursor(
+        request = automations.ResetCursor(
             sensor=sensor, cursor=cursor, expected_state_version=expected_state_version, reason=reason
         )
         return self.do(request, actor=actor)

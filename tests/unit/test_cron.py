@@ -11,7 +11,7 @@ import pytest
 import servo
 from servo.assets.spec import Source
 from servo.errors import InvalidInput, InvalidPartition
-from servo.operations.schedules.definition import require_clock
+from servo.operations.automations.definitions import require_clock
 from servo.partitions import Cron, Partitions
 from servo.partitions.cron import day_rule, firing, require_cron, tick_grid
 from servo.partitions.windows import moment_of

@@ -9,8 +9,8 @@ import pytest
 import servo
 from servo.assets.spec import Source
 from servo.errors import InvalidInput
-from servo.operations.schedules.definition import created, edited
-from servo.operations.schedules.requests import CreateSchedule, UpdateSchedule
+from servo.operations.automations.definitions import created_schedule, edited_schedule
+from servo.operations.automations.requests import CreateSchedule, UpdateSchedule
 from servo.partitions.cron import in_fields, parsed_cron
 
 NAMED = {
@@ -29,10 +29,10 @@ def test_a_name_stands_for_its_fields(name: str, fields: str) -> None:
     parsed_cron(fields)
     declared = servo.Schedule("named", cron=name, select="orders", source=Source("definitions.py", 1))
     assert declared.cron == fields
-    made = created(CreateSchedule(name="named", cron=name, select=("orders",)), "01JHMN00000000000000000000")
+    made = created_schedule(CreateSchedule(name="named", cron=name, select=("orders",)), "01JHMN00000000000000000000")
     assert made.cron == fields
     now = datetime(2025, 1, 1, tzinfo=UTC)
-    _, changed = edited(made, UpdateSchedule(schedule="named", cron=name), version=2, now=now)
+    _, changed = edited_schedule(made, UpdateSchedule(schedule="named", cron=name), version=2, now=now)
     assert changed == ()
 
 

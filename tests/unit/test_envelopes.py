@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from servo.assets.evaluation import Message
 from servo.errors import InvalidInput
-from servo.operations.sensors.envelopes import MAX_DATA_BYTES, MAX_ID_LENGTH, cloud_event_id, read_message
+from servo.operations.automations.envelopes import MAX_DATA_BYTES, MAX_ID_LENGTH, cloud_event_id, read_message
 
 JSON = [(b"Content-Type", b"application/json; charset=utf-8")]
 STRUCTURED = [(b"content-type", b"application/cloudevents+json; charset=UTF-8")]

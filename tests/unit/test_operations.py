@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 from servo.errors import InvalidInput
+from servo.operations.automations.requests import CreateSchedule, ForecastSchedules, ListSchedules
 from servo.operations.handling import Decision, Found, Handler, Lister, handler_of, lister_of
 from servo.operations.operation import Change, ListQuestion, Operation, answer_type, fields, validated
-from servo.operations.schedules.requests import CreateSchedule, ForecastSchedules, ListSchedules
 from servo.operations.table import OPERATIONS
 
 ROOT = Path(__file__).resolve().parents[2]

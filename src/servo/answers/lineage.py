@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from servo.answers import build
 from servo.answers.backfills import Backfilled
 from servo.lineage.report import Fault, Report
 from servo.lineage.walk import LineageEdge, LineageNode
@@ -92,15 +93,4 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, report: Report, found: Verified) -> Verdict:
-        return cls(
-            valid=found.valid,
-            report_hash=report.report_hash,
-            asset=report.asset,
-            partition=report.partition,
-            materialization=report.materialization,
-            workspace=f"{report.workspace.tenant}/{report.workspace.name}",
-            generated_at=report.generated_at,
-            events=found.events,
-            with_ledger=found.with_ledger,
-            faults=found.faults,
-        )
+        return build(cls, found, report, workspace=f"{report.workspace.tenant}/{report.workspace.name}")

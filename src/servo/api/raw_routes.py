@@ -19,8 +19,8 @@ from servo.api.inputs import read_body
 from servo.api.openapi import operation
 from servo.api.request_context import Answer, RequestContext, plain
 from servo.lineage.report import Report, parse
+from servo.operations.automations.envelopes import read_message
 from servo.operations.lineage.audit import Audits
-from servo.operations.sensors.envelopes import read_message
 from servo.runtime.states import state_of
 
 __all__ = ["RAW_ROUTES"]

@@ -15,8 +15,8 @@ from servo.assets.evaluation import Message
 from servo.cli.opening import Label, Listed, When, Workplace, actor
 from servo.errors import LedgerNotFound
 from servo.operations.assets.materializations import places, rows_of, staged_rows, table_shown
+from servo.operations.automations.envelopes import require_acceptable
 from servo.operations.fields import parse_moment
-from servo.operations.sensors.envelopes import require_acceptable
 from servo.planning.catalog import DeployedState
 from servo.runtime.deploying import as_in_folder, deployed_catalog, deployed_state, recorded_catalog
 from servo.runtime.outside import FolderUserCode

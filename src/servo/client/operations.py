@@ -16,13 +16,12 @@ from servo.answers import partitions as partition_answers
 from servo.answers import runs as run_answers
 from servo.client.performer import Keyed, Listing, Noun, Page, Period, Reading, Versioned
 from servo.operations.assets import requests as asset_requests
+from servo.operations.automations import requests as automation_requests
 from servo.operations.backfills import requests as backfill_requests
 from servo.operations.checkpoints import requests as checkpoint_requests
 from servo.operations.lineage import requests as lineage_requests
 from servo.operations.partitions import requests as partition_requests
 from servo.operations.runs import requests as run_requests
-from servo.operations.schedules import requests as schedule_requests
-from servo.operations.sensors import requests as sensor_requests
 
 
 class BackfillOptions(TypedDict, total=False):
@@ -422,13 +421,13 @@ class Schedules(Noun):
         partitions: str | None = None,
         catchup_window_minutes: int = 1440,
         max_catchup_ticks: int = 10,
-        overlap: schedule_requests.Overlap = "allow",
+        overlap: automation_requests.Overlap = "allow",
         tags: Mapping[str, str] = MappingProxyType({}),
         enabled: bool = True,
         **options: Unpack[Keyed],
     ) -> automation_answers.Changed:
         """Create a schedule that no code declares. It fires from now on, never for the past."""
-        return self._change(schedule_requests.CreateSchedule, locals())
+        return self._change(automation_requests.CreateSchedule, locals())
 
     def update(
         self,
@@ -442,7 +441,7 @@ class Schedules(Noun):
         partitions: str | None = None,
         catchup_window_minutes: int | None = None,
         max_catchup_ticks: int | None = None,
-        overlap: schedule_requests.Overlap | None = None,
+        overlap: automation_requests.Overlap | None = None,
         tags: Mapping[str, str] | None = None,
         **options: Unpack[Keyed],
     ) -> automation_answers.Changed:
@@ -450,35 +449,35 @@ class Schedules(Noun):
 
         Runs that were asked for before stay as they are.
         """
-        return self._change(schedule_requests.UpdateSchedule, locals())
+        return self._change(automation_requests.UpdateSchedule, locals())
 
     def delete(self, schedule: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Delete a schedule that no code declares. Its ticks and runs stay what they are."""
-        return self._change(schedule_requests.DeleteSchedule, locals())
+        return self._change(automation_requests.DeleteSchedule, locals())
 
     def pause(self, schedule: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Pause a schedule: its ticks are recorded as skipped from now on, and never made up."""
-        return self._change(schedule_requests.PauseSchedule, locals())
+        return self._change(automation_requests.PauseSchedule, locals())
 
     def resume(self, schedule: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Let a paused schedule fire again, from its next tick on."""
-        return self._change(schedule_requests.ResumeSchedule, locals())
+        return self._change(automation_requests.ResumeSchedule, locals())
 
     def trigger(
         self, schedule: str, *, at: datetime | str | None = None, **options: Unpack[Keyed]
     ) -> automation_answers.Ticked:
         """Let a schedule tick now, paused or not. This never moves its clock."""
-        return self._change(schedule_requests.TriggerSchedule, locals())
+        return self._change(automation_requests.TriggerSchedule, locals())
 
     def list(
         self, *, status: Literal["enabled", "paused"] | None = None, **options: Unpack[Listing]
     ) -> Iterator[automation_answers.ScheduleView]:
         """List schedules by name."""
-        return self._items(schedule_requests.ListSchedules, locals())
+        return self._items(automation_requests.ListSchedules, locals())
 
     def get(self, schedule: str, **options: Unpack[Reading]) -> automation_answers.ScheduleView:
         """Show a schedule, by its name or id: when it fires next, and its last tick."""
-        return self._answer(schedule_requests.GetSchedule, locals())
+        return self._answer(automation_requests.GetSchedule, locals())
 
     def ticks(
         self,
@@ -489,7 +488,7 @@ class Schedules(Noun):
         **options: Unpack[Period],
     ) -> Iterator[automation_answers.TickView]:
         """List the ticks of a schedule, newest first."""
-        return self._items(schedule_requests.ListTicks, locals())
+        return self._items(automation_requests.ListTicks, locals())
 
     def forecast(
         self,
@@ -501,7 +500,7 @@ class Schedules(Noun):
         **options: Unpack[Reading],
     ) -> automation_answers.Forecast:
         """Say what would fire in the days to come, and which partitions each tick would fill; nothing is written."""
-        return self._answer(schedule_requests.ForecastSchedules, locals())
+        return self._answer(automation_requests.ForecastSchedules, locals())
 
 
 class Sensors(Noun):
@@ -525,25 +524,25 @@ class Sensors(Noun):
         `partitions` is a template over what is found, such as `{date}`; over a message, its attributes and the texts
         and numbers that its JSON names.
         """
-        return self._change(sensor_requests.CreateSensor, locals())
+        return self._change(automation_requests.CreateSensor, locals())
 
     def delete(self, sensor: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Delete a sensor that no code declares. What it asked for stays."""
-        return self._change(sensor_requests.DeleteSensor, locals())
+        return self._change(automation_requests.DeleteSensor, locals())
 
     def pause(self, sensor: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Pause a sensor: it is not polled, and its messages are recorded as skipped; those can be evaluated later."""
-        return self._change(sensor_requests.PauseSensor, locals())
+        return self._change(automation_requests.PauseSensor, locals())
 
     def resume(self, sensor: str, **options: Unpack[Versioned]) -> automation_answers.Changed:
         """Let a paused sensor go on from its cursor."""
-        return self._change(sensor_requests.ResumeSensor, locals())
+        return self._change(automation_requests.ResumeSensor, locals())
 
     def reset_cursor(
         self, sensor: str, cursor: str | None, **options: Unpack[Versioned]
     ) -> automation_answers.CursorReset:
         """Let a sensor go on from another cursor; an evaluation that is under way comes too late, and is dropped."""
-        return self._change(sensor_requests.ResetCursor, locals())
+        return self._change(automation_requests.ResetCursor, locals())
 
     def evaluate(
         self,
@@ -559,17 +558,17 @@ class Sensors(Noun):
 
         A push sensor is asked about a sample (`data`), or about a message that was skipped or failed (`message_id`).
         """
-        return self._change(sensor_requests.EvaluateSensor, locals())
+        return self._change(automation_requests.EvaluateSensor, locals())
 
     def list(
         self, *, status: Literal["enabled", "paused"] | None = None, **options: Unpack[Listing]
     ) -> Iterator[automation_answers.SensorView]:
         """List sensors by name."""
-        return self._items(sensor_requests.ListSensors, locals())
+        return self._items(automation_requests.ListSensors, locals())
 
     def get(self, sensor: str, **options: Unpack[Reading]) -> automation_answers.SensorView:
         """Show a sensor, by its name or id: its cursor, and its last evaluation."""
-        return self._answer(sensor_requests.GetSensor, locals())
+        return self._answer(automation_requests.GetSensor, locals())
 
     def evals(
         self,
@@ -581,4 +580,4 @@ class Sensors(Noun):
         **options: Unpack[Period],
     ) -> Iterator[automation_answers.EvalView]:
         """List the evaluations of a sensor, newest first, each with what became of the runs that it asked for."""
-        return self._items(sensor_requests.ListEvaluations, locals())
+        return self._items(automation_requests.ListEvaluations, locals())

@@ -199,96 +199,61 @@ class Handler(msgspec.Struct, frozen=True, kw_only=True):
     follow_up: FollowUp | None = None
     given_up: GivenUp | None = None
 
-    def __call__(self, outside: Outside, state: State, request: Operation[Any]) -> Any:
-        if self.evidence is None:
-            return self.function(state, request)
-        return self.function(state, request, self.evidence(outside, state, request))
+    def __call__(self, outside: Outside, state: State, request: Operation[Any], *after: Any) -> Any:
+        """The answer or decision; of a list, `after` is the place that it goes on from."""
+        evidence = () if self.evidence is None else (self.evidence(outside, state, request),)
+        return self.function(state, request, *after, *evidence)
 
 
-class Lister(msgspec.Struct, frozen=True, kw_only=True):
+class Lister(Handler, frozen=True, kw_only=True):
     """How a list is found: the function, where an item stands in the order of the list, and how it is shown."""
 
-    function: Callable[..., Found[Any]]
     place: Callable[[Any], Any]
     place_type: Any
     show: Callable[[Any], Any] = lambda item: item
-    evidence: Evidence | None = None
 
-    def __call__(self, outside: Outside, state: State, request: Operation[Any], after: Any) -> Found[Any]:
-        if self.evidence is None:
-            return self.function(state, request, after)
-        return self.function(state, request, after, self.evidence(outside, state, request))
+    def __call__(self, outside: Outside, state: State, request: Operation[Any], *after: Any) -> Found[Any]:
+        found: Found[Any] = Handler.__call__(self, outside, state, request, *after)
+        return found
 
 
-_HANDLERS: dict[type[Any], Handler | Lister] = {}
+_HANDLERS: dict[type[Any], Handler] = {}
 
 
-def decides(
-    kind: type[Change[Any]],
-    *,
-    evidence: Evidence | None = None,
-    recall: Recall | None = None,
-    afterwards: Afterwards | None = None,
-    follow_up: FollowUp | None = None,
-    given_up: GivenUp | None = None,
-) -> Callable[[F], F]:
-    """Declare the function that decides a change: `(state, request) -> Decision`."""
-    return _declare(
-        kind,
-        lambda function: Handler(
-            function=function,
-            evidence=evidence,
-            recall=recall,
-            afterwards=afterwards,
-            follow_up=follow_up,
-            given_up=given_up,
-        ),
-    )
+def decides(kind: type[Change[Any]], **options: Any) -> Callable[[F], F]:
+    """Declare the function that decides a change: `(state, request) -> Decision`. `options`: fields of `Handler`."""
+    return _declare(kind, Handler, options)
 
 
 def answers(kind: type[Question[Any]], *, evidence: Evidence | None = None) -> Callable[[F], F]:
     """Declare the function that answers a question: `(state, request) -> answer`."""
-    return _declare(kind, lambda function: Handler(function=function, evidence=evidence))
+    return _declare(kind, Handler, {"evidence": evidence})
 
 
 def lists(
-    kind: type[ListQuestion[Any]],
-    *,
-    place: Callable[[Any], Any],
-    place_type: Any,
-    show: Callable[[Any], Any] = lambda item: item,
-    evidence: Evidence | None = None,
+    kind: type[ListQuestion[Any]], *, place: Callable[[Any], Any], place_type: Any, **options: Any
 ) -> Callable[[F], F]:
     """Declare the function that finds a list after a place (None: all of it): `(state, request, after) -> Found`."""
-    return _declare(
-        kind,
-        lambda function: Lister(function=function, place=place, place_type=place_type, show=show, evidence=evidence),
-    )
+    return _declare(kind, Lister, {"place": place, "place_type": place_type, **options})
 
 
-def _declare(kind: type[Any], made: Callable[[Any], Handler | Lister]) -> Callable[[F], F]:
+def _declare(kind: type[Any], handler: type[Handler], options: dict[str, Any]) -> Callable[[F], F]:
     def declare(function: F) -> F:
-        _HANDLERS[kind] = made(function)
+        _HANDLERS[kind] = handler(function=function, **options)
         return function
 
     return declare
 
 
 def handler_of(kind: type[Operation[Any]]) -> Handler:
-    """What decides a change or answers a question."""
-    found = _declared(kind)
-    assert isinstance(found, Handler)
-    return found
+    """What decides a change, answers a question or finds the items of a list."""
+    # Asked every time: where another thread is at this import, it waits until all of the module is there.
+    import_module(f"{kind.__module__.rpartition('.')[0]}.handlers")
+    return _HANDLERS[kind]
 
 
 def lister_of(kind: type[ListQuestion[Any]]) -> Lister:
     """What finds the items of a list."""
-    found = _declared(kind)
-    assert isinstance(found, Lister)
-    return found
-
-
-def _declared(kind: type[Operation[Any]]) -> Handler | Lister:
-    # Asked every time: where another thread is at this import, it waits until all of the module is there.
-    import_module(f"{kind.__module__.rpartition('.')[0]}.handlers")
-    return _HANDLERS[kind]
+    lister = handler_of(kind)
+    assert isinstance(lister, Lister)
+    return lister

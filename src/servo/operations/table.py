@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from servo.operations.assets import requests as assets
+from servo.operations.automations import requests as automations
 from servo.operations.backfills import requests as backfills
 from servo.operations.checkpoints import requests as checkpoints
 from servo.operations.lineage import requests as lineage
 from servo.operations.operation import Operation
 from servo.operations.partitions import requests as partitions
 from servo.operations.runs import requests as runs
-from servo.operations.schedules import requests as schedules
-from servo.operations.sensors import requests as sensors
 
 __all__ = ["OPERATIONS"]
 
@@ -23,8 +22,7 @@ _NOUNS = (
     lineage,
     partitions,
     runs,
-    schedules,
-    sensors,
+    automations,
 )
 
 OPERATIONS: tuple[type[Operation[Any]], ...] = tuple(

@@ -25,8 +25,8 @@ from servo.events.automation import (
 )
 from servo.events.definitions import Source
 from servo.events.model import RunRequested
-from servo.operations.schedules.forecast import remarks
-from servo.operations.schedules.requests import CreateSchedule
+from servo.operations.automations.requests import CreateSchedule
+from servo.operations.automations.ticks import remarks
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.deploying import deploy
 from tests.support.operating import Schedules

@@ -18,7 +18,7 @@ from servo.events.fact import Fact
 from servo.events.model import DynamicPartitionsChanged, RunFinished
 from servo.ids import UlidFactory
 from servo.ledger.archive import archive_events
-from servo.operations.schedules.requests import CreateSchedule
+from servo.operations.automations.requests import CreateSchedule
 from servo.runtime.loop.driver import may_ask
 from tests.support.automatic import START, Automatic, automatic
 from tests.support.operating import Schedules

@@ -20,7 +20,7 @@ from servo.events.automation import SchedulePaused, ScheduleTicked, SensorEvalua
 from servo.events.columns import Outcome
 from servo.events.model import RunFinished, TaskStarted
 from servo.ledger.protocol import Condition
-from servo.operations.schedules.requests import CreateSchedule
+from servo.operations.automations.requests import CreateSchedule
 from servo.runtime import open_workspace
 from servo.runtime.loop.driver import Driver, one_pass
 from tests.support.automatic import Automatic, automatic

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from servo.errors import Conflict, ServoError
-from servo.operations.sensors.requests import CreateSensor
+from servo.operations.automations.requests import CreateSensor
 from servo.runtime.loop.sensors import FoundNothing
 from tests.support.automatic import Automatic, automatic
 from tests.support.operating import Sensors

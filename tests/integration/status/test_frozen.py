@@ -23,10 +23,10 @@ from servo.events.model import (
     TaskFinished,
     TaskStarted,
 )
+from servo.operations.automations.ticks import wanted_by
 from servo.operations.backfills.plan import plan_backfill
 from servo.operations.backfills.requests import BackfillFields
 from servo.operations.runs.views import run_plan_shown
-from servo.operations.schedules.ticks import wanted_by
 from servo.runtime.loop.control import Control
 from servo.runtime.loop.service_loop import RunTracker
 from servo.runtime.states import state_of

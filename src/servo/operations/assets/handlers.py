@@ -7,8 +7,10 @@ declare, deployed or not, and needs no ledger for it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
+from typing import Any
 
+from servo.answers import build
 from servo.answers.assets import (
     ApprovalView,
     AssetDetails,
@@ -48,7 +50,8 @@ def list_assets(state: State, request: ListAssets, after: str | None) -> Found[A
 
 @answers(GetAsset)
 def get_asset(state: State, request: GetAsset) -> AssetDetails:
-    return _details(state.declared, request.asset, state.now)
+    graph = state.declared
+    return _details(graph, graph[graph.resolve(request.asset)], state.now)
 
 
 @answers(Explain)
@@ -84,12 +87,9 @@ def accept_code(state: State, request: AcceptCode) -> Decision[CodeAccepted]:
     )
     return Decision(
         facts=(fact,),
-        answer=CodeAccepted(
-            declaration_id=fact.declaration_id,
-            asset_key=asset_key,
-            code_version=code.current,
-            equal_to=chosen,
-            reason=request.reason,
+        answer=build(
+            CodeAccepted,
+            fact,
             partitions=sum(others.get(one, 0) for one in chosen),
             changes=code.changes(chosen),
         ),
@@ -126,30 +126,29 @@ def _newest(asset_key: str, code: AssetCode, others: dict[str, int], equal: set[
     return candidates[-1:]
 
 
+def _declared(spec: AssetSpec, now: datetime) -> dict[str, Any]:
+    """What is told of an asset in a list as well as alone, but for its neighbours."""
+    return {
+        "asset_key": spec.key,
+        "partitions": spec.partitions.to_json()["dimensions"],
+        "partition_count": spec.partitions.everything(now).count,
+        "owners": list(spec.owners),
+        "file": spec.source.file,
+        "line": spec.source.line,
+    }
+
+
 def _view(graph: Graph, spec: AssetSpec, now: datetime) -> AssetView:
-    return AssetView(
-        asset_key=spec.key,
-        partitions=spec.partitions.to_json()["dimensions"],
-        partition_count=spec.partitions.everything(now).count,
-        upstream=list(graph.upstream(spec.key)),
-        downstream=list(graph.downstream(spec.key)),
-        batch=spec.batch,
-        group=spec.group,
-        owners=list(spec.owners),
-        tags=spec.tags,
-        code_version=spec.code_version,
-        file=spec.source.file,
-        line=spec.source.line,
-    )
+    upstream, downstream = list(graph.upstream(spec.key)), list(graph.downstream(spec.key))
+    return build(AssetView, _declared(spec, now), spec, upstream=upstream, downstream=downstream)
 
 
-def _details(graph: Graph, asset: str, now: datetime) -> AssetDetails:
-    spec = graph[graph.resolve(asset)]
+def _details(graph: Graph, spec: AssetSpec, now: datetime) -> AssetDetails:
     retry, approval = spec.retry, spec.approval
-    return AssetDetails(
-        asset_key=spec.key,
-        partitions=spec.partitions.to_json()["dimensions"],
-        partition_count=spec.partitions.everything(now).count,
+    return build(
+        AssetDetails,
+        _declared(spec, now),
+        spec,
         upstream=[
             Upstream(
                 asset_key=one.upstream,
@@ -162,31 +161,21 @@ def _details(graph: Graph, asset: str, now: datetime) -> AssetDetails:
             Neighbour(asset_key=key, mapping=graph.mapping(spec.key, key).to_json())
             for key in graph.downstream(spec.key)
         ],
-        batch=spec.batch,
-        group=spec.group,
-        owners=list(spec.owners),
-        tags=spec.tags,
-        code_version=spec.code_version,
-        file=spec.source.file,
-        line=spec.source.line,
-        description=spec.description,
         checks=[CheckView(**check.to_json()) for check in spec.checks],
-        retry=RetryView(
-            attempts=retry.attempts,
+        retry=build(
+            RetryView,
+            retry,
             delay_seconds=retry.delay.total_seconds(),
-            factor=retry.factor,
             cap_seconds=retry.cap.total_seconds(),
             jitter_percent=retry.jitter,
             on=[str(name) for name in retry.on],
         ),
         approval=None
         if approval is None
-        else ApprovalView(
-            approvers=approval.approvers,
-            four_eyes=approval.four_eyes,
-            deadline_seconds=None if approval.deadline is None else approval.deadline.total_seconds(),
-            on_deadline=approval.on_deadline,
-        ),
-        freshness_seconds=None if spec.freshness is None else spec.freshness.total_seconds(),
-        renamed_from=spec.renamed_from,
+        else build(ApprovalView, approval, deadline_seconds=_seconds(approval.deadline)),
+        freshness_seconds=_seconds(spec.freshness),
     )
+
+
+def _seconds(time: timedelta | None) -> float | None:
+    return None if time is None else time.total_seconds()

@@ -10,6 +10,7 @@ from typing import Any
 from msgspec import structs
 
 from servo import canonical
+from servo.answers import build
 from servo.answers.backfills import (
     Backfilled,
     BackfillPreview,
@@ -78,7 +79,8 @@ def list_backfills(state: State, request: ListBackfills, after: str | None) -> F
         "before": after,
         "limit": request.limit + 1,
     }
-    return Found(items=[_summary(tree) for tree in newest_trees(state, wanted)])
+    # Without failures, which nobody has looked for.
+    return Found(items=[build(BackfillSummary, tree) for tree in newest_trees(state, wanted)])
 
 
 @answers(GetBackfill)
@@ -104,37 +106,26 @@ def list_chunks(state: State, request: ListChunks, after: int | None) -> Found[C
 def preview_backfill(state: State, request: PreviewBackfill) -> BackfillPreview:
     plan = plan_backfill(state.judged_by(state.local.catalog), request)
     first = plan.jobs[0]
-    return BackfillPreview(
-        partitions=plan.partitions,
-        chunks=plan.chunks,
+    return build(
+        BackfillPreview,
+        plan,
         runs=plan.chunks,
         targets=list(plan.targets),
-        first_chunk=FirstChunk(asset_key=first.asset_key, **_set(first.first_chunk)),
-        estimated_seconds=plan.estimated_seconds,
         warnings=list(plan.warnings),
+        first_chunk=FirstChunk(asset_key=first.asset_key, **_set(first.first_chunk)),
         jobs=[_previewed(job) for job in plan.jobs],
     )
 
 
-def _summary(tree: BackfillTree) -> BackfillSummary:
-    """A tree without its failures, which nobody has looked for."""
-    return BackfillSummary(**{name: getattr(tree, name) for name in BackfillSummary.__struct_fields__})
-
-
 def _previewed(job: BackfillJob) -> PreviewedJob:
-    return PreviewedJob(
-        asset_key=job.asset_key,
-        role=job.role,
-        level=job.level,
-        distance=job.distance,
-        waits_for=list(job.waits_for),
+    return build(
+        PreviewedJob,
+        job,
         **_set(job.partitions),
-        chunk_size=job.chunk_size,
-        chunks=job.chunks,
         first_chunk=PartitionSummary(**_set(job.first_chunk)),
-        reads=[BackfillRead(**structs.asdict(read)) for read in job.reads],
+        waits_for=list(job.waits_for),
+        reads=[build(BackfillRead, read) for read in job.reads],
         warnings=list(job.warnings),
-        estimated_seconds=job.estimated_seconds,
     )
 
 
@@ -189,9 +180,9 @@ def decide_creation(
             log.warning("%s: %s", root.name, warning, extra={"action": "backfill.warning"})
     return Decision(
         facts=facts,
-        answer=Backfilled(
-            backfill_id=root.backfill_id,
-            name=root.name,
+        answer=build(
+            Backfilled,
+            root,
             event_id="",
             total_partitions=plan.partitions,
             jobs={fact.asset_selection[0]: fact.backfill_id for fact in facts[1:]},
@@ -274,13 +265,7 @@ def retry_failed(state: State, request: RetryFailed) -> Decision[Backfilled]:
 
 
 def _retry(fact: BackfillCreated) -> Backfilled:
-    return Backfilled(
-        backfill_id=fact.backfill_id,
-        name=fact.name,
-        event_id="",
-        total_partitions=fact.total_partitions,
-        warnings=tuple(fact.warnings),
-    )
+    return build(Backfilled, fact, event_id="", warnings=tuple(fact.warnings))
 
 
 def _require_retryable(board: Backfills, job: Backfill) -> None:

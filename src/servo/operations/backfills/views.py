@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
+from servo.answers import build
 from servo.answers.backfills import BackfillFailure, BackfillTree, BackfillView, ChunkView
 from servo.controllers.backfill_board import OVER, Backfill, BackfillState
 from servo.controllers.backfill_board import Backfills as Board
@@ -260,12 +261,11 @@ def _view(
     # Nobody can tell how long a person takes.
     held_up = job.over or job.state is BackfillState.PAUSED or bool(blockers)
     planned = sum(chunks.values())
-    return BackfillView(
-        backfill_id=job.id,
-        name=fact.name,
+    return build(
+        BackfillView,
+        fact,  # what it was created with
         assets=fact.asset_selection,
         role=fact.role or "target",
-        level=fact.level,
         state=job.state.value,
         display_state=str(board.shown(job)),
         state_version=job.state_version,
@@ -279,10 +279,6 @@ def _view(
         running=running,
         pending=pending,
         chunks={**chunks, **({"PENDING": job.chunks - planned} if job.chunks > planned else {})},
-        chunk_size=fact.chunk_size,
-        max_concurrent_runs=fact.max_concurrent_runs,
-        priority=fact.priority,
-        newest_first=fact.newest_first,
         percent=_percent(succeeded + job.failed - job.cancelled, fact.total_partitions, over=job.over),
         rate_per_minute=None if held_up else rate,
         eta_seconds=None if held_up or parked or seconds is None else left * seconds / at_once,
@@ -290,10 +286,7 @@ def _view(
         described=job.partitions.describe() if fact.definition is not None else "",
         waits_for=[upstream.asset_key for upstream in fact.upstreams],
         blocked_by=[one.fact.name for one in blockers],
-        root_backfill_id=fact.root_backfill_id,
-        parent_backfill_id=fact.parent_backfill_id,
         retry_of=fact.parent_backfill_id if job.is_retry else None,
-        warnings=fact.warnings,
         edited=_edited(job, known),
         created_at=job.created_at,
         created_by=job.created_by,

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from msgspec import Struct
 
+from servo.answers import build
 from servo.answers.lineage import LineageGraph
 from servo.errors import DataNotFound, InvalidInput, RunNotFound
 from servo.fold.display import FAILED, display_status
@@ -359,25 +359,20 @@ def _answered(
 
 
 def _graph(found: Lineage) -> LineageGraph:
+    """The answer: people know assets by their keys, not by their ids."""
     names = {node.asset_id: node.asset_key for node in found.nodes}
-    return LineageGraph(
-        asset_key=found.asset_key,
-        direction=found.direction,
-        scope=found.scope,
-        run_id=found.run_id,
-        as_of=found.as_of,
+    return build(
+        LineageGraph,
+        found,
         watermark={"position": found.watermark.position, "event_id": found.watermark.event_id},
-        nodes=[LineageNode(**_fields(LineageNode, node)) for node in found.nodes],
+        nodes=[build(LineageNode, node) for node in found.nodes],
         edges=[
-            LineageEdge(
-                **_fields(LineageEdge, edge)
-                | {"asset_key": names[edge.asset_id], "upstream_asset_key": names[edge.upstream_asset_id]}
+            build(
+                LineageEdge,
+                edge,
+                asset_key=names[edge.asset_id],
+                upstream_asset_key=names[edge.upstream_asset_id],
             )
             for edge in found.edges
         ],
     )
-
-
-def _fields(kind: type[Struct], found: Struct) -> dict[str, Any]:
-    """What is answered of a node or an edge: people know assets by their keys, not by their ids."""
-    return {name: getattr(found, name) for name in kind.__struct_fields__}

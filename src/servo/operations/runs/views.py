@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from msgspec import UNSET
 
 from servo import decoders
+from servo.answers import build
 from servo.answers.runs import (
     DueGroup,
     DueHeld,
@@ -189,38 +190,26 @@ def run_view(state: State, run_id: str) -> RunView:
 def progress_of(run: RunState) -> RunProgress:
     """How far a run is, as people and programs are told."""
     tasks = [_task(task) for task in run.tasks.values()]
-    return RunProgress(
-        run_id=run.run_id,
-        status=run.status,
+    counts = ("total", "succeeded", "failed", "skipped", "unchanged")
+    return build(
+        RunProgress,
+        run,
+        {name: sum(getattr(task, name) for task in tasks) for name in counts},
         tasks=tasks,
-        total=sum(task.total for task in tasks),
-        succeeded=sum(task.succeeded for task in tasks),
-        failed=sum(task.failed for task in tasks),
-        skipped=sum(task.skipped for task in tasks),
-        unchanged=sum(task.unchanged for task in tasks),
-        reason=run.reason,
-        requested_at=run.requested_at,
-        started_at=run.started_at,
-        finished_at=run.finished_at,
-        ended=run.ended,
         parked=run.parked and not run.ended and not run.cancel_requested,
     )
 
 
 def _task(task: TaskState) -> TaskProgress:
-    return TaskProgress(
-        task_key=task.task_key,
-        asset_key=task.asset_key,
+    return build(
+        TaskProgress,
+        task,
         state=task.shown.value,
-        attempt=task.attempt,
         total=task.count,
         succeeded=len(task.succeeded),
         failed=len(task.failed),
         skipped=len(task.skipped),
         unchanged=len(task.unchanged),
-        retry_at=task.retry_at,
-        reason=task.reason,
-        worker=task.worker,
     )
 
 
@@ -322,14 +311,10 @@ def run_plan_shown(plan: Plan, due: Due | None = None) -> RunPlan:
             PlanStage(
                 stage=stage.number,
                 tasks=[
-                    PlanTask(
-                        task_key=task.task_key,
-                        asset_key=task.asset_key,
-                        partitions=task.partitions.to_json(),
-                        described=task.partitions.describe(),
-                        count=task.partitions.count,
-                        batch=task.batch,
-                        code_version=task.code_version,
+                    build(
+                        PlanTask,
+                        task,
+                        **_set(task.partitions),
                         upstream=list(task.upstream),
                         why=why[task.task_key],
                     )
@@ -348,44 +333,20 @@ def run_plan_shown(plan: Plan, due: Due | None = None) -> RunPlan:
 
 
 def _held_back(held: HeldBack) -> HeldBackView:
-    return HeldBackView(
-        asset_key=held.asset_key,
-        partitions=held.partitions,
-        described=held.described,
-        count=held.partition_count,
-        reason=held.reason,
-        frozen=held.frozen,
-        missing=[
-            MissingInput(
-                asset_key=one.asset_key,
-                count=one.partition_count,
-                partitions=one.partitions,
-                examples=one.examples,
-                held_back=one.held_back,
-            )
-            for one in held.missing
-        ],
-    )
+    missing = [build(MissingInput, one, count=one.partition_count) for one in held.missing]
+    return build(HeldBackView, held, count=held.partition_count, missing=missing)
 
 
 def _due_groups(due: Due) -> list[DueGroup]:
     return [
-        DueGroup(
-            asset_key=one.asset_key,
-            code=one.code,
-            why=one.sentence(),
-            because_of=list(one.because_of),
-            **_set(one.partitions),
-        )
+        build(DueGroup, one, why=one.sentence(), because_of=list(one.because_of), **_set(one.partitions))
         for one in due.groups
     ]
 
 
 def _due_held(due: Due) -> list[DueHeld]:
     """What should run now and cannot yet."""
-    return [
-        DueHeld(asset_key=one.asset_key, why=one.why, frozen=one.frozen, **_set(one.partitions)) for one in due.held
-    ]
+    return [build(DueHeld, one, **_set(one.partitions)) for one in due.held]
 
 
 def _set(partitions: PartitionSet) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from servo.events.automation import ScheduleTicked
 from servo.events.model import RunRequested
 from servo.ids import ulid_time
 from servo.ledger.leases import Heartbeat
-from servo.operations.schedules.ticks import wanted_by
+from servo.operations.automations.ticks import wanted_by
 from servo.partitions import PartitionSet
 from servo.planning.catalog import Catalog
 from servo.runtime.evaluation.pool import Evaluation, EvaluatorPool

@@ -1,7 +1,7 @@
 """Evaluation of sensors, by a message or by a poll, and the record of it.
 
-Evaluations that a person wants are an operation (`operations/sensors/evaluation.py`), which also says what an answer
-comes to.
+Evaluations that a person wants are an operation (`operations/automations/evaluation.py`), which also says what an
+answer comes to.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from servo.events.definitions import ScheduleDefinition
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
 from servo.ledger.protocol import Condition
-from servo.operations.sensors.envelopes import require_acceptable
-from servo.operations.sensors.evaluation import accepted, evaluation_facts, recorded_evaluation, require_asked
+from servo.operations.automations.envelopes import require_acceptable
+from servo.operations.automations.evaluation import accepted, evaluation_facts, recorded_evaluation, require_asked
 from servo.planning.catalog import Catalog
 from servo.runtime.evaluation.pool import EvaluatorPool
 from servo.runtime.loop.service_loop import AutomationTracker

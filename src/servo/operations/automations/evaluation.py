@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from servo import canonical
+from servo.answers import build
 from servo.answers.automations import Accepted
 from servo.assets.evaluation import Evaluation, Message
 from servo.assets.selection import Selection, selection_of
@@ -20,9 +21,9 @@ from servo.events import RecordedEvent, decode
 from servo.events.automation import SensorEvaluated
 from servo.events.fact import Fact
 from servo.events.model import RunRequested
+from servo.operations.automations.envelopes import require_acceptable
+from servo.operations.automations.requests import EvaluateSensor
 from servo.operations.handling import Decision, Outside
-from servo.operations.sensors.envelopes import require_acceptable
-from servo.operations.sensors.requests import EvaluateSensor
 from servo.status.deployed import sensor_state
 from servo.status.plans import let_readers_wait, refusals
 from servo.status.selections import statuses_of
@@ -128,13 +129,10 @@ def accepted(facts: list[Fact], now: datetime, started: list[RunRequested], *, e
     """What the facts of an evaluation say, and which of its runs it started: those that were not there already."""
     fact = next(fact for fact in facts if isinstance(fact, SensorEvaluated))
     requests = [one for one in facts if isinstance(one, RunRequested)]
-    return Accepted(
-        eval_id=fact.eval_id,
+    return build(
+        Accepted,
+        fact,
         event_id=event_id,
-        sensor_id=fact.sensor_id,
-        status=fact.status,
-        reason=fact.reason,
-        run_keys=fact.run_keys,
         run_ids=[one.run_id for one in requests],
         accepted_at=now,
         started=[one.run_id for one in started],
@@ -149,12 +147,11 @@ def recorded_evaluation(state: State, eval_id: str) -> Accepted | None:
         return None
     keys = row["run_keys"] or []
     runs = state.tables.query(_RUNS, {"run_keys": keys}).dicts() if keys else []
-    return Accepted(
+    return build(
+        Accepted,
+        row,
         eval_id=eval_id,
         event_id=row["eval_version"],
-        sensor_id=row["sensor_id"],
-        status=row["status"],
-        reason=row["reason"],
         run_keys=keys,
         run_ids=[run["run_id"] for run in runs],
         duplicate=True,

@@ -1,1 +1,0 @@
-"""Schedules: what starts by the clock."""

@@ -1,1 +1,0 @@
-"""Sensors: what starts by itself when something happens elsewhere."""
