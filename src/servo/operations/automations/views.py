@@ -156,8 +156,7 @@ _EVALS = """
     ORDER BY eval_version DESC LIMIT $limit
 """
 _RUNS = """
-    SELECT run_key, run_key_index.run_id, run_key_index.request_fingerprint, event_id, runs.status AS run_status,
-           created_at AS first_at
+    SELECT run_key, run_key_index.run_id, run_key_index.request_fingerprint, event_id, runs.status, created_at
     FROM run_key_index LEFT JOIN runs USING (run_key) WHERE run_key IN (SELECT unnest($keys))
 """
 _FIRST = f"""
@@ -244,13 +243,17 @@ def _asked(event: EventById, row: dict[str, Any], known: dict[str, dict[str, Any
         run = known.get(key)
         if run is None or row["status"] != EvaluationStatus.TRIGGERED:
             asked.append(AskedRun(run_key=key, outcome=DROPPED))
-        elif _is_its_own(run, row):
-            asked.append(build(AskedRun, run, outcome=STARTED, first_by=None))
-        else:
+            continue
+        outcome, first_by = STARTED, None
+        if not _is_its_own(run, row):
             # Only the event itself knows what it asked for under the key.
             fingerprints = fingerprints or _fingerprints(event, row["eval_version"])
             same = fingerprints.get(key, run["request_fingerprint"]) == run["request_fingerprint"]
-            asked.append(build(AskedRun, run, outcome=DUPLICATE if same else CONFLICT))
+            outcome, first_by = DUPLICATE if same else CONFLICT, run.get("first_by")
+        first_at = run["created_at"]
+        asked.append(
+            build(AskedRun, run, outcome=outcome, run_status=run["status"], first_by=first_by, first_at=first_at)
+        )
     return asked
 
 
