@@ -25,8 +25,7 @@ from servo.cli.automation import (
 from servo.cli.opening import Services
 from servo.cli.options import MOMENT, Answer, command, complete_assets, completer, given, limited, once, pairs, steering
 from servo.cli.output import plain_struct
-from servo.operations.operation import default_of
-from servo.operations.schedules.requests import (
+from servo.operations.automations.requests import (
     CreateSchedule,
     DeleteSchedule,
     ForecastSchedules,
@@ -39,6 +38,7 @@ from servo.operations.schedules.requests import (
     TriggerSchedule,
     UpdateSchedule,
 )
+from servo.operations.operation import default_of
 
 _STATUSES = ("TRIGGERED", "SKIPPED", "FAILED")
 

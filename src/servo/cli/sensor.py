@@ -19,7 +19,7 @@ from servo.cli.automation import changed, created, show_accepted, show_evals, sh
 from servo.cli.opening import Services
 from servo.cli.options import Answer, command, completer, given, limited, once, pairs, reasoned, steering
 from servo.cli.output import note
-from servo.operations.sensors.requests import (
+from servo.operations.automations.requests import (
     CreateSensor,
     DeleteSensor,
     EvaluateSensor,
