@@ -18,7 +18,7 @@ from servo.events import Proposal
 from servo.events.columns import InputPartitions, Outcome, PartitionOutcomes
 from servo.events.model import TaskFinished
 from servo.ids import ulid_range
-from servo.operations.lineage.lineages import Lineages
+from servo.operations.lineage.lineages import Lineage, lineage_of
 from servo.planning.catalog import Catalog
 from servo.runtime import Project, load_settings, open_workspace
 from servo.runtime.deploying import deploy
@@ -80,9 +80,8 @@ class Shop:
         with project.compactor() as compactor:
             compactor.replay()
 
-    @property
-    def lineages(self) -> Lineages:
-        return Lineages(state_of(self.project))
+    def lineage(self, *arguments: Any, **options: Any) -> Lineage:
+        return lineage_of(state_of(self.project), *arguments, **options)
 
     def _record(self, known: Catalog, asset: str, inputs: list[tuple[str, list[str]]]) -> list[str]:
         keys = _keys(asset)
@@ -164,7 +163,7 @@ def walk_a_million() -> Iterator[Figure]:
 
 def _walk(shop: Shop, name: str, asset: str, key: str, direction: Any) -> Figure:
     def ask() -> None:
-        assert len(shop.lineages.look(direction, asset, [key]).nodes) == len(READS) - 3  # the diamond
+        assert len(shop.lineage(direction, asset, [key]).nodes) == len(READS) - 3  # the diamond
 
     ours, theirs = alternating(ask, _one_hop(shop, asset, key, direction), times=TIMES)
     return Figure(
@@ -180,7 +179,7 @@ def _walk(shop: Shop, name: str, asset: str, key: str, direction: Any) -> Figure
 
 def _impact(shop: Shop) -> Figure:
     def ask() -> None:
-        assert len(shop.lineages.impact("rates").found) == 2 * REACHED
+        assert len(shop.lineage("downstream", "rates", statuses=True).found) == 2 * REACHED
 
     ours, theirs = alternating(ask, _one_hop(shop, "rates", "", "downstream"), times=TIMES)
     return Figure(

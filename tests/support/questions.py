@@ -26,8 +26,8 @@ from servo.operations.assets.materializations import Table, places, rows_of
 from servo.operations.assets.requests import AcceptCode, ListMaterializations, RollBack
 from servo.operations.fields import parse_moment
 from servo.operations.lineage.audit import Audits as StateAudits
-from servo.operations.lineage.lineages import Lineage
-from servo.operations.lineage.lineages import Lineages as StateLineages
+from servo.operations.lineage.lineages import Lineage, lineage_of
+from servo.operations.lineage.requests import Direction
 from servo.operations.partitions.requests import ChangeValues, GetGrid, MarkPartitions, Summarize
 from servo.operations.partitions.why import Why as StateWhy
 from servo.partitions import Partitions
@@ -136,6 +136,14 @@ class Why:
         return StateWhy(_state(self._project, as_of)).asset(asset)
 
 
+_LINEAGES: dict[str, tuple[Direction, bool]] = {
+    "upstream": ("upstream", False),
+    "downstream": ("downstream", False),
+    "impact": ("downstream", True),
+    "graph": ("both", False),
+}
+
+
 class Lineages:
     """The lineage of a project."""
 
@@ -144,8 +152,9 @@ class Lineages:
 
     def __getattr__(self, verb: str) -> Any:
         def look(*arguments: Any, as_of: When = None, **options: Any) -> Lineage:
-            found: Lineage = getattr(StateLineages(_state(self._project, as_of)), verb)(*arguments, **options)
-            return found
+            direction, statuses = _LINEAGES[verb]
+            state = _state(self._project, as_of)
+            return lineage_of(state, direction, *(arguments or (None,)), **{"statuses": statuses, **options})
 
         return look
 

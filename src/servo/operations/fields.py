@@ -23,7 +23,7 @@ AssetText = Annotated[str, Meta(description="`namespace/name` or `name`.", max_l
 """The name of an asset behind the question mark."""
 MOMENT = {"moment": True}
 Moment = Annotated[str, Meta(max_length=64, extra=MOMENT)]
-"""A time as people write it: UTC unless it says otherwise."""
+"""A time as people write it: UTC unless it has a zone."""
 Tags = Annotated[dict[str, str], Meta(max_length=100)]
 Reason = Annotated[str, Meta(description="Is recorded with it.", max_length=LONGEST_TEXT)] | None
 Version = (
@@ -45,7 +45,7 @@ BeforeEvent = Annotated[str, Meta(description="Only those recorded before this e
 
 
 def parse_moment(text: str) -> datetime | str:
-    """A point of the past: an event id, a time (UTC unless it says otherwise) or a day."""
+    """A point of the past: an event id, a time (UTC unless it has a zone) or a day."""
     if is_ulid(text):
         return text
     try:

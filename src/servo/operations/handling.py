@@ -51,7 +51,7 @@ class UserCode(Protocol):
     """The project's own functions of schedules and sensors, as the process that performs an operation asks them."""
 
     def ask_schedule(self, definition: ScheduleDefinition, at: datetime) -> Evaluation | None:
-        """What the function of a schedule answers for a moment; None where nobody can ask it here."""
+        """What the function of a schedule answers for a moment; None where it cannot be called here."""
 
     def ask_sensor(self, sensor: SensorState, message: Message | None) -> Evaluation:
         """What a sensor answers, about a message or about its cursor; nothing is recorded."""
@@ -80,10 +80,10 @@ class Outside(UserCode, Protocol):
         """Record a span of this name; the `traceparent` by which its trace goes on. None where nothing is traced."""
 
     def expire_checkpoint(self, checkpoint_id: str) -> None:
-        """Record of a checkpoint whose deadline has passed that nobody approved it in time."""
+        """Record that a checkpoint has expired, if its deadline has passed."""
 
     def advance_run(self, run_id: str) -> None:
-        """Record at once what follows for a run without anybody working, as the control loop would."""
+        """Record at once what follows for a run from what is recorded, as the control loop would."""
 
 
 A = TypeVar("A")

@@ -235,11 +235,11 @@ def action_of(request: Operation[Any]) -> str:
 def fingerprint_of(what: str, request: Operation[Any]) -> str:
     """The hash of what is asked for: the same fields with the same values, however they are written."""
     parameters = type(request).contract.route.parameters
-    said = {name: value for name, value in msgspec.to_builtins(request).items() if name not in parameters}
+    body = {name: value for name, value in msgspec.to_builtins(request).items() if name not in parameters}
     for name in _ADDED_LATER:
-        if said.get(name) is None:
-            said.pop(name, None)
-    return canonical.sha256_hex({"what": what, "body": _canonical(said)})
+        if body.get(name) is None:
+            body.pop(name, None)
+    return canonical.sha256_hex({"what": what, "body": _canonical(body)})
 
 
 def _canonical(value: Any) -> Any:

@@ -18,7 +18,8 @@ from servo.events import Proposal
 from servo.events.columns import Outcome, PartitionOutcomes
 from servo.events.model import PartitionsInvalidated, RunStarted, TaskFinished
 from servo.operations.assets import materializations as going_back
-from servo.operations.lineage.lineages import Lineage, Lineages
+from servo.operations.lineage import handlers as invalidating
+from servo.operations.lineage.lineages import Lineage, lineage_of
 from servo.runtime import keyed_requests, load_settings, open_workspace
 from tests.support.operating import Invalidation
 from tests.support.questions import Data
@@ -118,16 +119,15 @@ def test_what_others_write_does_not_hold_it_up(told: Telling, monkeypatch: pytes
 def meanwhile(monkeypatch: pytest.MonkeyPatch, happens: Callable[[int], object]) -> Iterator[list[Lineage]]:
     """Something happens between each look at the lineage and what is made of it."""
     seen: list[Lineage] = []
-    look = Lineages.downstream
 
-    def downstream(self: Lineages, *args: Any, **options: Any) -> Lineage:
-        found = look(self, *args, **options)
+    def look(*args: Any, **options: Any) -> Lineage:
+        found = lineage_of(*args, **options)
         seen.append(found)
         happens(len(seen))
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(Lineages, "downstream", downstream)
+        patched.setattr(invalidating, "lineage_of", look)
         yield seen
 
 

@@ -127,7 +127,7 @@ def _newest(asset_key: str, code: AssetCode, others: dict[str, int], equal: set[
 
 
 def _declared(spec: AssetSpec, now: datetime) -> dict[str, Any]:
-    """What is told of an asset in a list as well as alone, but for its neighbours."""
+    """The fields that an asset has in a list as well as alone, but for its neighbours."""
     return {
         "asset_key": spec.key,
         "partitions": spec.partitions.to_json()["dimensions"],

@@ -111,7 +111,7 @@ def staged_rows(
 
 
 def table_shown(asset: str, found: Table) -> Rows:
-    """Rows, and what they are from. Their values are as they are: whoever shows them says how."""
+    """Rows, and what they are from. Values are left as they are, to be formatted where they are shown."""
     return Rows(
         asset_key=asset,
         columns=list(found.columns),

@@ -50,7 +50,7 @@ _REQUESTED = """
 
 
 def evaluation_facts(state: State, sensor: SensorState, occasion: Occasion, evaluation: Evaluation) -> list[Fact]:
-    """What an evaluation comes to; what it asks for and nobody can do is a failure of it."""
+    """The facts of an evaluation; a request that cannot be met makes it a failure."""
     if evaluation.error is not None:
         return sensing.failed(sensor, occasion, evaluation.error, log=evaluation.log or None)
     try:
@@ -119,7 +119,7 @@ def _selected(state: State, selection: str, partitions: tuple[str, ...] | None) 
 
 
 def require_asked(evaluation: Evaluation) -> Evaluation:
-    """Refuse what nobody could be asked about: whoever sent it sends it again, and nothing is lost."""
+    """Refuse an evaluation that could not be made: its sender sends the message again, and nothing is lost."""
     if evaluation.unasked:
         raise EvaluationUnavailable(evaluation.error or "nobody could be asked", hint="try again")
     return evaluation
@@ -205,7 +205,7 @@ def evaluate(state: State, request: EvaluateSensor, evaluation: Evaluation | Non
 
 
 def recall(state: State, _: dict[str, Any], event: RecordedEvent) -> dict[str, Any]:
-    """The answer that an evaluation's event and runs tell, whoever asks for it again."""
+    """The recorded answer of an evaluation, from its event and runs."""
     fact = decode(event)
     assert isinstance(fact, SensorEvaluated)
     first = recorded_evaluation(state, fact.eval_id)

@@ -181,7 +181,7 @@ _WALL_DAY = 86_400
 
 
 Ask = Callable[[ScheduleDefinition, datetime], Evaluation | None]
-"""What the function of a schedule answers for a moment; None where nobody can ask it."""
+"""What the function of a schedule answers for a moment; None where it cannot be called."""
 
 
 def forecast(
@@ -209,7 +209,7 @@ def forecast(
             sound.append((one, tick_grid(one.cron, one.timezone)))
         except InvalidInput as problem:
             broken[one.name] = problem.message
-    said = {one.schedule_id: remarks(one.cron, one.timezone, first, last) for one, _ in sound}
+    remarks_of = {one.schedule_id: remarks(one.cron, one.timezone, first, last) for one, _ in sound}
     edges = [first + (last - first) * number // stretches for number in range(stretches + 1)]
     ahead = merge(
         *(_moments(one, grid, max(first, begins.get(one.schedule_id, first)), last) for one, grid in sound),
@@ -217,7 +217,7 @@ def forecast(
     )
     answers = _Answers(ask)
     shown = [
-        _tick(one, moment_of(at), known, statuses, answers, remark=said[one.schedule_id].get(at))
+        _tick(one, moment_of(at), known, statuses, answers, remark=remarks_of[one.schedule_id].get(at))
         for at, one in islice(ahead, limit)
     ]
     schedules = [
@@ -342,7 +342,7 @@ def remarks(cron: str, timezone: str, first: int, last: int) -> dict[int, str]:
                     "each time" if len(there) > 1 else "the first time" if there[:1] == [both[0]] else "the second time"
                 )
                 found |= dict.fromkeys(there, f"{_clock(wall)} comes twice, fires {often}")
-    return {at: said for at, said in found.items() if first <= at < last}
+    return {at: remark for at, remark in found.items() if first <= at < last}
 
 
 def _has(grid: TickGrid, at: int) -> bool:

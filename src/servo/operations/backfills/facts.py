@@ -35,9 +35,9 @@ _FAILED_CHUNKS = """
 _MAKES = (TaskFinished.event_type, MaterializationPublished.event_type)
 
 
-def fingerprint_of(asked: BackfillFields, cause: str | None = None) -> str:
+def fingerprint_of(request: BackfillFields, cause: str | None = None) -> str:
     """The hash that tells a request from others under the same key. It is recorded, so its fields stay as they are."""
-    values = msgspec.to_builtins(asked) | {"concurrency": concurrency_of(asked), "cause": cause}
+    values = msgspec.to_builtins(request) | {"concurrency": concurrency_of(request), "cause": cause}
     del values["max_concurrent_runs"]
     seconds = values["target_chunk_seconds"]  # a hash has no floats
     return canonical.sha256_hex({**values, "target_chunk_seconds": None if seconds is None else str(seconds)})
@@ -57,7 +57,7 @@ def job_names(plan: BackfillPlan, name: str) -> dict[str, str]:
 
 def created_facts(
     known: Catalog,
-    asked: BackfillFields,
+    request: BackfillFields,
     plan: BackfillPlan,
     request_id: str,
     mint: Callable[[], str],
@@ -72,11 +72,11 @@ def created_facts(
     alone = plan.targets[0] if len(plan.targets) == 1 else None
     root_id = ids[alone] if alone is not None else mint()
     called = alone.rpartition("/")[2] if alone is not None else "several"
-    name = asked.name or f"{called}-{root_id[-6:].lower()}"
+    name = request.name or f"{called}-{root_id[-6:].lower()}"
     names = job_names(plan, name)
-    fingerprint = fingerprint_of(asked, cause)
+    fingerprint = fingerprint_of(request, cause)
     # What was chosen for being stale is left as it is where it no longer is so.
-    only_stale = asked.filter == "stale" or (cause or "").startswith(STALE_CAUSE)
+    only_stale = request.filter == "stale" or (cause or "").startswith(STALE_CAUSE)
     facts = []
     for job in plan.jobs:
         is_root = job.asset_key == alone
@@ -86,7 +86,7 @@ def created_facts(
                 name=name if is_root else names[job.asset_key],
                 asset_selection=[job.asset_key],
                 asset_id=known.asset_id(job.asset_key),
-                selector=described(job.partitions, chosen_by=asked.filter if job.role == "target" else None),
+                selector=described(job.partitions, chosen_by=request.filter if job.role == "target" else None),
                 definition=job.partitions.partitions.to_json(),
                 deployment_id=known.deployment_id,
                 total_partitions=job.partitions.count,
@@ -96,9 +96,9 @@ def created_facts(
                 root_backfill_id=None if is_root else root_id,
                 upstreams=[Upstream(backfill_id=ids[key], asset_key=key) for key in job.waits_for],
                 chunk_size=job.chunk_size,
-                max_concurrent_runs=concurrency_of(asked),
-                priority=asked.priority,
-                newest_first=asked.newest_first,
+                max_concurrent_runs=concurrency_of(request),
+                priority=request.priority,
+                newest_first=request.newest_first,
                 role=job.role,
                 level=job.level,
                 distance=job.distance,
@@ -117,9 +117,9 @@ def created_facts(
                 total_partitions=0,
                 client_request_id=request_id,
                 upstreams=[Upstream(backfill_id=ids[job.asset_key], asset_key=job.asset_key) for job in plan.jobs],
-                chunk_size=asked.chunk_size,
-                max_concurrent_runs=concurrency_of(asked),
-                priority=asked.priority,
+                chunk_size=request.chunk_size,
+                max_concurrent_runs=concurrency_of(request),
+                priority=request.priority,
                 level=1 + max(job.level for job in plan.jobs),
                 state=BackfillState.WAITING_UPSTREAM.value,
                 request_fingerprint=fingerprint,
@@ -142,7 +142,7 @@ def retry_fact(
     waits: bool = False,
     paused: bool = False,
 ) -> BackfillCreated:
-    """A backfill of what another has not made, otherwise like that one.
+    """A backfill of the partitions that another has not made, with the same settings.
 
     It `waits` for whatever the other one waited for where that is not there yet, since that one was cancelled before.
     """

@@ -141,9 +141,9 @@ def create_backfill(state: State, request: CreateBackfill) -> Decision[Backfille
     return created_before(state, request) or decide_creation(state, request)
 
 
-def created_before(state: State, asked: BackfillFields, *, cause: str | None = None) -> Decision[Backfilled] | None:
+def created_before(state: State, request: BackfillFields, *, cause: str | None = None) -> Decision[Backfilled] | None:
     """The same backfill, created under this key by a version that recorded no answers."""
-    if (before := created_under_key(state, fingerprint_of(asked, cause))) is None:
+    if (before := created_under_key(state, fingerprint_of(request, cause))) is None:
         return None
     backfill_id, event_id = before
     return Decision(answer=recorded_backfill(state, backfill_id), recorded=event_id)
@@ -151,7 +151,7 @@ def created_before(state: State, asked: BackfillFields, *, cause: str | None = N
 
 def decide_creation(
     state: State,
-    asked: BackfillFields,
+    request: BackfillFields,
     *,
     cause: str | None = None,
     chosen: Mapping[str, PartitionSet] | None = None,
@@ -160,13 +160,13 @@ def decide_creation(
 
     Ids are minted, not made from the key: backfills are listed by them, and so in the order of their creation.
     """
-    require_name(state, asked.name)
+    require_name(state, request.name)
     known = state.local.catalog
-    plan = plan_backfill(state.judged_by(known), asked, chosen)
-    if asked.name is not None:
-        require_free(state, job_names(plan, asked.name).values())
+    plan = plan_backfill(state.judged_by(known), request, chosen)
+    if request.name is not None:
+        require_free(state, job_names(plan, request.name).values())
     with span("backfill.create_upstream_jobs") as current:
-        facts = created_facts(known, asked, plan, state.key or state.new_id(), state.new_id, cause=cause)
+        facts = created_facts(known, request, plan, state.key or state.new_id(), state.new_id, cause=cause)
         current.set("servo.backfill_id", facts[0].backfill_id)
         current.set("servo.upstream_jobs", sum(fact.role == "upstream" for fact in facts))
     root, names = facts[0], {fact.name for fact in facts}
@@ -189,7 +189,7 @@ def decide_creation(
             warnings=plan.warnings,
         ),
         # A name that was made up ends in an id, so it is free.
-        conflicts=None if asked.name is None else takes_name,
+        conflicts=None if request.name is None else takes_name,
     )
 
 

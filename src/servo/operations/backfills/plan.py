@@ -59,14 +59,14 @@ class BackfillPlan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan_backfill(
-    state: State, asked: BackfillFields, chosen: Mapping[str, PartitionSet] | None = None
+    state: State, request: BackfillFields, chosen: Mapping[str, PartitionSet] | None = None
 ) -> BackfillPlan:
     """The jobs that a request comes to, by the state's definitions; `chosen`: instead of the partitions it names."""
-    concurrency = concurrency_of(asked)
-    require_chunk_size(asked.chunk_size, concurrency)
-    depth = _depth(state.policy.upstream_limits, asked)
+    concurrency = concurrency_of(request)
+    require_chunk_size(request.chunk_size, concurrency)
+    depth = _depth(state.policy.upstream_limits, request)
     known, now, statuses = state.catalog, state.now, _Statuses(state)
-    targets = _targets(state, asked, statuses) if chosen is None else dict(chosen)
+    targets = _targets(state, request, statuses) if chosen is None else dict(chosen)
     frozen = frozen_among(state, targets)
     targets = _without(targets, frozen)
     with span("backfill.discover_upstream", depth=depth, targets=len(targets)) as current:
@@ -75,20 +75,20 @@ def plan_backfill(
             targets,
             now,
             upstream_depth=depth,
-            downstream=asked.include_downstream,
-            current=statuses.current if asked.only_missing else None,
+            downstream=request.include_downstream,
+            current=statuses.current if request.only_missing else None,
         )
         found, more = _unfrozen(state, found)
         frozen = united(frozen, more)
         current.set("servo.jobs", len(found))
     seconds = partition_seconds(state, [known.asset_ids[job.asset_key] for job in found])
-    jobs = tuple(_job(job, asked, concurrency, seconds.get(known.asset_ids[job.asset_key])) for job in found)
+    jobs = tuple(_job(job, request, concurrency, seconds.get(known.asset_ids[job.asset_key])) for job in found)
     warnings = [
         f"{key} {some.describe()} is frozen, and left out".replace("  ", " ") for key, some in sorted(frozen.items())
     ]
     warnings += [warning for job in jobs for warning in job.warnings]
     wanted = {job.asset_key: job.partitions for job in found}
-    warnings += _missing_inputs(state, wanted, asked)
+    warnings += _missing_inputs(state, wanted, request)
     warnings += _marked_inputs(state, wanted)
     return BackfillPlan(
         jobs=jobs,
@@ -100,15 +100,15 @@ def plan_backfill(
     )
 
 
-def concurrency_of(asked: BackfillFields) -> int:
+def concurrency_of(request: BackfillFields) -> int:
     """How many of its runs may be active at the same time."""
-    if asked.concurrency is not None and asked.max_concurrent_runs not in (None, asked.concurrency):
+    if request.concurrency is not None and request.max_concurrent_runs not in (None, request.concurrency):
         raise InvalidInput(
-            f"max_concurrent_runs is {asked.max_concurrent_runs}, and concurrency, its older name, another number",
+            f"max_concurrent_runs is {request.max_concurrent_runs}, and concurrency, its older name, another number",
             hint="give max_concurrent_runs alone",
             field="max_concurrent_runs",
         )
-    given = (asked.max_concurrent_runs, asked.concurrency)
+    given = (request.max_concurrent_runs, request.concurrency)
     return next((number for number in given if number is not None), _CONCURRENCY)
 
 
@@ -126,7 +126,7 @@ def _without(targets: dict[str, PartitionSet], frozen: Mapping[str, PartitionSet
 
 
 def _unfrozen(state: State, jobs: Sequence[Job]) -> tuple[list[Job], dict[str, PartitionSet]]:
-    """The jobs without what is frozen of them, and what that is; nobody waits for a job that has nothing left."""
+    """The jobs without their frozen partitions, and these. A job that has none left is not waited for."""
     frozen = frozen_among(state, {job.asset_key: job.partitions for job in jobs})
     left = {
         job.asset_key: job.partitions - frozen[job.asset_key] if job.asset_key in frozen else job.partitions
@@ -146,7 +146,7 @@ def _unfrozen(state: State, jobs: Sequence[Job]) -> tuple[list[Job], dict[str, P
 
 
 class _Statuses:
-    """What the partitions of assets are, looked at once and only if somebody asks."""
+    """Cache of the statuses of assets, looked up when they are needed."""
 
     def __init__(self, state: State) -> None:
         self._state = state
@@ -164,13 +164,13 @@ class _Statuses:
         return self.of(asset_key)["current"]
 
 
-def _targets(state: State, asked: BackfillFields, statuses: _Statuses) -> dict[str, PartitionSet]:
+def _targets(state: State, request: BackfillFields, statuses: _Statuses) -> dict[str, PartitionSet]:
     found: dict[str, PartitionSet] = {}
-    for name in asked.assets:
+    for name in request.assets:
         key = state.catalog.graph.resolve(name)
-        chosen = _named(key, state.catalog.spec(key).partitions, asked, state.now)
-        if asked.filter is not None:
-            some = statuses.of(key)[asked.filter]
+        chosen = _named(key, state.catalog.spec(key).partitions, request, state.now)
+        if request.filter is not None:
+            some = statuses.of(key)[request.filter]
             chosen = some if chosen is None else chosen & some
         if chosen is None:
             raise InvalidSelection(
@@ -179,20 +179,20 @@ def _targets(state: State, asked: BackfillFields, statuses: _Statuses) -> dict[s
             )
         found[key] = chosen
     if not any(found.values()):
-        what = f"no partition of {', '.join(found)}" + ("" if asked.filter is None else f" is {asked.filter}")
+        what = f"no partition of {', '.join(found)}" + ("" if request.filter is None else f" is {request.filter}")
         raise InvalidSelection(f"nothing to backfill: {what}", hint="`servo partition list` shows what there is")
     return {key: some for key, some in found.items() if some}
 
 
-def _named(key: str, definition: Partitions, asked: BackfillFields, now: datetime) -> PartitionSet | None:
+def _named(key: str, definition: Partitions, request: BackfillFields, now: datetime) -> PartitionSet | None:
     """The partitions that a range or a list names; None where neither is given."""
     found: PartitionSet | None = None
-    if not definition.dimensions and asked.start is None and asked.end is None and asked.partitions is None:
+    if not definition.dimensions and request.start is None and request.end is None and request.partitions is None:
         return definition.everything(now)
-    if asked.start is not None or asked.end is not None:
-        found = _between(key, definition, asked.start or "", asked.end or "", now)
-    if asked.partitions is not None:
-        some = _listed(definition, asked.partitions, now)
+    if request.start is not None or request.end is not None:
+        found = _between(key, definition, request.start or "", request.end or "", now)
+    if request.partitions is not None:
+        some = _listed(definition, request.partitions, now)
         found = some if found is None else found & some
     return found
 
@@ -217,10 +217,10 @@ def _listed(definition: Partitions, text: str, now: datetime) -> PartitionSet:
 # ── how ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _depth(limits: UpstreamLimits, asked: BackfillFields) -> int:
+def _depth(limits: UpstreamLimits, request: BackfillFields) -> int:
     """How many levels to go up: 1 is what is read directly, which 0 means too; -1 is as far as is allowed."""
-    if not asked.include_upstream:
-        if asked.max_upstream_depth is not None:
+    if not request.include_upstream:
+        if request.max_upstream_depth is not None:
             raise InvalidInput("a depth without --include-upstream", hint="give both, or neither")
         return 0
     if not limits.upstream_propagation_enabled:
@@ -228,20 +228,20 @@ def _depth(limits: UpstreamLimits, asked: BackfillFields) -> int:
             "upstream propagation is switched off here",
             hint="set backfill.upstream_propagation_enabled = true in servo.toml",
         )
-    depth = limits.default_max_upstream_depth if asked.max_upstream_depth is None else asked.max_upstream_depth
+    depth = limits.default_max_upstream_depth if request.max_upstream_depth is None else request.max_upstream_depth
     most = limits.max_allowed_upstream_depth
     if depth < -1 or depth > most:
         raise InvalidInput(f"an upstream depth of {depth}", hint=f"use 1 to {most}, or -1 for as far as it goes")
     return most if depth == -1 else max(depth, 1)
 
 
-def _job(job: Job, asked: BackfillFields, concurrency: int, seconds: float | None) -> BackfillJob:
-    size, warnings = asked.chunk_size, list(job.warnings)
-    if asked.target_chunk_seconds is not None:
+def _job(job: Job, request: BackfillFields, concurrency: int, seconds: float | None) -> BackfillJob:
+    size, warnings = request.chunk_size, list(job.warnings)
+    if request.target_chunk_seconds is not None:
         if seconds is None:
             warnings.append(f"{job.asset_key} has not run yet: its chunks are of {size} partitions")
         else:
-            size = learned_size(asked.target_chunk_seconds, seconds)
+            size = learned_size(request.target_chunk_seconds, seconds)
     count = job.partitions.count
     chunks = chunk_count(count, size)
     rounds = chunk_count(chunks, concurrency)
@@ -249,7 +249,7 @@ def _job(job: Job, asked: BackfillFields, concurrency: int, seconds: float | Non
         **{**msgspec.structs.asdict(job), "warnings": tuple(warnings)},
         chunk_size=size,
         chunks=chunks,
-        first_chunk=chunk(job.partitions, size, 0, newest_first=asked.newest_first),
+        first_chunk=chunk(job.partitions, size, 0, newest_first=request.newest_first),
         estimated_seconds=None if seconds is None else seconds * min(count, rounds * size),
     )
 
@@ -274,7 +274,7 @@ def _marked_inputs(state: State, wanted: Mapping[str, PartitionSet]) -> list[str
     return [f"{one.summary}: {one.partitions.describe() or 'it'} will fail" for one in left_out]
 
 
-def _missing_inputs(state: State, wanted: Mapping[str, PartitionSet], asked: BackfillFields) -> list[str]:
+def _missing_inputs(state: State, wanted: Mapping[str, PartitionSet], request: BackfillFields) -> list[str]:
     """What the jobs read that is neither there nor computed by any of them: those chunks would fail."""
     try:
         there = present(state, boundary(state.catalog, wanted, state.now))
@@ -282,7 +282,7 @@ def _missing_inputs(state: State, wanted: Mapping[str, PartitionSet], asked: Bac
     except Exception:  # a custom mapping is anybody's code, and propagation has told what is wrong with it
         log.debug("no plan of a backfill's jobs", exc_info=True, extra={"action": "backfill.unplanned"})
         return []
-    help_ = "" if asked.include_upstream else "; --include-upstream computes it first"
+    help_ = "" if request.include_upstream else "; --include-upstream computes it first"
     return [
         f"{missing.needed_by} reads {missing.asset_key} {missing.partitions.describe()}".rstrip()
         + f", which is not there{help_}"

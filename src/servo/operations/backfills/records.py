@@ -17,22 +17,6 @@ from servo.status.state import State
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = [
-    "ALPHA",
-    "ROOT",
-    "SAMPLES",
-    "backfills_of",
-    "created_under_key",
-    "find_backfill",
-    "free_name",
-    "going_on",
-    "partition_seconds",
-    "require_free",
-    "require_name",
-    "retried_under_key",
-    "weighted_mean",
-]
-
 ROOT = "coalesce(root_backfill_id, backfill_id)"
 
 

@@ -199,10 +199,10 @@ def _tree(root: str, jobs: list[BackfillView], failures: list[BackfillFailure]) 
     """The jobs as one: what a retry repairs is counted with what it repairs, where that is among these."""
     (first,) = (job for job in jobs if job.backfill_id == root)
     listed = {job.backfill_id for job in jobs}
-    asked = [job for job in jobs if job.retry_of not in listed]
-    total = sum(job.partitions for job in asked)
-    made = sum(job.succeeded + _repaired(job, jobs) for job in asked)
-    failed = sum(_still_failed(job, jobs) for job in asked)
+    requested = [job for job in jobs if job.retry_of not in listed]
+    total = sum(job.partitions for job in requested)
+    made = sum(job.succeeded + _repaired(job, jobs) for job in requested)
+    failed = sum(_still_failed(job, jobs) for job in requested)
     # A job above several assets computes nothing itself.
     left = [job for job in jobs if job.state not in OVER and job.partitions]
     levels: dict[int, float] = {}
@@ -296,7 +296,7 @@ def _view(
 
 
 def _edited(job: Backfill, known: Catalog) -> str | None:
-    """What is defined otherwise now than when the backfill was created: it goes on with what it was created with."""
+    """How the definition of the asset has changed since: a backfill goes on with the one it was created with."""
     if job.fact.asset_id is None or job.over:
         return None
     key = known.asset_key(job.fact.asset_id)

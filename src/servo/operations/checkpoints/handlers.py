@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from datetime import UTC, datetime
+from collections.abc import Callable, Sequence
+from datetime import UTC
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -57,22 +57,37 @@ _OVERTAKING = frozenset({kind.event_type for kind in (TaskFinished, Materializat
 
 @lists(ListCheckpoints, place=lambda checkpoint: checkpoint.checkpoint_id, place_type=str)
 def list_checkpoints(state: State, request: ListCheckpoints, after: str | None) -> Found[CheckpointListed]:
-    found = checkpoints_listed(
-        state,
-        status=request.status,
-        asset=request.asset,
-        run_id=request.run_id,
-        since=moment(request.since, "since"),
-        until=moment(request.until, "until"),
-        before=after,
-        limit=request.limit + 1,
-    )
-    return Found(items=found)
+    # By its id: a checkpoint has the name that the asset had when it was asked about.
+    asset_id = None if request.asset is None else state.catalog.asset_id(state.catalog.graph.resolve(request.asset))
+    parameters = {
+        "status": request.status,
+        "asset_id": asset_id,
+        "run_id": request.run_id,
+        "since": moment(request.since, "since"),
+        "until": moment(request.until, "until"),
+        "before": after,
+        "limit": request.limit + 1,
+    }
+    return Found(items=decoders.convert(state.tables.query(_LIST, parameters).dicts(), list[CheckpointListed]))
 
 
 @answers(GetCheckpoint)
 def get_checkpoint(state: State, request: GetCheckpoint) -> CheckpointView:
-    return checkpoint_view(state, request.checkpoint_id)
+    row, ask = find_checkpoint(state, request.checkpoint_id), state.tables.query
+    first, count = row["first_materialization_id"], len(row["partition_keys"])
+    place = {"asset_id": row["asset_id"], "first": first, "last": ulid_offset(first, count - 1)}
+    partitions = ask(_PARTITIONS, place | {"requested_version": row["requested_version"]}).dicts()
+    attempt = next((one["attempt"] for one in partitions), None)
+    task = {"run_id": row["run_id"], "task_key": row["task_key"], "attempt": attempt}
+    checks: dict[str, list[dict[str, Any]]] = {}
+    for check in ask(_CHECKS, task).dicts():
+        checks.setdefault(check.pop("partition_key"), []).append(check)
+    left = [(one["partition_key"], one["content_hash"]) for one in partitions if not one["superseded_by"]]
+    shown = row | {
+        "hash": digest(left) if left else None,
+        "partitions": [one | {"checks": checks.get(one["partition_key"], [])} for one in partitions],
+    }
+    return decoders.convert(shown, CheckpointView)
 
 
 # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -82,7 +97,13 @@ def _with_published(state: State, fields: dict[str, Any], event: RecordedEvent) 
     """The answer with what the decision made current: that is recorded right after it, in the same append."""
     facts = map(decode, state.history.events(event.position))
     own = takewhile(lambda fact: getattr(fact, "checkpoint_id", None) == fields["checkpoint_id"], facts)
-    return fields | {"published": published_by(fact for fact in own if isinstance(fact, MaterializationPublished))}
+    published = [
+        {"partition_key": key, "materialization_id": materialization_id}
+        for fact in own
+        if isinstance(fact, MaterializationPublished)
+        for key, materialization_id in zip(fact.partitions.keys, fact.partitions.materialization_ids(), strict=True)
+    ]
+    return fields | {"published": published}
 
 
 def _with_run_status(outside: Outside, state: State, fields: dict[str, Any]) -> dict[str, Any]:
@@ -129,7 +150,7 @@ def _approvable(state: State, request: ApproveCheckpoint) -> Checkpoint:
 
 
 def _open(state: State, checkpoint_id: str, *, approve: bool) -> Checkpoint:
-    """A checkpoint on which who asks may decide, and that nobody has decided on."""
+    """An undecided checkpoint on which the caller may decide."""
     row = find_checkpoint(state, checkpoint_id)
     checkpoint = state.board.checkpoints.get(row["checkpoint_id"])
     if checkpoint is None:
@@ -268,51 +289,6 @@ _CHECKS = """
 """
 
 
-def checkpoints_listed(
-    state: State,
-    *,
-    status: str | None,
-    asset: str | None,
-    run_id: str | None,
-    since: datetime | None,
-    until: datetime | None,
-    before: str | None,
-    limit: int,
-) -> list[CheckpointListed]:
-    """Checkpoints, newest first. `before`: the id of the last one that was seen, for who goes on page by page."""
-    # By its id: a checkpoint has the name that the asset had when it was asked about.
-    asset_id = None if asset is None else state.catalog.asset_id(state.catalog.graph.resolve(asset))
-    parameters = {
-        "status": status,
-        "asset_id": asset_id,
-        "run_id": run_id,
-        "since": since,
-        "until": until,
-        "before": before,
-        "limit": limit,
-    }
-    return decoders.convert(state.tables.query(_LIST, parameters).dicts(), list[CheckpointListed])
-
-
-def checkpoint_view(state: State, checkpoint_id: str) -> CheckpointView:
-    """Everything about one: each partition with its rows, hash and checks, and what it would replace."""
-    row, ask = find_checkpoint(state, checkpoint_id), state.tables.query
-    first, count = row["first_materialization_id"], len(row["partition_keys"])
-    place = {"asset_id": row["asset_id"], "first": first, "last": ulid_offset(first, count - 1)}
-    partitions = ask(_PARTITIONS, place | {"requested_version": row["requested_version"]}).dicts()
-    attempt = next((one["attempt"] for one in partitions), None)
-    task = {"run_id": row["run_id"], "task_key": row["task_key"], "attempt": attempt}
-    checks: dict[str, list[dict[str, Any]]] = {}
-    for check in ask(_CHECKS, task).dicts():
-        checks.setdefault(check.pop("partition_key"), []).append(check)
-    left = [(one["partition_key"], one["content_hash"]) for one in partitions if not one["superseded_by"]]
-    shown = row | {
-        "hash": digest(left) if left else None,
-        "partitions": [one | {"checks": checks.get(one["partition_key"], [])} for one in partitions],
-    }
-    return decoders.convert(shown, CheckpointView)
-
-
 class StagedData(NamedTuple):
     """The materialization of a partition that waits in a checkpoint."""
 
@@ -355,13 +331,3 @@ def over(row: dict[str, Any]) -> Conflict:
     return Conflict(
         f"checkpoint {row['checkpoint_id']} {how}", hint="it is decided once; a new run of the partitions asks anew"
     )
-
-
-def published_by(facts: Iterable[Fact]) -> list[dict[str, str | None]]:
-    """What a decision made current, given all that was recorded with it."""
-    return [
-        {"partition_key": key, "materialization_id": name}
-        for fact in facts
-        if isinstance(fact, MaterializationPublished)
-        for key, name in zip(fact.partitions.keys, fact.partitions.materialization_ids(), strict=True)
-    ]

@@ -228,7 +228,7 @@ def get_report(state: State, request: GetReport, now: datetime) -> Report:
     return Audits(state, now).report(request.asset, request.partition)
 
 
-def _keeping(outside: Outside, state: State, request: KeepReport) -> Report:
+def _kept_report(outside: Outside, state: State, request: KeepReport) -> Report:
     """The report, of which vacuum spares from here on what it cites, whatever retention says."""
     then = state if request.as_of is None else state.at(past_moment(request.as_of, "as_of"))
     report = Audits(then, outside.now()).report(request.asset, request.partition)
@@ -236,6 +236,6 @@ def _keeping(outside: Outside, state: State, request: KeepReport) -> Report:
     return report
 
 
-@answers(KeepReport, evidence=_keeping)
+@answers(KeepReport, evidence=_kept_report)
 def keep_report(_: State, __: KeepReport, report: Report) -> Report:
     return report

@@ -32,7 +32,7 @@ from servo.operations.backfills.handlers import created_before, decide_creation,
 from servo.operations.backfills.requests import BackfillFields
 from servo.operations.handling import Decision, decides
 from servo.operations.lineage import audit, lineages
-from servo.operations.lineage.lineages import Lineage, Lineages, wanted_partitions
+from servo.operations.lineage.lineages import Lineage, lineage_of, wanted_partitions
 from servo.operations.lineage.requests import Invalidate, Rematerialize
 from servo.partitions import PartitionKey, PartitionSet
 from servo.status.staleness import stale_partitions
@@ -70,7 +70,7 @@ def invalidate(state: State, request: Invalidate) -> Decision[Invalidated]:
     fingerprint = _fingerprint(asset_key, request, reason=request.reason)
     if (before := _declared_before(state, fingerprint)) is not None:
         return before
-    lineage = Lineages(state).downstream(request.asset, request.partitions)
+    lineage = lineage_of(state, "downstream", request.asset, request.partitions)
     fact = PartitionsInvalidated(
         invalidation_id=state.key or state.new_id(),
         sets=_sets(lineage.nodes if request.itself else lineage.found),
@@ -167,15 +167,15 @@ def rematerialize(state: State, request: Rematerialize) -> Decision[Rematerializ
     What is stale for no other reason than that its upstream is stale is part of it.
     """
     asset_key, _ = _named(state, request)
-    asked = BackfillFields(assets=(asset_key,), chunk_size=_CHUNK_SIZE, priority=request.priority)
+    backfill = BackfillFields(assets=(asset_key,), chunk_size=_CHUNK_SIZE, priority=request.priority)
     cause = f"{STALE_CAUSE}{_fingerprint(asset_key, request)[:16]}"
-    if (before := created_before(state, asked, cause=cause)) is not None:
+    if (before := created_before(state, backfill, cause=cause)) is not None:
         return _as_rematerialized(before)
-    lineage = Lineages(state).downstream(request.asset, request.partitions)
+    lineage = lineage_of(state, "downstream", request.asset, request.partitions)
     chosen = _stale(state, lineage.nodes if request.itself else lineage.found)
     if not chosen:
         return Decision(answer=Rematerialized())
-    return _as_rematerialized(decide_creation(state, asked, cause=cause, chosen=chosen))
+    return _as_rematerialized(decide_creation(state, backfill, cause=cause, chosen=chosen))
 
 
 def _as_rematerialized(made: Decision[Backfilled]) -> Decision[Rematerialized]:
@@ -203,7 +203,7 @@ def _stale(state: State, nodes: Sequence[Node]) -> dict[str, PartitionSet]:
 
 
 def _named(state: State, request: Invalidate | Rematerialize) -> tuple[str, PartitionSet]:
-    """The asset's key, and which partitions: nobody who changes something means a whole asset by saying nothing."""
+    """The asset's key and the partitions; a change of a whole asset has to say `all`."""
     asset_key = state.catalog.graph.resolve(request.asset)
     definition = state.catalog.spec(asset_key).partitions
     wanted = wanted_partitions(definition, request.partitions, state.now)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 
@@ -36,6 +36,7 @@ from servo.operations.lineage.requests import (
     GetLineageAt,
     GetLineageGraph,
     GetUpstream,
+    LineageFields,
 )
 from servo.partitions import PartitionKey, Partitions, PartitionSet
 from servo.planning.catalog import Catalog
@@ -46,7 +47,7 @@ from servo.status.state import State
 if TYPE_CHECKING:
     from servo.projections.snapshot import Answers
 
-__all__ = ["SUPERSEDED", "Lineage", "Lineages", "wanted_partitions"]
+__all__ = ["SUPERSEDED", "Lineage", "lineage_of", "wanted_partitions"]
 
 SUPERSEDED = "SUPERSEDED"  # of a materialization that is not, or no longer, the current one of its partition
 _PATIENCE = 60.0
@@ -92,7 +93,7 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     asset_key: str | None  # None: of the whole project
-    direction: Literal["upstream", "downstream", "both"]
+    direction: Direction
     scope: Literal["current", "exact"]
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
@@ -111,116 +112,94 @@ class Lineage(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(node for node in self.nodes if node.depth)
 
 
-class Lineages:
-    """The lineage of a state; of a past one every hop is with what was current then."""
+def lineage_of(
+    state: State,
+    direction: Direction,
+    asset: str | None,
+    partitions: Sequence[str] = (),
+    *,
+    depth: int | None = None,
+    run: str | None = None,
+    exact: bool = False,
+    statuses: bool = False,
+) -> Lineage:
+    """Walk from these partitions of an asset, or from all that it has, up to `depth` hops.
 
-    def __init__(self, state: State) -> None:
-        self._state = state
+    Without an asset: from all that nothing was made from, upstream, which is the whole project. In a past state every
+    hop is with what was current then.
 
-    def upstream(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
-        """What partitions were made from, hop by hop; `options` as for `look`."""
-        return self.look("upstream", asset, partitions, **options)
+    `run`: only what that run made and read. `exact`: every hop with what was really read, be it current or not.
+    """
+    if depth is not None and depth < 0:
+        raise InvalidInput(f"a lineage cannot go {depth} hops far", hint="give 1 or more")
+    if asset is None and (partitions or run is not None):
+        raise InvalidInput("partitions and a run are those of an asset", hint="name the asset as well")
+    known, when = state.catalog, state.as_of
+    ask = _query_of(state.tables)
+    run_id = None if run is None else _run(ask, run)
+    if asset is None:
+        key, direction, start = None, "upstream", _ends(ask, known)
+    else:
+        key = known.graph.resolve(asset)
+        start = _start(ask, state, key, partitions, run_id)
+    scope: Scope = Exact(run_id) if exact or run_id is not None else ByPartition()
+    found = _walked(ask, start, direction, scope, depth)
+    names = {asset_id: name for name, asset_id in known.asset_ids.items()}
+    nodes = tuple(_named(node, names) for node in found.nodes)
+    if statuses:
+        nodes = _with_statuses(state, nodes, by_partition=isinstance(scope, ByPartition))
+    return Lineage(
+        asset_key=key,
+        direction=direction,
+        scope="current" if isinstance(scope, ByPartition) else "exact",
+        nodes=nodes,
+        edges=_compared(ask, found.edges, nodes) if isinstance(scope, ByPartition) else found.edges,
+        watermark=state.snapshot.watermark,
+        run_id=run_id,
+        as_of=None if when is None else when if isinstance(when, str) else when.isoformat(),
+        definitions={name: spec.partitions for name, spec in known.graph.specs.items()},
+    )
 
-    def downstream(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
-        """What was made from partitions, hop by hop; `options` as for `look`."""
-        return self.look("downstream", asset, partitions, **options)
 
-    def impact(self, asset: str, partitions: Sequence[str] = (), **options: Any) -> Lineage:
-        """What was made from partitions, each with its status; `options` as for `look`."""
-        return self.look("downstream", asset, partitions, statuses=True, **options)
-
-    def graph(self, asset: str | None = None, partitions: Sequence[str] = (), **options: Any) -> Lineage:
-        """Both directions in one, or without an asset the whole project; `options` as for `look`."""
-        return self.look("both", asset, partitions, **options)
-
-    def look(
-        self,
-        direction: Literal["upstream", "downstream", "both"],
-        asset: str | None,
-        partitions: Sequence[str] = (),
-        *,
-        depth: int | None = None,
-        run: str | None = None,
-        exact: bool = False,
-        statuses: bool = False,
-    ) -> Lineage:
-        """Walk from these partitions of an asset, or from all that it has, up to `depth` hops.
-
-        Without an asset: from all that nothing was made from, upstream, which is the whole project.
-
-        `run`: only what that run made and read. `exact`: every hop with what was really read, be it current or not.
-        """
-        if depth is not None and depth < 0:
-            raise InvalidInput(f"a lineage cannot go {depth} hops far", hint="give 1 or more")
-        if asset is None and (partitions or run is not None):
-            raise InvalidInput("partitions and a run are those of an asset", hint="name the asset as well")
-        known, when = self._state.catalog, self._state.as_of
-        ask = _asking(self._state.tables)
-        run_id = None if run is None else _run(ask, run)
-        if asset is None:
-            key, direction, start = None, "upstream", _ends(ask, known)
-        else:
-            key = known.graph.resolve(asset)
-            start = self._start(ask, known, key, partitions, run_id)
-        scope: Scope = Exact(run_id) if exact or run_id is not None else ByPartition()
-        found = _walked(ask, start, direction, scope, depth)
-        names = {asset_id: name for name, asset_id in known.asset_ids.items()}
-        nodes = tuple(_named(node, names) for node in found.nodes)
-        if statuses:
-            nodes = self._with_statuses(nodes, by_partition=isinstance(scope, ByPartition))
-        return Lineage(
-            asset_key=key,
-            direction=direction,
-            scope="current" if isinstance(scope, ByPartition) else "exact",
-            nodes=nodes,
-            edges=_compared(ask, found.edges, nodes) if isinstance(scope, ByPartition) else found.edges,
-            watermark=self._state.snapshot.watermark,
-            run_id=run_id,
-            as_of=None if when is None else when if isinstance(when, str) else when.isoformat(),
-            definitions={name: spec.partitions for name, spec in known.graph.specs.items()},
-        )
-
-    # ── inside ───────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _start(
-        self, ask: Ask, known: Catalog, key: str, partitions: Sequence[str], run_id: str | None
-    ) -> Sequence[Node]:
-        definition, asset_id = known.spec(key).partitions, known.asset_id(key)
-        wanted = wanted_partitions(definition, partitions, self._state.now)
+def _start(ask: Ask, state: State, key: str, partitions: Sequence[str], run_id: str | None) -> Sequence[Node]:
+    known = state.catalog
+    definition, asset_id = known.spec(key).partitions, known.asset_id(key)
+    wanted = wanted_partitions(definition, partitions, state.now)
+    if run_id is not None:
+        found = _of_run(ask, asset_id, run_id)
+    elif wanted is None or wanted.count > _FEW:
+        found = [node_of(row) for row in ask(_ALL_OF_ASSET, {"asset_id": asset_id})]
+    else:
+        found = current(ask, [(asset_id, str(one)) for one in wanted])
+    if wanted is not None:
+        found = [node for node in found if PartitionKey.parse(node.partition_key) in wanted]
+    if not found:
+        what = f"{key} {'' if wanted is None else wanted.describe()}".strip()
         if run_id is not None:
-            found = _of_run(ask, asset_id, run_id)
-        elif wanted is None or wanted.count > _FEW:
-            found = [node_of(row) for row in ask(_ALL_OF_ASSET, {"asset_id": asset_id})]
-        else:
-            found = current(ask, [(asset_id, str(one)) for one in wanted])
-        if wanted is not None:
-            found = [node for node in found if PartitionKey.parse(node.partition_key) in wanted]
-        if not found:
-            what = f"{key} {'' if wanted is None else wanted.describe()}".strip()
-            if run_id is not None:
-                raise DataNotFound(f"{run_id} neither made nor read {what}", hint=f"see `servo run show {run_id}`")
-            raise DataNotFound(f"{what} has no data", hint=f"materialize it first; see `servo partition list {key}`")
-        return found
+            raise DataNotFound(f"{run_id} neither made nor read {what}", hint=f"see `servo run show {run_id}`")
+        raise DataNotFound(f"{what} has no data", hint=f"materialize it first; see `servo partition list {key}`")
+    return found
 
-    def _with_statuses(self, nodes: tuple[Node, ...], *, by_partition: bool) -> tuple[Node, ...]:
-        """What people are told each partition is; of a materialization that is not current, just that."""
-        state, known = self._state, self._state.catalog
-        failed = {(row[0], row[1]) for row in state.tables.query(_FAILED, {"assets": _assets(nodes)}).rows}
-        only: dict[str, list[str]] = {}  # an asset that is gone has nothing to be judged by
-        for node in nodes:
-            if known.asset_ids.get(node.asset_key) == node.asset_id:
-                only.setdefault(node.asset_key, []).append(node.partition_key)
-        only = {key: list(dict.fromkeys(keys)) for key, keys in only.items()}
-        stale = {(one.asset_id, one.partition_key) for one in stale_partitions(state, list(only), only=only)}
-        newer = set() if by_partition else _superseded(state.tables, nodes)
 
-        def status(node: Node) -> str:
-            if node.materialization_id in newer:
-                return SUPERSEDED
-            made = node.materialization_id is not None
-            return display_status(made=made, failed=node.place in failed, stale=node.place in stale).value
+def _with_statuses(state: State, nodes: tuple[Node, ...], *, by_partition: bool) -> tuple[Node, ...]:
+    """The nodes with the statuses of their partitions; a materialization that is not current is SUPERSEDED."""
+    known = state.catalog
+    failed = {(row[0], row[1]) for row in state.tables.query(_FAILED, {"assets": _assets(nodes)}).rows}
+    only: dict[str, list[str]] = {}  # an asset that is gone has nothing to be judged by
+    for node in nodes:
+        if known.asset_ids.get(node.asset_key) == node.asset_id:
+            only.setdefault(node.asset_key, []).append(node.partition_key)
+    only = {key: list(dict.fromkeys(keys)) for key, keys in only.items()}
+    stale = {(one.asset_id, one.partition_key) for one in stale_partitions(state, list(only), only=only)}
+    newer = set() if by_partition else _superseded(state.tables, nodes)
 
-        return tuple(msgspec.structs.replace(node, status=status(node)) for node in nodes)
+    def status(node: Node) -> str:
+        if node.materialization_id in newer:
+            return SUPERSEDED
+        made = node.materialization_id is not None
+        return display_status(made=made, failed=node.place in failed, stale=node.place in stale).value
+
+    return tuple(msgspec.structs.replace(node, status=status(node)) for node in nodes)
 
 
 def _ends(ask: Ask, known: Catalog) -> Sequence[Node]:
@@ -242,14 +221,14 @@ def wanted_partitions(definition: Partitions, partitions: Sequence[str], now: da
     return wanted
 
 
-def _asking(tables: Answers) -> Ask:
+def _query_of(tables: Answers) -> Ask:
     return lambda sql, parameters: tables.query(sql, parameters).rows
 
 
 def _walked(
     ask: Ask,
     start: Sequence[Node],
-    direction: Literal["upstream", "downstream", "both"],
+    direction: Direction,
     scope: Scope,
     depth: int | None,
 ) -> Walk:
@@ -318,35 +297,30 @@ def _superseded(tables: Answers, nodes: Sequence[Node]) -> set[str | None]:
     return {node.materialization_id for node in nodes} - current_ones
 
 
+_DIRECTIONS: dict[type[LineageFields], Direction] = {
+    GetUpstream: "upstream",
+    GetDownstream: "downstream",
+    GetImpact: "downstream",
+    GetLineageGraph: "both",
+}
+
+
 @answers(GetUpstream)
-def upstream(state: State, request: GetUpstream) -> LineageGraph:
-    return _answered(state, "upstream", request)
-
-
 @answers(GetDownstream)
 @answers(GetImpact)
-def downstream(state: State, request: GetDownstream | GetImpact) -> LineageGraph:
-    return _answered(state, "downstream", request)
-
-
 @answers(GetLineageGraph)
-def graph(state: State, request: GetLineageGraph) -> LineageGraph:
-    return _answered(state, "both", request)
-
-
 @answers(GetLineageAt)
-def at(state: State, request: GetLineageAt) -> LineageGraph:
-    if state.as_of is None:
-        raise InvalidInput("as_of: say as of when", hint="a time or an event id", field="as_of")
-    return _answered(state, request.direction, request)
-
-
-def _answered(
-    state: State,
-    direction: Direction,
-    request: GetUpstream | GetDownstream | GetImpact | GetLineageGraph | GetLineageAt,
+def get_lineage(
+    state: State, request: GetUpstream | GetDownstream | GetImpact | GetLineageGraph | GetLineageAt
 ) -> LineageGraph:
-    found = Lineages(state).look(
+    if not isinstance(request, GetLineageAt):
+        direction = _DIRECTIONS[type(request)]
+    elif state.as_of is None:
+        raise InvalidInput("as_of: say as of when", hint="a time or an event id", field="as_of")
+    else:
+        direction = request.direction
+    lineage = lineage_of(
+        state,
         direction,
         request.asset,
         request.partition,
@@ -355,7 +329,7 @@ def _answered(
         exact=request.exact,
         statuses=True,
     )
-    return _graph(found)
+    return _graph(lineage)
 
 
 def _graph(found: Lineage) -> LineageGraph:

@@ -88,34 +88,28 @@ class Activity:
         for task in self._tasks(row):
             if task["finished_at"] is None and not TaskStatus(task["state"]).ended:
                 obstacles.append(self._unfinished(task, row))
-            elif not ended and (said := self._ended(task, row)) is not None:
-                obstacles.append(said)
+            elif not ended and (obstacle := self._ended(task, row)) is not None:
+                obstacles.append(obstacle)
                 ended = True  # the newest says it; what was before it is history
         return [*obstacles, *islice(self._held_back(row), 1)]
 
     # ── finding ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _tasks(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    def _since_made(self, row: dict[str, Any]) -> dict[str, Any]:
+        """The parameters of queries for what happened since the partition was made last."""
         version = row.get("materialization_version")
-        parameters = {
-            "asset_id": self._asset_id,
-            "after": None if version is None else version.rpartition(":")[2],
-            "made_at": row.get("last_materialization_at"),
-        }
-        for task in self._state.tables.query(_TASKS, parameters).dicts():
+        after = None if version is None else version.rpartition(":")[2]
+        return {"asset_id": self._asset_id, "after": after, "made_at": row.get("last_materialization_at")}
+
+    def _tasks(self, row: dict[str, Any]) -> Iterator[dict[str, Any]]:
+        for task in self._state.tables.query(_TASKS, self._since_made(row)).dicts():
             data = canonical.loads(task["partitions"].encode()) if task["partitions"] else None
             if self._key in partitions_of(data, self._definition):
                 yield task
 
     def _held_back(self, row: dict[str, Any]) -> Iterator[Obstacle]:
         """Runs that were to make it because of a `+`, since it was made last, and held it back; the newest first."""
-        version = row.get("materialization_version")
-        parameters = {
-            "asset_id": self._asset_id,
-            "after": None if version is None else version.rpartition(":")[2],
-            "made_at": row.get("last_materialization_at"),
-        }
-        for run_id, text, at in self._state.tables.query(_HELD_BACK, parameters).rows:
+        for run_id, text, at in self._state.tables.query(_HELD_BACK, self._since_made(row)).rows:
             for held in decoders.decode(text, list[HeldBack]):
                 if held.asset_id == self._asset_id and self._key in partitions_of(held.partitions, self._definition):
                     reason, lacking = self._lacking(held, at)
@@ -207,7 +201,7 @@ class Activity:
         return [key for (key,) in answer.rows]
 
     def _queued(self, run_id: str, task_key: str | None) -> tuple[str, list[str]]:
-        """Why nobody is at it, in words, and behind what; what limits and workers there were once, nobody knows."""
+        """Why a run or task waits, in words, and behind what. Limits and workers of the past are not known."""
         if self._state.as_of is not None:
             return "it waits for its turn", []
         return self._queue.of(run_id, task_key)

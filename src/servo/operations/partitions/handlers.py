@@ -47,43 +47,7 @@ from servo.status.partitions import one_partition, partition_page, typed_key
 from servo.status.selections import StaleRows, stale_rows
 from servo.status.state import State
 
-__all__ = ["decide_mark", "thawed"]
-
-
 _MOST = 100_000  # partitions of one event
-
-
-def decide_mark(state: State, asset: str, partitions: Sequence[str], *, mark: str, reason: str) -> Decision[Marked]:
-    """Record it of all these partitions at once; nothing of them is computed or touched.
-
-    Only what has no data can be marked as materialized: a mark must not hide what was computed.
-    """
-    if not reason.strip():
-        raise InvalidInput("no reason is given", hint="say why: whoever looks at it later will ask")
-    known = state.catalog
-    key = known.graph.resolve(asset)
-    wanted = _wanted(state, key, partitions)
-    keys = [str(one) for one in wanted]
-    makes = mark == "materialized"
-    if makes:
-        _require_none(state, key, wanted, keys)
-    fact = PartitionsMarked(
-        mark_id=state.new_id(),
-        asset_id=known.asset_id(key),
-        asset_key=key,
-        mark=mark.upper(),
-        partitions=PartitionOutcomes(
-            keys=keys, first_materialization_id=state.new_id(count=len(keys)) if makes else None
-        ),
-        reason=reason,
-    )
-    return Decision(
-        facts=(fact,),
-        # Its event has the keys.
-        answer=Marked(mark_id=fact.mark_id, asset_key=key, mark=fact.mark, described=wanted.describe()),
-        # Whatever is published meanwhile is not hidden either.
-        conflicts=changes_partitions if makes else None,
-    )
 
 
 def thawed(state: State, known: Catalog, frozen: Mapping[str, PartitionSet], reason: str) -> list[PartitionsMarked]:
@@ -245,7 +209,36 @@ def _with_keys(_: State, answer: dict[str, Any], event: RecordedEvent) -> dict[s
 
 @decides(MarkPartitions, recall=_with_keys)
 def mark_partitions(state: State, request: MarkPartitions) -> Decision[Marked]:
-    return decide_mark(state, request.asset, request.partitions, mark=request.mark, reason=request.reason)
+    """Record it of all these partitions at once; nothing of them is computed or touched.
+
+    Only what has no data can be marked as materialized: a mark must not hide what was computed.
+    """
+    if not request.reason.strip():
+        raise InvalidInput("no reason is given", hint="say why: whoever looks at it later will ask")
+    known = state.catalog
+    key = known.graph.resolve(request.asset)
+    wanted = _wanted(state, key, request.partitions)
+    keys = [str(one) for one in wanted]
+    makes = request.mark == "materialized"
+    if makes:
+        _require_none(state, key, wanted, keys)
+    fact = PartitionsMarked(
+        mark_id=state.new_id(),
+        asset_id=known.asset_id(key),
+        asset_key=key,
+        mark=request.mark.upper(),
+        partitions=PartitionOutcomes(
+            keys=keys, first_materialization_id=state.new_id(count=len(keys)) if makes else None
+        ),
+        reason=request.reason,
+    )
+    return Decision(
+        facts=(fact,),
+        # Its event has the keys.
+        answer=Marked(mark_id=fact.mark_id, asset_key=key, mark=fact.mark, described=wanted.describe()),
+        # Whatever is published meanwhile is not hidden either.
+        conflicts=changes_partitions if makes else None,
+    )
 
 
 @decides(ChangeValues)

@@ -57,7 +57,6 @@ from servo.operations.runs.selection import (
 from servo.operations.runs.views import (
     find_run,
     progress_of,
-    run_conflicts,
     run_of,
     run_plan_shown,
     run_view,
@@ -69,6 +68,16 @@ from servo.status.state import State
 
 A = TypeVar("A")
 Trace = Callable[..., str | None]
+
+# The first request of a key has the run, others got none.
+_CONFLICTS = """
+    SELECT run_key, conflicts.run_id, status AS run_status, source_kind, source_id, source_detail,
+           conflicts.requested_by, detected_at, existing_fingerprint, conflicting_fingerprint, conflicting_event_id
+    FROM run_key_conflicts AS conflicts LEFT JOIN runs USING (run_key)
+    WHERE conflict_version IS NOT NULL AND conflict_version < coalesce($before, 'a')
+    AND ($run_key IS NULL OR run_key = $run_key)
+    ORDER BY conflict_version DESC LIMIT $limit
+"""
 
 
 # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -114,7 +123,7 @@ def list_tasks(state: State, request: ListTasks, after: str | None) -> Found[Tas
 
 
 class LogPlace(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """Where a log goes on: after which moment, and how many records of that moment were told already."""
+    """Where a log goes on: after which moment, and how many records of that moment were given already."""
 
     time: datetime
     number: int
@@ -152,7 +161,8 @@ def records_after(records: Iterable[Record], place: LogPlace | None) -> Iterator
 
 @lists(ListConflicts, place=lambda conflict: conflict.conflicting_event_id, place_type=str)
 def list_conflicts(state: State, request: ListConflicts, after: str | None) -> Found[RunConflict]:
-    return Found(items=run_conflicts(state, run_key=request.run_key, before=after, limit=request.limit + 1))
+    parameters = {"run_key": request.run_key, "before": after, "limit": request.limit + 1}
+    return Found(items=[RunConflict(**row) for row in state.tables.query(_CONFLICTS, parameters).dicts()])
 
 
 # ── changes ──────────────────────────────────────────────────────────────────────────────────────────────────────

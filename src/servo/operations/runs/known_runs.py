@@ -99,7 +99,7 @@ def decided_once(state: State, request: Change[A], fingerprint: str, decide: Cal
 
 
 def is_same_run(first: RunRequested, mine: Fact | None) -> bool:
-    """Whether two requests of one run key ask for the same, in whatever trace, and whoever asks.
+    """Whether two requests of one run key ask for the same, whatever their trace and actor.
 
     A run that computes all of it is right for who wants what is stale, and not the other way round.
     """
@@ -113,10 +113,10 @@ def is_same_run(first: RunRequested, mine: Fact | None) -> bool:
 
 
 def _first_request(state: State, key: str) -> RecordedEvent | None:
-    return _found(state, _BY_KEY, run_key_of(key))
+    return _event_of(state, _BY_KEY, run_key_of(key))
 
 
-def _found(state: State, sql: str, value: str) -> RecordedEvent | None:
+def _event_of(state: State, sql: str, value: str) -> RecordedEvent | None:
     rows = [] if state.recorded is None else state.recorded.query(sql, {"value": value}).rows
     return state.event(rows[0][0]) if rows else None
 
@@ -125,7 +125,7 @@ def _body_of(state: State, fact: RunRequested) -> str | None:
     """The fingerprint of the body by which a run was asked for in an earlier version, unless a retry inherited it."""
     if fact.retry_of is None or fact.body_fingerprint is None:
         return fact.body_fingerprint
-    event = _found(state, _BY_RUN, fact.retry_of)
+    event = _event_of(state, _BY_RUN, fact.retry_of)
     first = None if event is None else decode(event)
     inherited = isinstance(first, RunRequested) and first.body_fingerprint == fact.body_fingerprint
     return None if inherited else fact.body_fingerprint

@@ -18,7 +18,6 @@ from servo.answers.runs import (
     PartitionFailure,
     PlanStage,
     PlanTask,
-    RunConflict,
     RunListed,
     RunPlan,
     RunProgress,
@@ -37,17 +36,6 @@ from servo.partitions import PartitionSet
 from servo.planning import Plan, explain, plan_fact
 from servo.planning.due import Due
 from servo.status.state import State
-
-__all__ = [
-    "RunPlace",
-    "find_run",
-    "progress_of",
-    "run_conflicts",
-    "run_of",
-    "run_plan_shown",
-    "run_view",
-    "runs_listed",
-]
 
 _FIND = (
     "SELECT run_id, requested_version FROM runs WHERE starts_with(run_id, $run_id) ORDER BY requested_at DESC LIMIT 2"
@@ -79,14 +67,6 @@ _OUTCOMES = """
     SELECT asset_key, last_attempt_outcome AS outcome, count(*) AS partitions FROM partition_status
     WHERE last_attempt_run_id = $run_id GROUP BY ALL ORDER BY ALL
 """
-_CONFLICTS = """
-    SELECT run_key, conflicts.run_id, status AS run_status, source_kind, source_id, source_detail,
-           conflicts.requested_by, detected_at, existing_fingerprint, conflicting_fingerprint, conflicting_event_id
-    FROM run_key_conflicts AS conflicts LEFT JOIN runs USING (run_key)
-    WHERE conflict_version IS NOT NULL AND conflict_version < coalesce($before, 'a')
-    AND ($run_key IS NULL OR run_key = $run_key)
-    ORDER BY conflict_version DESC LIMIT $limit
-"""
 
 
 # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,15 +96,6 @@ def runs_listed(
         "limit": limit,
     }
     return decoders.convert(state.tables.query(_LIST, parameters).dicts(), list[RunListed])
-
-
-def run_conflicts(state: State, *, run_key: str | None, before: str | None, limit: int) -> list[RunConflict]:
-    """Requests under a run key that stands for something else, newest first: the first has the run, others got none.
-
-    `before`: the id of the conflicting event of the last one that was seen.
-    """
-    parameters = {"run_key": run_key, "before": before, "limit": limit}
-    return [RunConflict(**row) for row in state.tables.query(_CONFLICTS, parameters).dicts()]
 
 
 # ── one run ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -188,7 +159,7 @@ def run_view(state: State, run_id: str) -> RunView:
 
 
 def progress_of(run: RunState) -> RunProgress:
-    """How far a run is, as people and programs are told."""
+    """How far a run is: its tasks, and how many partitions came to what."""
     tasks = [_task(task) for task in run.tasks.values()]
     counts = ("total", "succeeded", "failed", "skipped", "unchanged")
     return build(
