@@ -9,6 +9,9 @@ import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import NamedTuple
 
 import msgspec
 
@@ -16,14 +19,14 @@ from servo.clock import Clock
 from servo.events import RecordedEvent
 from servo.faults import reach
 from servo.fold.batch import batch
-from servo.fold.rows import Row
+from servo.fold.rows import Row, columns
 from servo.fold.tables import TABLES
 from servo.ledger.history import History
 from servo.projections import engine
 from servo.projections.draft import Draft
 from servo.projections.manifest import FOLD, Manifest, watermark_of
+from servo.projections.merging import Merge
 from servo.projections.store import Store, require_same_ledger, storage_explained, warn_of_unknown
-from servo.projections.table_sql import merged
 from servo.projections.thinning import Thinning
 
 log = logging.getLogger(__name__)
@@ -219,28 +222,43 @@ class TableComparison(msgspec.Struct, frozen=True, kw_only=True):
         return self.only_before == self.only_after == 0
 
 
-def compare(store: Store, before: Manifest, after: Manifest) -> list[TableComparison]:
-    """Every table of two versions of one store, compared as multisets of rows."""
-    connection = engine.connect()
-    try:
-        return [_compared(connection, store, before, after, table) for table in TABLES]
-    finally:
-        connection.close()
+def compare(store: Store, before: Manifest, after: Manifest, memory: int = MEMORY) -> list[TableComparison]:
+    """Every table of two versions of one store, compared as multisets of rows, by hashes of 64 bits."""
+    staging = store.root / "staging"
+    staging.mkdir(exist_ok=True)
+    with storage_explained(staging), TemporaryDirectory(dir=staging) as folder:
+        scratch = Path(folder)
+        with closing(engine.connect(str(scratch / "spill"), max(memory // 2, _LEAST_FOR_DUCKDB))) as connection:
+            old = _Merged(store, before, connection, memory, scratch)
+            new = _Merged(store, after, connection, memory, scratch)
+            return [_compared(connection, old, new, table) for table in TABLES]
 
 
-def _compared(
-    connection: engine.Connection, store: Store, before: Manifest, after: Manifest, table: type[Row]
-) -> TableComparison:
-    old, new = _relation(store, before, table), _relation(store, after, table)
+class _Merged(NamedTuple):
+    """The tables of a version with one row per key, those of several files merged into one in a folder."""
+
+    store: Store
+    manifest: Manifest
+    connection: engine.Connection
+    memory: int
+    folder: Path
+
+    def relation(self, table: type[Row]) -> str:
+        paths = self.store.intact(table.table, self.manifest.tables.get(table.table, []))
+        if len(paths) > 1:
+            target = self.folder / f"{table.table}-{self.manifest.version}.parquet"
+            Merge(table, self.connection, self.memory, target.with_suffix("")).write(paths, target)
+            paths = [target]
+        return engine.parquet(paths) if paths else engine.empty(table)
+
+
+def _compared(connection: engine.Connection, before: _Merged, after: _Merged, table: type[Row]) -> TableComparison:
+    row = f"hash({', '.join(columns(table))})"
+    old, new = before.relation(table), after.relation(table)
     _, [(rows, only_before, only_after)] = engine.fetch(
         connection,
-        f"SELECT (SELECT count(*) FROM {new}),"
-        f" (SELECT count(*) FROM (SELECT * FROM {old} EXCEPT ALL SELECT * FROM {new})),"
-        f" (SELECT count(*) FROM (SELECT * FROM {new} EXCEPT ALL SELECT * FROM {old}))",
+        f"SELECT (SELECT count(*) FROM {new}), coalesce(-sum(more) FILTER (more < 0), 0)::BIGINT,"
+        " coalesce(sum(more) FILTER (more > 0), 0)::BIGINT FROM (SELECT sum(one) AS more FROM ("
+        f"SELECT {row} AS row_hash, 1 AS one FROM {new} UNION ALL SELECT {row}, -1 FROM {old}) GROUP BY row_hash)",
     )
     return TableComparison(table=table.table, rows=rows, only_before=only_before, only_after=only_after)
-
-
-def _relation(store: Store, manifest: Manifest, table: type[Row]) -> str:
-    paths = store.intact(table.table, manifest.tables.get(table.table, []))
-    return f"({merged(table, engine.parquet(paths))})" if paths else engine.empty(table)

@@ -233,7 +233,7 @@ class Maintenance:
             from servo.projections.compactor import compare  # noqa: PLC0415
 
             try:
-                tables = compare(self._project.store, before, after)
+                tables = compare(self._project.store, before, after, self._project.settings.compaction.memory_mb << 20)
             except ProjectionError as damage:
                 problem = f"what was there could not be read: {damage.message}"
         return Replay(version=after.version, watermark=after.watermark, tables=tables, not_compared=problem)

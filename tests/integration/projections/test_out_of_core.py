@@ -18,6 +18,7 @@ from servo.faults import arm
 from servo.fold.partition_rows import MaterializationRow, PartitionStatusRow
 from servo.fold.tables import TaskRow
 from servo.projections import engine
+from servo.projections.compactor import compare
 from servo.projections.manifest import require_intact
 from servo.projections.merging import Merge
 from tests.integration.projection_support import (
@@ -59,6 +60,22 @@ def test_streams_come_to_what_the_fold_says(place: Place, tmp_path: Path) -> Non
     replayed = place.replay()
     assert {len(files) for files in replayed.tables.values()} == {1}
     assert differences((place.store, compacted), (place.store, replayed)) == {}
+
+
+def test_versions_are_compared_row_for_row(place: Place) -> None:
+    proposals = mixed(COUNT)
+    place.ledger.append(proposals[:-40])
+    before = place.compact()
+    place.ledger.append(proposals[-40:])
+    compacted = place.compact()
+    replayed = place.replay()
+    assert all(table.is_equal for table in compare(place.store, compacted, replayed, 0))
+    found = {table.table: table for table in compare(place.store, before, replayed, 0)}
+    expected = differences((place.store, before), (place.store, replayed))
+    assert {name for name, table in found.items() if not table.is_equal} == set(expected)
+    rows = rows_of(place.reader().snapshot())
+    assert {name: table.rows for name, table in found.items()} == {name: len(rows[name]) for name in found}
+    assert not list((place.store.root / "staging").glob("*"))
 
 
 def test_nothing_is_left_but_what_the_version_needs(place: Place) -> None:
