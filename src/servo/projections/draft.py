@@ -122,7 +122,7 @@ class Draft:
             levels[level].append(file)
             if len(levels[level]) < _FAN_IN:
                 return
-            file = self._merge(table, levels[level], self._memory)
+            file = self._merge(table, levels[level], self._memory // (_MERGERS + 1))
             levels[level] = []
 
     def _waiting(self, name: str) -> list[FileRef]:
