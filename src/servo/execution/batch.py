@@ -20,6 +20,7 @@ from servo.errors import OutputRefused, TaskError
 from servo.events.columns import Outcome
 from servo.execution.content_hash import content_hash, hash_sums, named, with_hashes
 from servo.execution.failures import explain, is_cancelled, is_programming_error
+from servo.execution.inputs import SMALL
 from servo.execution.output import INDEX, LeftOut, constant, counted_rows, rows_left_out, with_dimensions
 from servo.execution.protocol import Call, PartitionResult, Staged, Staging
 from servo.execution.samples import BatchRefused, begun_sample, take_samples
@@ -31,8 +32,6 @@ _OUTSIDE = -1
 _ROWS = "servo_rows"
 # With more partitions than this, every task would write a small file for each of them: rows are brought together first.
 _MANY = 200
-# Output of up to so many bytes is measured by one task: to shuffle would take longer.
-_SMALL = 16 << 20
 Attempt: TypeAlias = Callable[[list[int]], list[PartitionResult]]
 Failed: TypeAlias = Callable[[Sequence[int], BaseException], list[PartitionResult]]
 Warn: TypeAlias = Callable[[Sequence[int], str], None]
@@ -164,7 +163,7 @@ def _audited(
     if any(files for files, _ in sizes.values()):
         counted = [F.count(F.lit(1)).alias(_ROWS), hash_sums(), *audit.aggregates()]
         measured = with_hashes(read(), schema, work.types)
-        if sum(size for _, size in sizes.values()) <= _SMALL:
+        if sum(size for _, size in sizes.values()) <= SMALL:
             measured = measured.coalesce(1)
         found = measured.groupBy(INDEX).agg(*counted).collect()
         metrics = {row[INDEX]: row.asDict() for row in found}

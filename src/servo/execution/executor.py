@@ -175,7 +175,7 @@ def compute_partition(work: Work, index: int) -> PartitionResult:
 
 def _compute(work: Work, spark: SparkSession, index: int) -> PartitionResult | None:
     """None if rows of other partitions are among the output: it is computed once more and split, as a batch is."""
-    returned, context = work.caller.call(spark, [index])
+    returned, context = work.caller.call(spark, [index], cores_are_busy=work.fills_cores(work.order.threads))
     frame, foreign = _placed(work, index, returned)
     schema = work.require_schema(frame)
     audit = work.audit(schema, [index])

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from servo.errors import InvalidInput, InvalidPartition
 from servo.execution.call_session import call_id, current_call, in_session
-from servo.execution.inputs import Inputs, indexes
+from servo.execution.inputs import Inputs, in_one_task, indexes
 from servo.execution.output import require_frame
 from servo.execution.protocol import Input, Log, Order
 from servo.partitions import Dynamic, PartitionKey, Partitions, Window
@@ -36,9 +36,12 @@ class Caller:
         self.keys = [PartitionKey.parse(key) for key in order.keys]
         self.definition = _resolved(order.asset.spec.partitions, self.keys)
 
-    def call(self, spark: SparkSession, outputs: Sequence[int]) -> tuple[DataFrame, AssetContext]:
+    def call(
+        self, spark: SparkSession, outputs: Sequence[int], *, cores_are_busy: bool = False
+    ) -> tuple[DataFrame, AssetContext]:
         """Call the function for these partitions (indexes into the order's keys), in the session of the call.
 
+        `cores_are_busy`: others are computed at the same time, so that small inputs are not spread over several tasks.
         Returns its output, as a DataFrame of that session, and the context that the function was given.
         """
         order = self._order
@@ -46,7 +49,8 @@ class Caller:
         def frame(source: Input) -> DataFrame:
             chosen = indexes(order, source, outputs)
             source.require_data(order.asset.spec.key, chosen)
-            return self._inputs.frame(spark, source, chosen)
+            rows = self._inputs.frame(spark, source, chosen)
+            return in_one_task(rows) if cores_are_busy else rows
 
         def read(asset: str) -> DataFrame:
             for source in order.inputs:

@@ -15,6 +15,9 @@ from servo.errors import DataNotFound
 from servo.execution.protocol import Input, Order, Place, Storage
 from servo.execution.storage import SPARK_SCHEMA
 
+# Bytes that one task reads sooner than several: to shuffle what they make of them would take longer.
+SMALL = 16 << 20
+
 
 class Inputs(Protocol):
     """Where the inputs of one order come from."""
@@ -54,6 +57,15 @@ class StoredInputs:
                     schema = schema.add(name, column_type(kind))
             self._schemas[source.asset_key] = schema
         return self._schemas[source.asset_key]
+
+
+def in_one_task(frame: DataFrame) -> DataFrame:
+    """The rows of a small input in one task, and known to Spark to be: it groups and joins them without a shuffle.
+
+    A shuffle of a few megabytes takes longer than all else that is done with them. For classic sessions.
+    """
+    size: int = frame._jdf.queryExecution().analyzed().stats().sizeInBytes()
+    return frame.coalesce(1) if size <= SMALL else frame
 
 
 def stored(spark: SparkSession, schema: StructType) -> DataFrameReader:

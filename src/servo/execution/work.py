@@ -33,7 +33,7 @@ from servo.execution.inputs import Inputs, previous_schema, stored
 from servo.execution.job_tags import tagged
 from servo.execution.output import dimension_types, require_schema
 from servo.execution.protocol import CheckResult, Log, Order, PartitionResult, Staged, Staging, Storage
-from servo.execution.spark import drop_lost, identity, was_dropped
+from servo.execution.spark import drop_lost, identity, is_connect, was_dropped
 from servo.execution.storage import unglobbed
 
 _OPTIONS = {
@@ -114,6 +114,12 @@ class Work:
     @cached_property
     def previous(self) -> StructType | None:
         return None if self.order.accept_schema else previous_schema(self.storage, self.order.previous)
+
+    def fills_cores(self, threads: int) -> bool:
+        """Whether so many threads that compute partitions keep all cores busy. Connect does not tell its cores."""
+        if is_connect(self._base):
+            return False
+        return min(threads, len(self.order.keys)) >= self._base.sparkContext.defaultParallelism
 
     def audit(self, schema: StructType, indexes: Sequence[int]) -> Audit:
         """The checks of the output of a call for these partitions."""

@@ -85,6 +85,33 @@ def noted_without_end(context) -> DataFrame:
     return context.spark.range(1)
 
 
+_TASKS: dict[str, tuple[int, bool]] = {}
+
+
+@asset(partitions=days)
+def totals(context, orders: DataFrame) -> DataFrame:
+    made = orders.groupBy("order_id").agg(F.sum("amount").alias("amount"))
+    shuffles = "Exchange" in made._jdf.queryExecution().executedPlan().toString()
+    _TASKS[str(context.partition["date"])] = (orders.rdd.getNumPartitions(), shuffles)
+    return made
+
+
+def test_small_inputs_come_in_one_task_where_other_partitions_keep_the_cores_busy(kitchen: Kitchen) -> None:
+    asked = ["2025-01-01", "2025-01-02"]
+    kitchen.run(orders, asked)
+    source = kitchen.input(orders, asked)
+    kitchen.run(totals, asked, inputs=[source], edges={orders.spec.key: [[0, 1], [0, 1]]})
+    assert _TASKS == {"2025-01-01": (1, False), "2025-01-02": (1, False)}
+    together = kitchen.rows(totals, "2025-01-02")
+    kitchen.run(totals, asked[1:], inputs=[source], edges={orders.spec.key: [[0, 1]]})
+    assert _TASKS["2025-01-02"] == (2, True)
+    kitchen.run(totals, asked[1:], inputs=[source], edges={orders.spec.key: [[0, 1]]}, threads=1)
+    assert _TASKS["2025-01-02"] == (2, True)
+    alone = kitchen.rows(totals, "2025-01-02")
+    assert sorted(alone, key=str) == sorted(together, key=str)
+    assert [row["amount"] for row in sorted(alone, key=lambda row: row["order_id"])] == [30, 20]
+
+
 def test_metadata_is_one_line_of_the_log(kitchen: Kitchen, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, logger=kitchen.log.name)
     kitchen.run(noted, ["2025-01-01", "2025-01-02"])
