@@ -54,12 +54,12 @@ class Workplace:
         """
         if self._control is not None:
             self._control.require_well()
-        elif not _is_served(self._project, "control"):
+        elif not _is_alive(self._project, "control"):
             self._control = self._stack.enter_context(controlling(self._project))
         if not self._computing:
             return
         if self._child is None:
-            if not _is_served(self._project, "worker"):
+            if not _is_alive(self._project, "worker"):
                 self._start()
         elif self._child.has_left():
             pid, code = self._child.process.pid, self._child.process.returncode
@@ -78,7 +78,7 @@ class Workplace:
         self._child = self._stack.enter_context(child_worker(self._project, *self._options))
 
 
-def _is_served(project: Project, kind: Kind) -> bool:
+def _is_alive(project: Project, kind: Kind) -> bool:
     return any(holder.kind == kind and not _is_dead(holder) for holder in project.leases.live())
 
 
@@ -97,7 +97,7 @@ def _is_dead(holder: Holder) -> bool:
 
 def require_workable(project: Project) -> None:
     """Refuse where a worker that is started here could not work, before a run is requested."""
-    if project.unbegun or not _is_served(project, "worker"):
+    if project.unbegun or not _is_alive(project, "worker"):
         require_spark(project.settings.spark)
         _require_storage(project.settings)
 
