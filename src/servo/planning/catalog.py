@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from servo.assets.graph import Graph
-from servo.assets.resolving import resolver
+from servo.assets.loading import resolver
 from servo.assets.spec import AssetSpec
 from servo.errors import AssetNotFound, InvalidPartitionKey, NotFound, ScheduleNotFound, SensorNotFound
 from servo.events.definitions import AssetDefinition, ScheduleDefinition, SensorDefinition

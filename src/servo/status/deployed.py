@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from servo import canonical, decoders
-from servo.assets.resolving import resolver
+from servo.assets.loading import resolver
 from servo.controllers.automation_boards import ScheduleBoard, ScheduleState, SensorBoard, SensorState
 from servo.events.definitions import AssetDefinition, Dependency, ScheduleDefinition, SensorDefinition
 from servo.planning.catalog import Catalog, DeployedAutomation, DeployedState

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from servo.assets.loading import examine, load
-from servo.assets.resolving import resolver
+from servo.assets.loading import examine, load, resolver
 from servo.controllers.dispatch import Claim
 from servo.controllers.requests import request
 from servo.errors import InvalidDefinition
