@@ -206,6 +206,8 @@ def require_distinct(what: str, names: Iterable[tuple[str, Source | None]]) -> I
         seen.setdefault(name, source)
 
 
+# ── sensors ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
 _KINDS = ("poll", "push")
 _SECOND = timedelta(seconds=1)
 _MIN_INTERVAL = timedelta(seconds=30)

@@ -258,7 +258,7 @@ def _distinct(pairs: list[list[str]]) -> list[list[str]]:
     return sorted(map(list, {tuple(one) for one in pairs}))
 
 
-# ── code versions ────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── code versions ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def reached_by(asset: Asset, reach: Reach) -> dict[str, str]:

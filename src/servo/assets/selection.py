@@ -382,7 +382,7 @@ def _nothing(term: Term, value: str, known: Set[str]) -> InvalidSelection:
     return InvalidSelection(f"{term.what!r:.80} selects nothing, at character {term.place + 1}", hint=hint)
 
 
-# ── assets alone ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── assets alone ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def assets_of(graph: Graph, text: str) -> set[str]:

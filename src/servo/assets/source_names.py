@@ -20,7 +20,7 @@ _IMPORTERS = frozenset({"import_module", "__import__"})
 _NAMESPACE = frozenset({"globals"})  # whoever asks for it can reach everything in the module
 
 
-# ── normal forms ─────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── normal forms ─────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class _Step(NamedTuple):
@@ -111,7 +111,7 @@ _Comprehension: TypeAlias = ast.ListComp | ast.SetComp | ast.DictComp | ast.Gene
 _Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
 
-# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── names ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 class Reference(NamedTuple):

@@ -37,8 +37,8 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
             case TaskStarted():
                 return self._event("START", event, fact.run_id, fact.asset_key, _attempt(fact))
             case TaskRetryScheduled():
-                told = self._event("FAIL", event, fact.run_id, _asset(fact.task_key), _attempt(fact))
-                return self._because(told, fact.reason)
+                failed = self._event("FAIL", event, fact.run_id, _asset(fact.task_key), _attempt(fact))
+                return self._because(failed, fact.reason)
             case TaskFinished():
                 return self._finished(event, fact)
             case MaterializationPublished():
@@ -56,7 +56,7 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
     def _finished(self, event: RecordedEvent, fact: TaskFinished) -> dict[str, Any] | None:
         if fact.final and fact.outcome not in _ENDS:
             return None  # skipped: nobody attempted it
-        told = self._event(
+        finished = self._event(
             _ENDS[fact.outcome] if fact.final else "RUNNING",
             event,
             fact.run_id,
@@ -65,7 +65,7 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
             inputs=self._inputs(fact.inputs),
             outputs=self._outputs(fact.asset_key, fact.partitions),
         )
-        return self._because(told, fact.error) if fact.final and fact.outcome is Outcome.FAILED else told
+        return self._because(finished, fact.error) if fact.final and fact.outcome is Outcome.FAILED else finished
 
     # ── the parts of an event ────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,9 +87,9 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
                 "run": {"runId": _uuid(*scope, run_id)},
                 "job": {"namespace": self.namespace, "name": "servo.run"},
             }
-            facets["parent"] = self._facet(f"{_FACETS}/1-0-1/ParentRunFacet.json#/$defs/ParentRunFacet", **parent)
-        said = dict(zip(("task_key", "attempt"), identity[1:], strict=False)) if identity[0] == "attempt" else {}
-        facets["servo"] = self._facet(f"{_SPEC}#/$defs/RunFacet", run_id=run_id, event_id=event.event_id, **said)
+            facets["parent"] = self._facet(_schema("1-0-1", "ParentRunFacet"), **parent)
+        attempt = dict(zip(("task_key", "attempt"), identity[1:], strict=False)) if identity[0] == "attempt" else {}
+        facets["servo"] = self._facet(f"{_SPEC}#/$defs/RunFacet", run_id=run_id, event_id=event.event_id, **attempt)
         return {
             "eventType": kind,
             "eventTime": timestamp_text(event.occurred_at),
@@ -101,14 +101,12 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
             "schemaURL": f"{_SPEC}#/$defs/RunEvent",
         }
 
-    def _because(self, told: dict[str, Any], reason: str | None) -> dict[str, Any]:
+    def _because(self, run_event: dict[str, Any], reason: str | None) -> dict[str, Any]:
         if reason is not None:
-            told["run"]["facets"]["errorMessage"] = self._facet(
-                f"{_FACETS}/1-0-1/ErrorMessageRunFacet.json#/$defs/ErrorMessageRunFacet",
-                message=reason,
-                programmingLanguage="python",
-            )
-        return told
+            schema = _schema("1-0-1", "ErrorMessageRunFacet")
+            error = self._facet(schema, message=reason, programmingLanguage="python")
+            run_event["run"]["facets"]["errorMessage"] = error
+        return run_event
 
     def _inputs(self, inputs: Iterable[InputPartitions]) -> list[dict[str, Any]]:
         return [self._dataset(source.asset_key, "input", source.keys) for source in inputs]
@@ -130,10 +128,8 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
         totals = {"rowCount": [number for _, number, _ in there], "size": [size for _, _, size in there]}
         known = {name: sum(one or 0 for one in some) for name, some in totals.items() if None not in some}
         if known:
-            schema = (
-                f"{_FACETS}/1-0-2/OutputStatisticsOutputDatasetFacet.json#/$defs/OutputStatisticsOutputDatasetFacet"
-            )
-            dataset.setdefault("outputFacets", {})["outputStatistics"] = self._facet(schema, **known)
+            statistics = self._facet(_schema("1-0-2", "OutputStatisticsOutputDatasetFacet"), **known)
+            dataset.setdefault("outputFacets", {})["outputStatistics"] = statistics
         return [dataset]
 
     def _dataset(self, asset_key: str, side: str, keys: Iterable[str]) -> dict[str, Any]:
@@ -148,6 +144,10 @@ class RunEvents(msgspec.Struct, frozen=True, kw_only=True):
 
     def _facet(self, schema: str, **content: Any) -> dict[str, Any]:
         return {"_producer": self.producer, "_schemaURL": schema, **content}
+
+
+def _schema(version: str, name: str) -> str:
+    return f"{_FACETS}/{version}/{name}.json#/$defs/{name}"
 
 
 def _attempt(fact: TaskStarted | TaskFinished | TaskRetryScheduled) -> tuple[object, ...]:

@@ -52,7 +52,7 @@ Making: TypeAlias = TaskFinished | MaterializationPublished | PartitionsMarked
 
 
 class Mention(NamedTuple):
-    """An event that speaks of a materialization, and where in it."""
+    """An event that mentions a materialization, and the place in its partitions."""
 
     event: RecordedEvent
     fact: Making
@@ -73,7 +73,7 @@ class Source(NamedTuple):
 
 
 class Story:
-    """Events in the order of the ledger, and what they say of each materialization."""
+    """Events in the order of the ledger, indexed by the materializations that they mention."""
 
     def __init__(self, events: Iterable[RecordedEvent]) -> None:
         self.facts: list[tuple[RecordedEvent, Event | UnknownEvent]] = [

@@ -301,6 +301,8 @@ def _duration(milliseconds: int | None) -> str:
     return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min {seconds % 60:.0f} s".removeprefix("0 h ")
 
 
+# ── the picture ──────────────────────────────────────────────────────────────────────────────────────────────────
+
 _PAGE_WIDTH = 174.0  # what a page has between its margins
 _WIDEST, _GAP = 50.0, 9.0
 _TITLE_LINE, _TEXT_LINE, _PADDING, _BETWEEN = 3.4, 2.8, 2.5, 3.0  # millimetres down

@@ -173,7 +173,7 @@ class Partitions:
         places = _places(node.place for node in level)
         if not places["keys"]:
             return [], {}
-        found = {node.place: node for node in current(ask, (_pair(row) for row in ask(_READERS, places)))}
+        found = {node.place: node for node in current(ask, ((row[0], row[1]) for row in ask(_READERS, places)))}
         edges = _edges(ask, _READ_FROM, list(found.values()), **places)
         readers = {(edge.asset_id, edge.partition_key) for edge in edges}
         return edges, {place: node for place, node in found.items() if place in readers}
@@ -294,10 +294,6 @@ def _rows(ask: Ask, sql: str, ids: list[str], **more: Any) -> Sequence[Sequence[
 def _edges(ask: Ask, sql: str, level: Sequence[Node], **more: Any) -> list[Edge]:
     ids = [node.materialization_id for node in level if node.materialization_id is not None]
     return [_edge(row) for row in _rows(ask, sql, ids, **more)]
-
-
-def _pair(row: Sequence[Any]) -> tuple[str, str]:
-    return row[0], row[1]
 
 
 def _places(places: Iterable[tuple[str, str]]) -> dict[str, Any]:

@@ -258,6 +258,9 @@ _SHOWN = (
 )
 
 
+# ── where a list goes on ─────────────────────────────────────────────────────────────────────────────────────────
+
+
 class Place(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """The last partition of a page, and where it stood in its definition."""
 
@@ -326,7 +329,9 @@ def _rank(region: Region, point: list[int], depth: int) -> int:
     return passed
 
 
-_Place = tuple[str, str]  # asset id and partition key
+# ── inputs ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_InputKey = tuple[str, str]  # asset id and partition key
 
 _READ_INPUTS = """
     SELECT upstream_asset_id, upstream_partition_key, upstream_asset_key, upstream_materialization_id FROM near_lineage
@@ -364,8 +369,8 @@ def _reasons_and_inputs(
     if key not in state.catalog.spec(asset_key).partitions:
         return [], []
     reasons: list[Reason] = []
-    changed: dict[_Place, datetime] = {}
-    read: dict[_Place, str] = {}
+    changed: dict[_InputKey, datetime] = {}
+    read: dict[_InputKey, str] = {}
     given = _given(state, asset_key, key)
     names = {asset_id: name for name, asset_id in state.catalog.asset_ids.items()}
     with state.workbench() as bench:
@@ -393,7 +398,7 @@ def _reasons_and_inputs(
     return [] if row.get("frozen") else reasons, inputs
 
 
-def _given(state: State, asset_key: str, key: PartitionKey) -> set[_Place]:
+def _given(state: State, asset_key: str, key: PartitionKey) -> set[_InputKey]:
     """The inputs that the mappings give to a partition, by asset id and key."""
     catalog, asked = state.catalog, state.catalog.spec(asset_key).partitions.set_of([key])
     return {
@@ -406,7 +411,7 @@ def _given(state: State, asset_key: str, key: PartitionKey) -> set[_Place]:
 
 
 def _compared(
-    bench: Workbench, given: set[_Place], read: Mapping[_Place, str], at_hand: set[str]
+    bench: Workbench, given: set[_InputKey], read: Mapping[_InputKey, str], at_hand: set[str]
 ) -> list[dict[str, Any]]:
     """What was read and what is current of inputs. `at_hand`: tables whose rows of what is given are gathered already;
     of `materializations` those of inputs that are not what was read, and no others are needed."""

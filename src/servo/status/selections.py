@@ -92,6 +92,9 @@ def selected_or_all(
         return select(graph, text, now=now, statuses=statuses)
 
 
+# ── the list of stale partitions ─────────────────────────────────────────────────────────────────────────────────
+
+
 class StaleRows(msgspec.Struct, frozen=True, kw_only=True):
     """All stale partitions of one state, by asset and partition, to be shown page by page; how many each asset has."""
 
@@ -132,6 +135,8 @@ def stale_rows(state: State, selection: Sequence[str] = (), *, transitive: bool 
         rows = [one for one in rows if PartitionKey.parse(one.partition_key) in selected[one.asset_key]]
     return StaleRows(rows=rows, assets=dict(Counter(one.asset_key for one in rows)), catalog=state.catalog)
 
+
+# ── what should run now ──────────────────────────────────────────────────────────────────────────────────────────
 
 _ON_THE_WAY = (Overlay.RUNNING, Overlay.QUEUED, Overlay.WAITING_APPROVAL)
 
@@ -189,7 +194,7 @@ def _present_of(state: State, status: AssetStatus, stale: dict[str, PartitionSet
 
 
 def _code_changes(state: State, key: str) -> str:
-    """What changed in the code of an asset, for those of its partitions that are stale by that."""
+    """The changes in the code of an asset, for those of its partitions that are stale by them."""
     code = asset_code(state.tables, state.catalog, key)
     equal = classes_in(state.tables).equal_to(code.asset_id, code.current)
     return shortened(code.changes(sorted(set(made_with(state.tables, code.asset_id)) - equal)))

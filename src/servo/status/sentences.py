@@ -134,6 +134,8 @@ def asset_sentence(summary: AssetSummary, fine: int, outdated: int, undeployed: 
     return good if not said else f"{good}; {', '.join(said)}"
 
 
+# ── which code changed ───────────────────────────────────────────────────────────────────────────────────────────
+
 _VERSIONS = """
     SELECT code_version, reached FROM asset_versions WHERE asset_id = $asset_id ORDER BY deployment_version
 """
@@ -164,14 +166,14 @@ class AssetCode:
         return [code for place, code in enumerate(known) if code not in known[place + 1 :]]
 
     def changes(self, made_with: Iterable[str]) -> list[str]:
-        """What differs between some versions and the current one, in words: `helpers.clean in helpers.py`."""
+        """The differences between some versions and the current one, in words: `helpers.clean in helpers.py`."""
         now = self._reached.get(self.current, {})
         found = [one for version in made_with for one in changed_code(self._reached.get(version, {}), now)]
         return list(dict.fromkeys(found))
 
 
 def asset_code(snapshot: Answers, known: Catalog, asset_key: str) -> AssetCode:
-    """Of an asset by definitions that may be about to be deployed."""
+    """The code of an asset, by definitions that may be about to be deployed."""
     spec, asset_id = known.spec(asset_key), known.asset_id(asset_key)
     rows = snapshot.query(_VERSIONS, {"asset_id": asset_id}).rows
     return AssetCode(asset_id, spec.code_version, spec.reached, rows)
@@ -183,6 +185,7 @@ def made_with(snapshot: Answers, asset_id: str) -> dict[str, int]:
 
 
 def classes_in(snapshot: Answers) -> CodeClasses:
+    """The versions of code that are declared equal."""
     return code_classes(snapshot.query(EQUAL_CODE).rows)
 
 
