@@ -20,7 +20,7 @@ from servo.events.model import RunFinished, TaskFinished, TaskRetryScheduled, Ta
 from tests.support.idle import work_for_ever
 from tests.support.workshop import Workshop, deployed_workshop
 
-ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "10"))
+ROUNDS = int(os.environ.get("SERVO_TEST_ROUNDS", "5"))
 PROCESSES = 3  # each with a control loop and a worker
 ASSETS = """
 from servo import Daily, Monthly, asset

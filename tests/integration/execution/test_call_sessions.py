@@ -33,7 +33,7 @@ from tests.integration.spark_clusters import Connect, Standalone
 pytest_plugins = ("tests.integration.cluster_fixtures",)
 
 THREADS = 8
-PARTITIONS = int(os.environ.get("SERVO_SESSION_PARTITIONS", str(THREADS)))  # more of them: when something here changes
+PARTITIONS = int(os.environ.get("SERVO_SESSION_PARTITIONS", "4"))  # more of them: when something here changes
 ROUNDS = int(os.environ.get("SERVO_SESSION_ROUNDS", "1"))
 PLACES = os.environ.get("SERVO_SESSION_PLACES", "local standalone connect").split()
 

@@ -139,7 +139,7 @@ def _by_duckdb(snapshot: Snapshot, name: str) -> int:
     return int(snapshot.query(f"SELECT count(*) FROM {name}").rows[0][0])
 
 
-@settings(max_examples=4, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=2, deadline=None, suppress_health_check=list(HealthCheck))
 @given(history=histories(max_size=60))
 def test_spark_says_what_rows_say(
     spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, history: list[RecordedEvent]

@@ -21,7 +21,7 @@ from tests.support.stale_world import World
 
 TYPES: dict[Kind, DataType] = {Kind.TEXT: StringType(), Kind.INTEGER: LongType(), Kind.TIME: TimestampType()}
 CODES = ["INVALIDATED", "CODE_CHANGED", "UPSTREAM_CHANGED", "FRESHNESS_POLICY", "UPSTREAM_STALE"]
-SEEDS = [44, 50]
+SEEDS = [202]  # one small world in which partitions are stale for each of the reasons
 
 
 @pytest.fixture(scope="module")
