@@ -13,15 +13,20 @@ T = TypeVar("T")
 def build(kind: type[T], *sources: Any, **fields: Any) -> T:
     """Build an answer of these fields; the others have the names that a source, a row or an object, has them under.
 
-    The first source that has a field is asked for it. What no source has keeps its default.
+    The first source that has a field is asked for it. A field that is nowhere is a mistake, also where it has a
+    default: a source whose field was renamed would go unnoticed.
     """
     for name in kind.__struct_fields__:  # type: ignore[attr-defined]  # every answer is a struct
-        for source in sources if name not in fields else ():
-            if isinstance(source, Mapping):
-                if name in source:
-                    fields[name] = source[name]
-                    break
-            elif hasattr(source, name):
-                fields[name] = getattr(source, name)
-                break
+        if name not in fields:
+            fields[name] = _first(name, kind, sources)
     return kind(**fields)
+
+
+def _first(name: str, kind: type, sources: tuple[Any, ...]) -> Any:
+    for source in sources:
+        if isinstance(source, Mapping):
+            if name in source:
+                return source[name]
+        elif hasattr(source, name):
+            return getattr(source, name)
+    raise TypeError(f"nothing says what {kind.__name__}.{name} is")

@@ -92,6 +92,8 @@ def accept_code(state: State, request: AcceptCode) -> Decision[CodeAccepted]:
             fact,
             partitions=sum(others.get(one, 0) for one in chosen),
             changes=code.changes(chosen),
+            event_id=None,
+            duplicate=False,
         ),
     )
 

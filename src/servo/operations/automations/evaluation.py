@@ -135,6 +135,7 @@ def accepted(facts: list[Fact], now: datetime, started: list[RunRequested], *, e
         event_id=event_id,
         run_ids=[one.run_id for one in requests],
         accepted_at=now,
+        duplicate=False,
         started=[one.run_id for one in started],
         asked={one.run_id: one.partitions or {} for one in requests},
     )

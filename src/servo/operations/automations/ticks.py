@@ -123,7 +123,7 @@ def trigger(state: State, request: TriggerSchedule, evaluation: Evaluation | Non
     tick = facts[0]
     if tick.status == "FAILED":
         raise InvalidInput(f"schedule {schedule.definition.name}: {tick.reason}")
-    answer = build(Ticked, tick, event_id="", partitions=sum(numbers.values()), accepted_at=state.now)
+    answer = build(Ticked, tick, event_id="", partitions=sum(numbers.values()), accepted_at=state.now, duplicate=False)
     # Where ticks must not overlap, another tick in between matters.
     alone = frozenset({tick.schedule_id}) if schedule.definition.overlap != "allow" else None
     return Decision(facts=facts, answer=answer, subjects=alone)
@@ -156,7 +156,12 @@ def _recorded_tick(state: State, row: dict[str, Any], at: datetime | None) -> De
             hint="give this one another id",
         )
     answer = build(
-        Ticked, row, event_id=row["tick_version"], partitions=_count(state, row), accepted_at=row["ticked_at"]
+        Ticked,
+        row,
+        event_id=row["tick_version"],
+        partitions=_count(state, row),
+        accepted_at=row["ticked_at"],
+        duplicate=False,
     )
     return Decision(answer=answer, recorded=row["tick_version"])
 

@@ -187,6 +187,7 @@ def decide_creation(
             total_partitions=plan.partitions,
             jobs={fact.asset_selection[0]: fact.backfill_id for fact in facts[1:]},
             warnings=plan.warnings,
+            duplicate=False,
         ),
         # A name that was made up ends in an id, so it is free.
         conflicts=None if request.name is None else takes_name,
@@ -265,7 +266,7 @@ def retry_failed(state: State, request: RetryFailed) -> Decision[Backfilled]:
 
 
 def _retry(fact: BackfillCreated) -> Backfilled:
-    return build(Backfilled, fact, event_id="", warnings=tuple(fact.warnings))
+    return build(Backfilled, fact, event_id="", jobs={}, warnings=tuple(fact.warnings), duplicate=False)
 
 
 def _require_retryable(board: Backfills, job: Backfill) -> None:
