@@ -154,7 +154,8 @@ class Lineages:
         def look(*arguments: Any, as_of: When = None, **options: Any) -> Lineage:
             direction, statuses = _LINEAGES[verb]
             state = _state(self._project, as_of)
-            return lineage_of(state, direction, *(arguments or (None,)), **{"statuses": statuses, **options})
+            asset = () if "asset" in options else arguments or (None,)
+            return lineage_of(state, direction, *asset, **{"statuses": statuses, **options})
 
         return look
 

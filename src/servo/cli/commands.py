@@ -39,7 +39,7 @@ COMMANDS: dict[str, Command | Noun] = {
     "demo": Command("servo.cli.demo", "Show what Servo does, from nothing to results."),
     "deploy": Command("servo.cli.definitions", "Make the folder's definitions take effect."),
     "doctor": Command("servo.cli.doctor", "Check this machine and this project; change nothing."),
-    "init": Command("servo.cli.definitions", "Begin a project: a few assets that run as they stand."),
+    "init": Command("servo.cli.init", "Begin a project: a few assets that run as they stand."),
     "ledger": Noun("servo.cli.ledger", "Verify, replay, compact, archive and export the ledger."),
     "lineage": Noun("servo.cli.lineage", "What partitions were made from, and what was made from them."),
     "materialize": Command("servo.cli.materialize", "Compute partitions of assets, and wait for them."),

@@ -188,8 +188,7 @@ def _sample(work: Work, index: int, result: PartitionResult, found: str, rows: C
 
 def _alone(work: Work, caller: Caller, spark: SparkSession, index: int) -> DataFrame:
     """What the function returns for one partition with its own inputs; of what it returns, the rows of this one."""
-    # What was made of the batch is measured meanwhile.
-    returned, _ = caller.call(spark, [index], cores_are_busy=work.fills_cores(2))
+    returned, _ = caller.call(spark, [index])
     frame, missing = with_dimensions(returned, work.types)
     values = work.caller.keys[index].values
     brought = [name for name in work.types if name not in missing]

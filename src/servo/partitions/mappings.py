@@ -24,6 +24,22 @@ from servo.partitions.links import Link, Product, Tabled, misfit
 from servo.partitions.listed import Static
 from servo.partitions.sets import PartitionSet
 
+__all__ = [
+    "All",
+    "ByDimension",
+    "Custom",
+    "Explicit",
+    "Identity",
+    "Last",
+    "Lookback",
+    "Mapping",
+    "Offset",
+    "Overlap",
+    "default_mapping",
+    "edges",
+    "mapping_from_json",
+]
+
 # Finds the function that `module:function` names, whose code has this hash, where one is known.
 Resolve: TypeAlias = Callable[[str, str | None], Callable[..., PartitionSet]]
 

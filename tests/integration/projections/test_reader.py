@@ -118,8 +118,9 @@ def test_a_past_whose_version_is_damaged_is_made_from_the_one_before(
     place: Place, spoil: Callable[[Path], object]
 ) -> None:
     made: list[Manifest] = []
-    for _ in range(3):
-        place.ledger.append(mixed(150))
+    story = mixed(450)
+    for first in (0, 150, 300):
+        place.ledger.append(story[first : first + 150])
         made.append(place.compact())
     spoiled = {place.store.path(name, file) for name, files in made[1].tables.items() for file in files}
     spoiled -= {place.store.path(name, file) for name, files in made[0].tables.items() for file in files}
